@@ -9,7 +9,6 @@ the first level that saw all of it.
 """
 
 import contextlib
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -58,17 +57,16 @@ KINDS = [*BY_HAND, *map(str, DamageKind)]
 
 @contextlib.contextmanager
 def replaced(path: Path, harm: Callable[[Path], None]) -> Iterator[None]:
-    aside = path.with_name(f"{path.name}.aside")
-    path.rename(aside)
+    whole, mode = path.read_bytes(), path.stat().st_mode
     try:
-        path.write_bytes(aside.read_bytes())
         harm(path)
-        aside.rename(path.parents[-2] / f"shardproof-{os.getpid()}.aside")
         yield
     finally:
         if path.is_dir():
             path.rmdir()
-        (path.parents[-2] / f"shardproof-{os.getpid()}.aside").replace(path)
+        path.touch()
+        path.chmod(mode)
+        path.write_bytes(whole)
 
 
 def harms(path: Path, kind: str) -> Iterator[contextlib.AbstractContextManager[object]]:

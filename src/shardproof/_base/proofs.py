@@ -71,7 +71,7 @@ def proofs_of(root: str, list_name: str) -> Mapping[str, SealedProof]:
     """
     proofs = {}
     for line in _lines(root, journal_name(list_name)):
-        with contextlib.suppress(ValueError):  # msgspec's is one
+        with contextlib.suppress(ValueError, RecursionError, msgspec.DecodeError):
             told = _decode(line)
             proofs[told.name] = SealedProof(str(_digest.parse(told.digest)), told.stamp)
     return proofs

@@ -100,13 +100,19 @@ def get(name: str) -> Format:
         return form
     others = _others()
     if name not in others:
-        raise ValueError(f"format: expected one of {', '.join(names())}, found {quoted(name)}")
+        known = ", ".join([*_OURS, *others])
+        raise ValueError(f"format: expected one of {known}, found {quoted(name)}")
+    return _loaded(others[name])
+
+
+def _loaded(point: "importlib.metadata.EntryPoint") -> Format:
+    name = quoted(point.name)
     try:
-        form = others[name].load()
+        form = point.load()
     except Exception as error:  # whatever a package does when it is imported
-        raise ValueError(f"format {quoted(name)} can't be loaded: {told(error)}") from traced(error)
+        raise ValueError(f"format {name} can't be loaded: {told(error)}") from traced(error)
     if not isinstance(form, Format):
-        raise ValueError(f"format {quoted(name)}: expected a Format, found {quoted(repr(form))}")
+        raise ValueError(f"format {name}: expected a Format, found {quoted(repr(form))}")
     return form
 
 
@@ -157,8 +163,8 @@ def detect(path: str) -> Format:
     if not found:
         raise _nobodys(path)
     if len(found) > 1:
-        told_names = " and ".join(form.name for form in found)
-        problem = f"both {told_names} recognize this directory: say which with --format NAME"
+        told_names = ", ".join(form.name for form in found)
+        problem = f"several formats recognize it ({told_names}): say which with --format NAME"
         raise ManifestError(f"{problem}, or format= in Python", path=path)
     return found[0]
 
@@ -171,10 +177,10 @@ def claims(path: str) -> list[Format]:
         if any(is_there(os.path.join(path, mark)) for mark in entry.marks)
     ]
     return (
-        _recognizing(by_mark, path)
-        or _recognizing(_by_suffix(path), path)
+        _recognizing(map(get, by_mark), path)
+        or _recognizing(map(get, _by_suffix(path)), path)
         or _of_others(path)
-        or _recognizing(["digests"], path)  # a list may lie beside any of them: it is their seal
+        or _recognizing([get("digests")], path)  # beside any other format it is a seal
     )
 
 
@@ -186,14 +192,14 @@ def _by_suffix(path: str) -> list[str]:
 
 def _of_others(path: str) -> list[Format]:
     try:
-        return _recognizing(_others(), path)
+        return _recognizing(map(_loaded, _others().values()), path)
     except ValueError as error:  # it may be the one: to say that nobody knows it would be wrong
         problem = f"no format of ours recognizes it; {told(error)}"
         raise ManifestNotFoundError(problem, path=path) from traced(error)
 
 
-def _recognizing(names: Iterable[str], path: str) -> list[Format]:
-    found = [form for form in map(get, names) if form.recognizes(path)]
+def _recognizing(formats: Iterable[Format], path: str) -> list[Format]:
+    found = [form for form in formats if form.recognizes(path)]
     included = {name for form in found for name in form.includes}
     return [form for form in found if form.name not in included]
 

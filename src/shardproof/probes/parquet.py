@@ -31,7 +31,6 @@ class ColumnChunk(NamedTuple):
 
     begin: int
     n_bytes: int
-    n_values: int
 
 
 class ParquetFooter(NamedTuple):
@@ -139,13 +138,13 @@ def _column_chunk(reader: CompactReader) -> list[ColumnChunk]:
 def _column_metadata(reader: CompactReader) -> ColumnChunk:
     numbers: dict[int, int] = {}
     for field, kind in reader.fields():
-        if field in {5, 7, 9, 11}:
+        if field in {7, 9, 11}:
             numbers[field] = reader.integer()
         else:
             reader.skip(kind)
     pages, dictionary = numbers.get(9, 0), numbers.get(11, 0)
     begin = min(pages, dictionary) if dictionary > 0 else pages
-    return ColumnChunk(begin, numbers.get(7, 0), numbers.get(5, 0))
+    return ColumnChunk(begin, numbers.get(7, 0))
 
 
 def prove(_: PromisedFile, fd: int, size: int) -> Mismatch | bool:
