@@ -105,7 +105,7 @@ def test_what_can_not_be_repaired(run, make_shards_dir, tmp_path: Path) -> None:
 
 
 def test_against_and_quick(run, make_shards_dir, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("shardproof._base.proofs._SETTLED", -3600.0)
+    monkeypatch.setattr("shardproof._base.proofs.SETTLED_SECONDS", -3600.0)
     path = make_shards_dir(3)
     other = shutil.copytree(path, tmp_path / "other")
     shardproof.seal(path)

@@ -199,5 +199,5 @@ def test_what_is_no_word_is_quoted_as_it_is(wrong: Any) -> None:
         expected_findings(Layout(), "/data", level=wrong)
     with pytest.raises(ValueError, match=re.escape(f"sha256, sha256-tree, {found}")):
         Layout(format="checkpoint", algorithm=wrong)
-    with pytest.raises(ValueError, match=re.escape(f"saev, receipts, checkpoint, {found}")):
+    with pytest.raises(ValueError, match=re.escape(f"hf-cache, digests, {found}")):
         Layout(format=wrong)

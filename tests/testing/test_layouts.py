@@ -15,7 +15,7 @@ import pytest
 from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
-from shardproof import ManifestError, ShardInfo, validate
+from shardproof import ManifestError, ShardInfo, formats, validate
 from shardproof.testing import (
     Layout,
     MakeShardsDir,
@@ -29,8 +29,8 @@ from shardproof.testing import (
     write_layout,
 )
 from shardproof.testing.contracts.strategies import hostile_manifests, layouts
-from shardproof.testing.samples import checkpoint, receipts, saev
-from shardproof.testing.samples._layout import FORMATS
+from shardproof.testing.samples import receipts, saev
+from shardproof.testing.samples._layout import FORMATS, sample_format
 from tests.helpers import ROOT
 
 LEVELS: Any = ("present", "complete", "valid")
@@ -41,17 +41,18 @@ CASES = [
 ]
 
 
-def formats_of_the_kit() -> list[SampleFormat]:
-    return [saev.FORMAT, receipts.FORMAT, checkpoint.FORMAT]
+OWN = ["saev", "receipts", "checkpoint"]
 
 
-def test_all_formats_are_here() -> None:
-    assert [form.name for form in formats_of_the_kit()] == [*FORMATS]
+@pytest.mark.parametrize("name", FORMATS)
+def test_each_is_a_format_that_is_validated(name: str) -> None:
+    assert sample_format(name).name == formats.get(name).name == name
 
 
-@pytest.mark.parametrize("form", formats_of_the_kit(), ids=repr)
-def test_the_same_harm_has_the_same_word(form: SampleFormat) -> None:
+@pytest.mark.parametrize("name", FORMATS)
+def test_the_same_harm_has_the_same_word(name: str) -> None:
     """Words that mean what another word of `ShardState` means are no states."""
+    form = sample_format(name)
     words = {str(state) for state in form.states}
     assert next(iter(form.states)) == "ok"
     assert {"ok", "missing", "empty", "unreadable", "directory", "truncated", "extended"} <= words
@@ -88,7 +89,8 @@ def test_what_is_read_is_what_is_written(value: Layout, tmp_path: Path) -> None:
 def test_another_seed_makes_other_bytes() -> None:
     for name in FORMATS:
         one, other = (Layout(format=name, seed=seed) for seed in (0, 1))
-        assert one.read_bytes(one.file_names[0]) != other.read_bytes(one.file_names[0])
+        first, second = (value.read_bytes(value.shard_names[0]) for value in (one, other))
+        assert first != second
         assert repr(other).endswith("seed=1)")
 
 
@@ -122,8 +124,8 @@ def test_of_checkpoints_too(value: Layout) -> None:
 
 
 class TestFixture:
-    @pytest.mark.parametrize("name", FORMATS)
-    def test_any_format(self, name: str, make_shards_dir: MakeShardsDir) -> None:
+    @pytest.mark.parametrize("name", OWN)
+    def test_ours(self, name: str, make_shards_dir: MakeShardsDir) -> None:
         assert validate(make_shards_dir(format=name), level="valid").ok
         path = make_shards_dir(4, format=name, missing_shards=[1], truncated=[2])
         kinds = {finding.kind.value for finding in validate(path, level="complete").findings}

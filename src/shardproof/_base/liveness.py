@@ -23,7 +23,7 @@ from shardproof._base import threads
 from shardproof._base.threads import Stop
 
 __all__ = [
-    "TICK",
+    "SETTLED_SECONDS",
     "Heartbeat",
     "Mark",
     "ObservedSilence",
@@ -49,7 +49,7 @@ Mark = tuple[int, int, int]
 Stamp = tuple[int, ...]
 """What changes when a file does, or its name."""
 
-TICK = 2.0
+SETTLED_SECONDS = 2.0
 """Seconds in which a file may change twice and its time once, on the coarsest file system."""
 
 
@@ -234,4 +234,4 @@ def mark_of(status: os.stat_result) -> Mark:
 
 def settled_stamp_of(status: os.stat_result) -> Stamp | None:
     """Return a file's stamp, or None where it changed so lately that it may change and keep it."""
-    return None if time.time() - status.st_mtime < TICK else stamp_of(status)
+    return None if time.time() - status.st_mtime < SETTLED_SECONDS else stamp_of(status)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from shardproof._base import digest as _digest
-from shardproof._base.liveness import TICK, Stamp, stamp_of
+from shardproof._base.liveness import SETTLED_SECONDS, Stamp, stamp_of
 from shardproof._base.names import NotRegularError, open_inside, open_root
 from shardproof.errors import SealError
 
@@ -108,7 +108,7 @@ class Journal:
 
     def note(self, name: str, digest: str, status: os.stat_result) -> None:
         """Take down a proof, unless the file has changed so lately that it may do so unseen."""
-        if time.time() - max(status.st_mtime, status.st_ctime) >= TICK:
+        if time.time() - max(status.st_mtime, status.st_ctime) >= SETTLED_SECONDS:
             os.write(self._fd, _encode(_ProofLine(name, digest, stamp_of(status))) + b"\n")
 
     def __enter__(self) -> "Journal":
