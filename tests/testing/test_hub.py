@@ -23,6 +23,7 @@ import pytest
 
 from shardproof.testing.faults import Hub, HubRequest, serve_hub
 from shardproof.testing.faults.hub import _hf
+from tests.helpers.hub_client import hub_client
 
 DATA = bytes(range(200)) * 5
 ETAG = f'"{hashlib.sha256(DATA).hexdigest()}"'
@@ -773,13 +774,8 @@ def test_a_file_from_disk_goes_at_the_rate_too(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def hf() -> Iterator[ModuleType]:
-    import huggingface_hub.errors
-    import huggingface_hub.hf_api
-    import huggingface_hub.utils
-
-    yield huggingface_hub
-    for name in ("close_session", "reset_sessions"):  # since 1.0, and before
-        getattr(huggingface_hub.utils, name, lambda: None)()
+    with hub_client() as client:
+        yield client
 
 
 @pytest.fixture(autouse=True)
