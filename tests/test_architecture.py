@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "loaders": {"_base", "saev"} | LOOK,
     "datasets": {"_base", "fetching"} | LOOK,
     "staging": {"_base", "formats"} | LOOK,
-    "elsewhere": {"_base", "fetching"} | LOOK,
+    "elsewhere": {"_base", "fetching", "formats"} | LOOK,
     "promises": {"_base", "elsewhere", "formats", "probes"} | LOOK,
     "validation": {"_base", "formats", "promises"} | LOOK,
     "sealing": {"_base", "formats"} | LOOK,

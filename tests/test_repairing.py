@@ -231,7 +231,7 @@ class TestNotRepaired:
         (tmp_path / "empty").mkdir()
         with pytest.raises(ManifestError):
             repair(tmp_path / "empty", "https://example.org")
-        with pytest.raises(ValueError, match="Protocol not known"):
+        with pytest.raises(ValueError, match=r"expected an address as hf:.*found 'nonsense:"):
             repair(sealed, "nonsense://x")
 
 
@@ -316,6 +316,20 @@ class TestElsewhere:
     def test_a_source_that_can_not_list(self, plain) -> None:
         with serve_hub({"a": b"a"}) as hub, pytest.raises(ManifestError, match="lists no files"):
             validate(plain, against=hub.url)
+
+    @pytest.mark.parametrize(
+        ("name", "hidden"), [("torch-dcp", ".metadata"), ("energon", ".nv-meta/index.sqlite")]
+    )
+    def test_hidden_parts_of_a_format(self, tmp_path, name, hidden) -> None:
+        [golden] = [each for each in GOLDENS if each.name == name]
+        path, other = golden.copy(tmp_path), golden.copy(tmp_path / "other")
+        (other / ".DS_Store").write_bytes(b"of the other machine")
+        assert validate(path, level="valid", against=other).ok
+        os.truncate(path / hidden, 3)
+        found = [each.path for each in validate(path, level="complete", against=other).findings]
+        assert found == [path / hidden]
+        assert repair(path, str(other), against=other, level="valid").ok
+        assert validate(path, level="valid", against=other).ok
 
     def test_strict_of_a_format(self, make_shards_dir) -> None:
         path = make_shards_dir(2)

@@ -5,6 +5,7 @@ import functools
 import os
 from collections.abc import Iterator, Sequence
 
+from shardproof import formats
 from shardproof._base import digest, digest_lists, fanout
 from shardproof._base.messages import quoted, shown
 from shardproof._base.names import (
@@ -84,17 +85,28 @@ def _list_at(address: str) -> list[PromisedFile]:
 
 
 def _in_directory(root: str, *, reads: bool) -> Iterator[PromisedFile]:
-    """Yield the files of another directory, hidden ones left out; what they hash to, if asked."""
+    """Yield the files of another directory; what they hash to, if asked."""
     dir_fd = open_root(root)
     try:
         n_threads = fanout.available_cpus() if reads else None
         work = functools.partial(_as_they_are, root, dir_fd, reads)
-        runs = fanout.over_threads(work, files_below(root), n_threads, chunk=1 if reads else 64)
+        runs = fanout.over_threads(work, _names_in(root), n_threads, chunk=1 if reads else 64)
         with contextlib.closing(runs):
             for _, some in runs:
                 yield from some
     finally:
         os.close(dir_fd)
+
+
+def _names_in(root: str) -> list[str]:
+    """Return what lies in a directory; of hidden files those that are part of its format."""
+    names = files_below(root)
+    with contextlib.suppress(ManifestError):  # it is of no format, or of two, or is not whole
+        form = formats.detect(root)
+        promised = {form.manifest_file, *(file.name for file in form.read_manifest(root).files)}
+        is_hidden = promised.difference(names).__contains__
+        names += filter(is_hidden, files_below(root, hidden=True))
+    return names
 
 
 def _as_they_are(root: str, dir_fd: int, reads: bool, names: Sequence[str]) -> list[PromisedFile]:

@@ -2,10 +2,13 @@
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from click.testing import CliRunner
 
 from shardproof import formats, repair, seal, validate
+from shardproof.cli import app
 from tests.formats import damage_table
 from tests.goldens import GOLDENS, Golden, goldens
 from tests.helpers import ROOT
@@ -47,32 +50,94 @@ def test_it_is_sealed_and_then_every_byte_is_proven(golden: Golden, tmp_path: Pa
     assert report.n_proven >= sealed.n_files
 
 
-def test_what_is_gone_or_changed_is_repaired(golden: Golden, tmp_path: Path) -> None:
-    path = golden.copy(tmp_path)
+class Broken(NamedTuple):
+    """A copy of which one file is empty.
+
+    Attributes:
+        path: Where it is.
+        name: The file.
+        source: Where that is whole.
+        against: What promises it, where the copy does not any more: of some formats an only shard
+            is all that does.
+        files: The directory in the copy that is to be as the source.
+    """
+
+    path: Path
+    name: str
+    source: Path
+    against: Path | None
+    files: Path
+
+
+@pytest.fixture
+def broken(golden: Golden, tmp_path: Path) -> Broken:
+    path = files = golden.copy(tmp_path)
     form = formats.detect(str(path)).name
     promise = formats.get(form).read_manifest(str(path))
-    name = promise.files[-1].name
-    source, target = golden.path, (promise.root / name).resolve()
-    whole = target.read_bytes()
+    name, source = promise.files[-1].name, golden.path
+    (promise.root / name).resolve().write_bytes(b"")
     if form == "hf-cache":
-        source = next((golden.path / "snapshots").iterdir())
-    target.write_bytes(b"")
-    # An only shard that is a format's whole promise promises nothing any more.
-    against = source if form in {"llmc", "megatron"} else None
-    done = repair(path, str(source), against=against)
-    assert (done.ok, done.repaired) == (True, (name,)), done.failed
-    assert target.read_bytes() == whole
-    assert validate(path, level="valid", strict=True).ok
+        files, source = (next((each / "snapshots").iterdir()) for each in (path, source))
+    return Broken(path, name, source, source if form in {"llmc", "megatron"} else None, files)
 
 
-def test_it_is_as_it_is_against_itself(golden: Golden, tmp_path: Path) -> None:
-    path = golden.copy(tmp_path)
-    against = golden.path
-    if formats.detect(str(path)).name == "hf-cache":
-        path, against = (next((each / "snapshots").iterdir()) for each in (path, against))
-    report = validate(path, level="valid", against=against)
+def test_what_is_gone_or_changed_is_repaired(broken: Broken) -> None:
+    assert not validate(broken.files, against=broken.source, level="valid").ok
+    done = repair(broken.path, str(broken.source), against=broken.against)
+    assert (done.ok, done.repaired) == (True, (broken.name,)), done.failed
+    assert validate(broken.path, level="valid", strict=True).ok
+    report = validate(broken.files, level="valid", against=broken.source)
     assert report.ok, str(report)
     assert report.n_proven == report.n_files
+
+
+@pytest.mark.once
+def test_all_verbs_in_the_shell(golden: Golden, broken: Broken) -> None:
+    told: list[str] = []
+
+    def run(command: str, path: Path, *options: object) -> int:
+        args = [command, str(path), *map(str, options)]
+        done = CliRunner().invoke(app.app, args, prog_name="shardproof")
+        told.append(done.output)
+        return done.exit_code
+
+    path, source = broken.path, broken.source
+    promised = ["--against", broken.against] if broken.against else []
+    assert run("validate", path, "--level", "valid", *promised) == 1, told
+    assert run("repair", path, "--from", source, "--dry-run", *promised) == 1, told
+    assert told[-1].startswith(f"{broken.name}\t")
+    assert run("repair", path, "--from", source, *promised) == 0, told
+    assert run("validate", path, "--level", "valid", "--strict") == 0, told
+    assert run("validate", broken.files, "--level", "valid", "--against", source) == 0, told
+    if not golden.name.startswith(LISTS):
+        assert run("seal", path) == 0, told
+    assert run("validate", path, "--level", "valid", "--require-digests") == 0, told
+
+
+@pytest.mark.once
+def test_all_verbs_in_pytest(golden: Golden, broken: Broken, pytester: pytest.Pytester) -> None:
+    """Tests may repair a directory, and seal it, before the run looks at it."""
+    pytester.makeini("[pytest]")
+    args = ["-p", "no:cacheprovider", "--validate-shards", "--shards-level=valid"]
+    named, other = (f"--shards-dir={path}" for path in (broken.path, broken.files))
+    promised = [f"--shards-against={broken.against}"] if broken.against else []
+    pytester.runpytest_inprocess(*args, named, *promised).assert_outcomes(failed=1)
+    against = broken.against and str(broken.against)
+    seals = "" if golden.name.startswith(LISTS) else f"shardproof.seal({str(broken.path)!r})"
+    pytester.makepyfile(f"""
+        import shardproof
+
+        def test_it_is_mended():
+            path, source = {str(broken.path)!r}, {str(broken.source)!r}
+            assert shardproof.repair(path, source, against={against!r}).ok
+            {seals}
+            assert not shardproof.validate(path, level="valid").unproven
+    """)
+    pytester.runpytest_inprocess(*args, named).assert_outcomes(passed=2)
+    compared = f"--shards-against={broken.source}"
+    pytester.runpytest_inprocess(*args, other, compared, "-m", "shards").assert_outcomes(
+        passed=1, deselected=1
+    )
 
 
 @pytest.mark.once

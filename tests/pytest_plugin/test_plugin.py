@@ -736,6 +736,17 @@ class TestOptions:
             ),
             (["--validate-shards", "--shards-dir="], "--shards-dir=PATH: expected a path*"),
             (["--shards-dir=data"], "--shards-dir does nothing without --validate-shards*"),
+            (["--shards-format=mds"], "--shards-format does nothing without --validate-shards*"),
+            (["--shards-against=x"], "--shards-against does nothing without --validate-shards*"),
+            (
+                ["--validate-shards", "--shards-format=nope"],
+                "--shards-format: *one of saev,*'nope'",
+            ),
+            (["--validate-shards", "--shards-against="], "--shards-against=PROMISE: expected a *"),
+            (
+                ["--validate-shards", "--shards-against", "data"],
+                "--shards-against PATH, with a space, *: write --shards-against=PATH",
+            ),
         ],
     )
     @pytest.mark.usefixtures("passing")
@@ -964,6 +975,36 @@ class TestOtherFormats:
         result = run("--validate-shards", f"--shards-dir={tmp_path}", "--shards-level=valid")
         result.assert_outcomes(failed=1)
         result.stdout.fnmatch_lines(["*Files with another digest (1):", f"*{tmp_path}/a.bin"])
+
+    def test_against_a_promise(
+        self, run: Run, tmp_path: Path, make_shards_dir: Make, pytester: pytest.Pytester
+    ) -> None:
+        one = make_shards_dir(2)
+        backup = os.path.relpath(shutil.copytree(one, tmp_path / "backup"), pytester.path)
+        os.truncate(one / "acts000001.bin", 1)
+        for level, passed in (("present", 1), ("complete", 0)):
+            result = run(
+                "--validate-shards",
+                f"--shards-dir={one}",
+                f"--shards-against={backup}",
+                f"--shards-level={level}",
+            )
+            result.assert_outcomes(passed=passed, failed=1 - passed)
+
+    @pytest.mark.parametrize("address", ["nope://", "backup"])
+    def test_against_no_promise(self, run: Run, make_shards_dir: Make, address: str) -> None:
+        named = f"--shards-dir={make_shards_dir(2)}"
+        result = run("--validate-shards", named, f"--shards-against={address}x")
+        result.assert_outcomes(failed=1)
+        result.stdout.no_fnmatch_line("*Traceback*")
+        result.stdout.no_fnmatch_line("*.py:*")
+        result.stdout.fnmatch_lines([f"*{address}*"])
+
+    def test_of_another_format(self, run: Run, make_shards_dir: Make) -> None:
+        named = f"--shards-dir={make_shards_dir(2)}"
+        result = run("--validate-shards", named, "--shards-format=mds")
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines(["*index.json*"])
 
     def test_a_tree(self, run: Run, tmp_path: Path, make_shards_dir: Make) -> None:
         one, two = make_shards_dir(2), make_shards_dir(3, missing=[1])

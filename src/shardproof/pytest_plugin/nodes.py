@@ -38,6 +38,8 @@ class Validation(Protocol):
     """What nodes ask of the run that they are in."""
 
     level: Level
+    form: str | None
+    against: str | None
 
     def owns(self, node: ShardsManifest) -> bool:
         """Return whether this node is the first for its directory."""
@@ -145,8 +147,11 @@ class ShardsItem(_Node, pytest.Item):
             ("shards_dir", shown_path(str(self.root))),
             ("shards_level", self.name),
         ]
+        asked = self.config.stash[VALIDATION]
         try:
-            report = validate(self.root, level=self.config.stash[VALIDATION].level)
+            report = validate(
+                self.root, level=asked.level, format=asked.form, against=asked.against
+            )
         except ManifestNotFoundError:
             doubt = self.parent.doubt if isinstance(self.parent, ShardsManifest) else None
             if doubt is not None:  # it may have been there when it could not be looked at
@@ -171,7 +176,8 @@ class ShardsItem(_Node, pytest.Item):
             files, reasons = counted(len(blind), "file"), sorted({each.found for each in blind})
             why = ", ".join(reasons)
             return f"{told(error)}\n\nOf these, {files} could not be looked at ({why})."
-        if isinstance(error, ShardproofError):
+        is_wrong_address = self.config.stash[VALIDATION].against and isinstance(error, ValueError)
+        if isinstance(error, ShardproofError) or is_wrong_address:
             return told(error)
         if isinstance(error, OSError):
             return (

@@ -64,6 +64,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=None,
         help="How hard to look: present (default), complete or valid.",
     )
+    group.addoption(
+        "--shards-format",
+        metavar="NAME",
+        default=None,
+        help="The format; by default each directory's is recognized (shardproof formats).",
+    )
+    group.addoption(
+        "--shards-against",
+        metavar="PROMISE",
+        default=None,
+        help="A promise from elsewhere: hf://..., a list of digests or its address, a directory; "
+        "write --shards-against=PROMISE",
+    )
     parser.addini("validate_shards", "As --validate-shards.", type="bool", default=False)
     parser.addini(
         "shards_dirs",
@@ -80,11 +93,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "shards: the validation of a shards directory (shardproof)")
     # With a space, pytest takes the path for one of tests, and moves its rootdir there.
     from_environment = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
-    if "--shards-dir" in (*config.invocation_params.args, *from_environment):
-        raise pytest.UsageError(
-            "--shards-dir PATH, with a space, makes pytest look for tests and its configuration in "
-            "PATH: write --shards-dir=PATH"
-        )
+    given = {*config.invocation_params.args, *from_environment}
+    for option in ("--shards-dir", "--shards-against"):
+        if option in given:
+            raise pytest.UsageError(
+                f"{option} PATH, with a space, makes pytest look for tests and its configuration "
+                f"in PATH: write {option}=PATH"
+            )
     asked = config.getoption("shards_level")
     where = "ini option shards_level" if asked is None else "--shards-level"
     asked = config.getini("shards_level") if asked is None else asked
@@ -97,12 +112,47 @@ def pytest_configure(config: pytest.Config) -> None:
         is_recursive = config.getoption("shards_recursive") or config.getini("shards_recursive")
         named = _named_directories(config)
         validation = _ShardsValidation(
-            levels[asked], named, must_find=flag, is_recursive=bool(is_recursive)
+            levels[asked],
+            named,
+            form=_known_format(config),
+            against=_promise(config),
+            must_find=flag,
+            is_recursive=bool(is_recursive),
         )
         config.stash[VALIDATION] = validation
         config.pluginmanager.register(validation, "shardproof-validation")
-    elif config.getoption("shards_dir"):
-        raise pytest.UsageError("--shards-dir does nothing without --validate-shards: give both")
+    else:
+        _refuse_what_does_nothing(config)
+
+
+def _refuse_what_does_nothing(config: pytest.Config) -> None:
+    for name in ("dir", "format", "against"):
+        if config.getoption(f"shards_{name}"):
+            raise pytest.UsageError(
+                f"--shards-{name} does nothing without --validate-shards: give both"
+            )
+
+
+def _known_format(config: pytest.Config) -> str | None:
+    name = config.getoption("shards_format")
+    if name is not None:
+        from shardproof import formats  # noqa: PLC0415 - not before it is needed
+
+        try:
+            formats.get(name)
+        except ValueError as error:
+            raise pytest.UsageError(f"--shards-format: {error}") from None
+    return None if name is None else str(name)
+
+
+def _promise(config: pytest.Config) -> str | None:
+    """Return where the promise is; a path is one from where pytest starts."""
+    given = config.getoption("shards_against")
+    if given == "":
+        raise pytest.UsageError(f"--shards-against=PROMISE: {_EMPTY}")
+    if given is None or "://" in given:
+        return given
+    return os.path.abspath(config.invocation_params.dir / given)
 
 
 def _named_directories(config: pytest.Config) -> list[Path]:
@@ -121,9 +171,18 @@ class _ShardsValidation:
     """Finds the shards directories of one run; registered as a plugin where one is asked for."""
 
     def __init__(
-        self, level: Level, named: Sequence[Path], *, must_find: bool, is_recursive: bool
+        self,
+        level: Level,
+        named: Sequence[Path],
+        *,
+        form: str | None,
+        against: str | None,
+        must_find: bool,
+        is_recursive: bool,
     ) -> None:
         self.level = level
+        self.form = form
+        self.against = against
         self._named = named
         self._is_recursive = is_recursive
         self._must_find = must_find

@@ -259,6 +259,11 @@ def _refuse_unknown(scheme: str) -> None:
 
     try:
         get_filesystem_class(scheme)
+    except ValueError:
+        known = "hf://, https://, s3:// or another that fsspec knows"
+        raise ValueError(
+            f"expected an address as {known}, found {quoted(f'{scheme}://')}"
+        ) from None
     except ImportError as error:
         module = str(known_implementations.get(scheme, {}).get("class", "")).partition(".")[0]
         if module in {"", "fsspec"}:  # then it is there, and lacks another one
