@@ -147,7 +147,7 @@ def _known_format(config: pytest.Config) -> str | None:
 
 def _promise(config: pytest.Config) -> str | None:
     """Return where the promise is; a path is one from where pytest starts."""
-    given = config.getoption("shards_against")
+    given: str | None = config.getoption("shards_against")
     if given == "":
         raise pytest.UsageError(f"--shards-against=PROMISE: {_EMPTY}")
     if given is None or "://" in given:
