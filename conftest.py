@@ -1,8 +1,10 @@
 """What every test of the project may use."""
 
 import gc
+import math
 import os
 import signal
+from collections import defaultdict
 
 import beartype  # noqa: F401 - as numpy: runs of pytest inside this process can't load it anew
 import pytest
@@ -25,11 +27,11 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let a run have all cases of each attack (docs/attacks.md), or one of each test."""
+    """Let a run have all cases of each attack (docs/attacks.md), or a few of each test."""
     group = parser.getgroup("attacks")
     group.addoption("--exhaustive", action="store_true", help="Run all cases of each attack.")
     group.addoption("--figures", metavar="FILE", help="Append the figures of attacks to a file.")
-    parser.addoption("--first-cases", action="store_true", help="Run one case of each test.")
+    parser.addoption("--cases", type=int, metavar="N", help="Run at most N cases of each test.")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -39,12 +41,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave of each test the first of its cases, where that is asked for; the slow ones begin."""
+    """Leave of each test a few of its cases, where that is asked for; the slow ones begin."""
     # In the end, all workers but one would wait for them.
     items.sort(key=lambda item: item.get_closest_marker("once") is None)
-    if config.getoption("--first-cases"):
-        first = {item.nodeid.partition("[")[0]: item for item in reversed(items)}
-        kept = set(first.values())
+    most = config.getoption("--cases")
+    if most is not None:
+        cases = defaultdict[str, list[pytest.Item]](list)
+        for item in items:
+            cases[item.nodeid.partition("[")[0]].append(item)
+        # Every so many of them, as cases that follow each other are alike.
+        kept = {item for some in cases.values() for item in some[:: math.ceil(len(some) / most)]}
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = [item for item in items if item in kept]
 

@@ -64,7 +64,7 @@ def test_on_a_machine_with_any_one_python_no_test_runs_nowhere(marker: str) -> N
 
 
 @pytest.mark.once
-def test_first_cases_are_one_of_each_test(pytester: pytest.Pytester) -> None:
+def test_cases_are_a_few_of_each_test(pytester: pytest.Pytester) -> None:
     pytester.makeconftest((ROOT / "conftest.py").read_text().replace('"pytester"', ""))
     cases = """
         import pytest
@@ -73,14 +73,14 @@ def test_first_cases_are_one_of_each_test(pytester: pytest.Pytester) -> None:
         def test_b(): pass
     """
     pytester.makepyfile(cases)
-    pytester.runpytest_subprocess("--first-cases").assert_outcomes(passed=2, deselected=2)
+    pytester.runpytest_subprocess("--cases", "1").assert_outcomes(passed=2, deselected=2)
     pytester.runpytest_subprocess().assert_outcomes(passed=2, failed=2)
 
 
 def _selects(commands: str, marker: str) -> bool:
     """Whether commands run all tests that have this one marker, or none."""
     chosen = re.search(r'pytest.* -m "?([^"}]+)', commands)
-    if chosen is None or "--first-cases" in commands:
+    if chosen is None or "--cases" in commands:
         return False
     marked = dict.fromkeys(["once", "attack", "mutants"], False) | {marker: True}
     return bool(eval(chosen[1], {}, marked))

@@ -25,6 +25,7 @@ from shardproof.fetching import (
     fetch_file,
 )
 from shardproof.fetching.cache import PrefetchTally
+from shardproof.fetching.transfer import _partial_file
 from shardproof.testing.faults import Hub, HubFault, serve_hub
 from tests.attacks.raw_server import RawServer, Request, Step
 from tests.helpers.kept_parts import beside_parts
@@ -133,8 +134,9 @@ def test_a_connection_that_the_server_has_closed_is_not_used(
 @pytest.mark.parametrize("fault", list(HubFault))
 @pytest.mark.parametrize("digest", [DIGEST, None])
 def test_whatever_the_server_does_then(
-    source: HttpSource, hub: Hub, tmp_path: Path, fault: HubFault, digest: str | None
+    source: HttpSource, hub: Hub, tmp_path: Path, fault: HubFault, digest: str | None, monkeypatch
 ) -> None:
+    monkeypatch.setattr(_partial_file, "_MAX_UNSIZED", 2**24)
     place = tmp_path / "here"
     hub.fault("a/1.bin", fault)
     is_seen = digest is not None or fault is not HubFault.FLIPPED

@@ -13,7 +13,7 @@ import pytest
 
 from shardproof import FetchError
 from shardproof.fetching import Cancellation, FetchResult, HttpSource, Limits, fetch_file
-from shardproof.fetching.transfer import _relay, _spans
+from shardproof.fetching.transfer import _partial_file, _relay, _spans
 from shardproof.testing.faults import Hub, HubFault, serve_hub
 from tests.helpers.kept_parts import beside_parts, parts_in
 
@@ -58,6 +58,11 @@ def sha256(data: bytes) -> str:
 def hub() -> Iterator[Hub]:
     with serve_hub() as hub:
         yield hub
+
+
+@pytest.fixture(autouse=True)
+def _less_of_an_endless_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_partial_file, "_MAX_UNSIZED", 2**24)
 
 
 @pytest.fixture(autouse=True)

@@ -725,7 +725,7 @@ class TestStrategies:
             assert {value.n_shards for value in values} == {*range(1, 9)}
 
         drawn_until(all_came, layouts(["checkpoint"]))
-        values = drawn(layouts(["checkpoint"]), 1500)
+        values = drawn(layouts(["checkpoint"]), 360)
         whole = sum(not expected_problems(value) for value in values)
         assert len(values) / 5 < whole < len(values) * 2 / 3
 
