@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardproof import ShardValidationError
+from shardproof import ShardReadError, ShardValidationError
 from shardproof._base import work
-from shardproof.datasets.tokens import _ranks, _token_files
+from shardproof.datasets.tokens import _ranks, _token_checks, _token_files
 from shardproof.datasets.tokens._manager import ShardedDatasetManager
 from shardproof.errors import FetchError, FetchTimeoutError
 from shardproof.fetching import (
@@ -765,6 +765,30 @@ class TestWhatLiesThere:
         shutil.rmtree(tmp_path / ".shardproof")
         assert self.taken(Nowhere(), tmp_path, max_dataset_idx=2) == expected(0)
         assert inodes(tmp_path) == before
+
+    @pytest.mark.parametrize("is_moved", [True, False])
+    def test_what_another_moves_aside_after_the_look(
+        self, hub, tmp_path, monkeypatch, is_moved: bool
+    ) -> None:
+        put_there(tmp_path, 0)
+        path = tmp_path / "train_000000.npy"
+
+        def open_later(shard) -> tuple:
+            if shard.index == 0 and not is_moved:
+                raise ShardReadError("the disk is broken", path=path)
+            if shard.index == 0 and not (tmp_path / "aside").exists():
+                path.rename(tmp_path / "aside")
+            return _token_files.open_tokens(shard)
+
+        monkeypatch.setattr(_token_checks, "open_tokens", open_later)
+
+        async def train() -> None:
+            async with manager(hub, tmp_path) as shards:
+                await shards.initialize_datasets(0)
+                assert rows(shards.active_dataset) == expected(0)
+
+        with contextlib.nullcontext() if is_moved else pytest.raises(ShardReadError):
+            run(train())
 
     @pytest.mark.once
     @pytest.mark.parametrize("level", ["complete", "valid"])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from shardproof._base.messages import quoted, shown
+from shardproof._base.messages import quoted, shown, told
 from shardproof._base.opening import is_there, real_path
 from shardproof.formats import signs
 from shardproof.pytest_plugin.nodes import (
@@ -141,7 +141,7 @@ def _known_format(config: pytest.Config) -> str | None:
         try:
             formats.get(name)
         except ValueError as error:
-            raise pytest.UsageError(f"--shards-format: {error}") from None
+            raise pytest.UsageError(f"--shards-format: {told(error)}") from None
     return None if name is None else str(name)
 
 

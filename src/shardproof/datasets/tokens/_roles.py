@@ -216,6 +216,10 @@ class HeldShard:
                 raise
             logger.warning("What lies there is not taken for shard %d: %s", index, told(error))
             return None
+        except ShardReadError:
+            if marks == self.shard.marks():
+                raise
+            return None  # another process has moved it aside between the look and the opening
         for name in unknown:  # not before: another process that fetches it must be able to move it
             self.fetcher.take(name)
         if marks != self.shard.marks():
