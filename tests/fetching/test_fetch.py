@@ -7,7 +7,6 @@ import gc
 import hashlib
 import os
 import random
-import resource
 import subprocess
 import sys
 import threading
@@ -37,6 +36,7 @@ from shardproof.fetching.transfer._record import Extent
 from shardproof.fetching.transfer._requests import read_range
 from shardproof.testing.faults import FileSystemFaults, Hub, HubFault, serve_hub
 from tests.helpers import ROOT
+from tests.helpers.file_limit import no_file_above
 from tests.helpers.kept_parts import PARTS
 from tests.helpers.killing import Begin, at_every_call, skip_where_not_permitted
 
@@ -683,13 +683,8 @@ class TestTheDisk:
 
     def test_a_limit_on_files_cuts_a_write_short(self, source: HttpSource, tmp_path: Path) -> None:
         """A real one: the kernel writes what fits, then refuses (setrlimit(2))."""
-        before = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (5000, before[1]))
-        try:
-            with pytest.raises(FetchError, match="File too large"):
-                fetch_file(source, "0.bin", tmp_path / "0.bin")
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        with no_file_above(5000), pytest.raises(FetchError, match="File too large"):
+            fetch_file(source, "0.bin", tmp_path / "0.bin")
 
         assert not list(tmp_path.iterdir())
 

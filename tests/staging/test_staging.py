@@ -33,6 +33,7 @@ from shardproof import (
 from shardproof._base import files as _files
 from shardproof.staging import _copies, _job, _stage, stage
 from shardproof.testing.faults import FileSystemFaults
+from tests.helpers.file_limit import no_file_above
 from tests.helpers.forking import PATIENCE, ended, forked
 from tests.helpers.killing import Begin, at_every_state, skip_where_not_permitted
 from tests.helpers.planning import complete, new_store, receipt_path, rewrite_receipt
@@ -1054,9 +1055,8 @@ class TestDestination:
         shards_dir = make_shards_dir(2, d_model=512)
 
         def limited() -> None:
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
-            with pytest.raises(OSError, match=r"File too large: '.*\.bin' -> '") as caught:
+            refused = pytest.raises(OSError, match=r"File too large: '.*\.bin' -> '")
+            with no_file_above(50_000), refused as caught:
                 stage(shards_dir, to)
             assert Path(caught.value.filename).parent == shards_dir
             assert Path(caught.value.filename2).parent.parent == base(to)
@@ -1097,9 +1097,8 @@ class TestDestination:
         listing.write_bytes(listing.read_bytes() + b" " * 50_000)
 
         def limited() -> None:
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
-            with pytest.raises(OSError, match=r"File too large: '.*/shards\.json'"):
+            refused = pytest.raises(OSError, match=r"File too large: '.*/shards\.json'")
+            with no_file_above(40_000), refused:
                 stage(shards_dir, to)
 
         assert ended(forked(limited)) == 0

@@ -5,7 +5,6 @@ import errno
 import hashlib
 import itertools
 import os
-import resource
 import shutil
 import stat
 import tempfile
@@ -20,6 +19,7 @@ from hypothesis import strategies as st
 
 from shardproof.testing import ShardState, without_root_override
 from shardproof.testing.faults import Damage, DamageKind, DamageRecord, HubFault, damage, damaged
+from tests.helpers.file_limit import no_file_above
 
 KINDS = list(DamageKind)
 CONTENT_KINDS = [
@@ -485,14 +485,9 @@ def test_a_failing_call_leaves_all_as_it_was(
 def test_a_full_disk_leaves_all_as_it_was(path: Path, kind: DamageKind) -> None:
     path.write_bytes(os.urandom(2**21))
     before = look(path.parent)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     limit = 2**21 if kind is DamageKind.EXTENDED else 2**20 + 1
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            damage(path, kind)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with no_file_above(limit), pytest.raises(OSError, match="File too large"):
+        damage(path, kind)
     assert look(path.parent) == before
 
 
