@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from _copied import COPIED, copied
 from _figures import Figure, Ruler, Section, figures, ratio_of
 from _races import Command, child, process_race, warm_race
 from _report import parser, report
@@ -81,7 +82,11 @@ def looking(path: Path, level: str) -> Callable[[], object]:
     return run
 
 
-CONTENDERS = {"hashing": hashing, "mapping": mapping, "looking": looking}
+CONTENDERS: dict[str, Callable[..., Callable[[], object]]] = {
+    "hashing": hashing,
+    "mapping": mapping,
+    "looking": looking,
+}
 
 
 def play(contender: str, path: str, *arguments: str) -> None:
@@ -220,15 +225,19 @@ def hub(options: argparse.Namespace, place: Path) -> Section:
 
 
 def complete(options: argparse.Namespace, place: Path) -> Section:
-    """Many small shards of each format."""
+    """Many small shards: as the kit makes them, or copies of one that a library wrote."""
     from shardproof.testing import Layout, write_layout  # noqa: PLC0415
 
     n_shards = options.small_files
     section = Section(
         "Many small shards", f"{n_shards} shards, {options.rounds} rounds.", "us a file"
     )
-    for form in SAMPLES:
-        path = write_layout(Layout(n_shards=n_shards, format=form), place / f"small-{form}")
+    for form in (*SAMPLES, *COPIED):
+        path = place / f"small-{form}"
+        if form in COPIED:
+            copied(form, n_shards, path)
+        else:
+            path = write_layout(Layout(n_shards=n_shards, format=form), path)
         commands = [
             child(f"{form}, {level}", "looking", path, level) for level in ("present", "complete")
         ]

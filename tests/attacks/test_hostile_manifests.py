@@ -4,6 +4,7 @@ Within 64 MiB and a second; nothing is opened outside the directory and the form
 is unpickled, no program is started and no connection made, as an audit hook sees (PEP 578).
 """
 
+import contextlib
 import functools
 import os
 import sys
@@ -37,17 +38,19 @@ def files_of(golden: Golden) -> list[str]:
 
 
 class Watch:
-    """Sees what this process does from its begin on; a child has its own."""
+    """Sees what this process does while something is read below a directory."""
 
-    def __init__(self, root: Path) -> None:
-        self._root, self.seen = os.fspath(root), list[str]()
-        sys.addaudithook(self._hook)
+    def __init__(self) -> None:
+        self._root, self._seen = "", list[str]()
+        sys.addaudithook(self._hook)  # which stays, in all that is forked too
 
     def _hook(self, event: str, args: tuple) -> None:
+        if not self._root:
+            return
         if event in SPAWNS:
-            self.seen.append(event)
+            self._seen.append(event)
         elif event == "open" and self._is_elsewhere(args[0]):
-            self.seen.append(f"{event} {args[0]!r}")
+            self._seen.append(f"{event} {args[0]!r}")
 
     def _is_elsewhere(self, path: object) -> bool:
         is_told = isinstance(path, str) and os.path.isabs(path)
@@ -55,22 +58,31 @@ class Watch:
             return False
         return is_told and not path.startswith(self._root) and not path.endswith((".py", ".pyc"))
 
+    @contextlib.contextmanager
+    def below(self, root: Path) -> Iterator[None]:
+        """Fail if anything else was opened meanwhile, or started, or removed."""
+        self._seen.clear()
+        self._root = f"{root}/"
+        try:
+            yield
+        finally:
+            self._root = ""
+        assert not self._seen, self._seen
+
 
 @functools.cache
-def watch(root: Path) -> Watch:
-    return Watch(root)
+def watch() -> Watch:
+    return Watch()
 
 
 def read(form: formats.Format, root: Path) -> Iterator[str]:
     """Read the promise and look at the files, in this thread: the stack of another takes memory."""
-    saw = watch(root.parent)
-    saw.seen.clear()
-    manifest = formats.read_manifest(form, os.fspath(root))
-    for level in ("complete", "valid"):
-        report = check(manifest, level=level, workers=1)
-        yield str(report)
-        yield from (f"{finding.expected} {finding.found}" for finding in report.findings)
-    assert not saw.seen, saw.seen
+    with watch().below(root.parent):
+        manifest = formats.read_manifest(form, os.fspath(root))
+        for level in ("complete", "valid"):
+            report = check(manifest, level=level, workers=1)
+            yield str(report)
+            yield from (f"{finding.expected} {finding.found}" for finding in report.findings)
 
 
 def target_of(name: str, golden: Golden, read_it) -> Target:
@@ -87,7 +99,6 @@ def test_a_spoiled_directory_is_refused_in_our_words(
     reader = functools.partial(read, form)
     target = target_of(name, golden, reader)
     [*reader(golden.copy(tmp_path / "once"))]  # what is imported is imported
-    watch.cache_clear()
     cases = cases_of(target, 100_000)
     chosen = tally.sample(cases, 2000)
     for harm in run(target, reader, chosen, tmp_path / "many"):
@@ -99,11 +110,9 @@ def test_a_reader_that_follows_names_anywhere_is_caught(tmp_path: Path) -> None:
     """The control."""
 
     def naive(root: Path) -> Iterator[str]:
-        saw = watch(root.parent)
-        saw.seen.clear()
-        for line in (root / "SHA256SUMS").read_text().splitlines():
-            yield f"{len((root / line.split(maxsplit=1)[1]).read_bytes())} bytes"
-        assert not saw.seen, saw.seen
+        with watch().below(root.parent):
+            for line in (root / "SHA256SUMS").read_text().splitlines():
+                yield f"{len((root / line.split(maxsplit=1)[1]).read_bytes())} bytes"
 
     golden = one_of_each_format()["digests"]
     target = target_of("digests", golden, naive)._replace(files=["SHA256SUMS"])
