@@ -4,9 +4,8 @@
 data (https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details).
 """
 
+import functools
 import struct
-from collections.abc import Iterator
-from typing import NamedTuple
 
 from shardproof._base.messages import quoted
 from shardproof._base.opening import read_at
@@ -17,45 +16,36 @@ __all__ = ["probe"]
 _GZIP = b"\x1f\x8b"
 _HEAD = struct.Struct("<QI")
 _FOOT_BYTES = 4
+_BLOCK_BYTES = 4096
 _MOST_RECORDS = 4096
 """That a look follows: a file of many more is told by its begin alone."""
-
-
-class _RecordAt(NamedTuple):
-    begin: int
-    n_bytes: int
 
 
 def probe(_: PromisedFile, fd: int, size: int) -> Mismatch | None:
     """Return where records do not follow one another up to the end; of a packed file nothing."""
     if read_at(fd, 2) == _GZIP:
         return None
-    at = 0
-    for record in _records(fd, size):
-        if isinstance(record, Mismatch):
-            return record
-        at = record.begin + _HEAD.size + record.n_bytes + _FOOT_BYTES
-        if at > size:
-            expected = f"a record of {record.n_bytes} bytes at byte {record.begin}"
-            return Mismatch(expected=expected, found=f"an end after {size} bytes")
+    begin = at = start = 0
+    block = b""
+    for _record in range(_MOST_RECORDS):
+        if at >= size:
+            break
+        if at + _HEAD.size > start + len(block):
+            start, block = at, read_at(fd, _BLOCK_BYTES, at)
+        head = block[at - start : at - start + _HEAD.size]
+        n_bytes, checksum = _HEAD.unpack(head.ljust(_HEAD.size, b"\0"))
+        if len(head) < _HEAD.size or _masked_crc32c(head[:8]) != checksum:
+            return Mismatch(expected=f"the length of a record at byte {at}", found=quoted(head))
+        begin, at = at, at + _HEAD.size + n_bytes + _FOOT_BYTES
+    if at > size:
+        expected = f"a record of {n_bytes} bytes at byte {begin}"
+        return Mismatch(expected=expected, found=f"an end after {size} bytes")
     return None
 
 
-def _records(fd: int, size: int) -> Iterator[_RecordAt | Mismatch]:
-    at = 0
-    for _ in range(_MOST_RECORDS):
-        if at >= size:
-            return
-        head = read_at(fd, _HEAD.size, at)
-        n_bytes, checksum = _HEAD.unpack(head.ljust(_HEAD.size, b"\0"))
-        if len(head) < _HEAD.size or _masked(_crc32c(head[:8])) != checksum:
-            yield Mismatch(expected=f"the length of a record at byte {at}", found=quoted(head))
-            return
-        yield _RecordAt(at, n_bytes)
-        at += _HEAD.size + n_bytes + _FOOT_BYTES
-
-
-def _masked(checksum: int) -> int:
+@functools.lru_cache  # records are as long as others
+def _masked_crc32c(data: bytes) -> int:
+    checksum = _crc32c(data)
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
