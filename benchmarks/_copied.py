@@ -1,7 +1,6 @@
 """Directories of many shards that real libraries wrote: one of them, copied under their names."""
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,26 +10,19 @@ __all__ = ["COPIED", "copied"]
 GOLDENS = Path(__file__).parents[1] / "tests" / "goldens"
 
 
-def _filled(
-    name: str, shards: Callable[[Any], list[Any]], key: str
-) -> Callable[[Path, list[str]], None]:
-    """Return what makes an index: its first entry for each file."""
+class _Listing(NamedTuple):
+    """A file that has an entry for each shard, which names it by a key."""
 
-    def fill(path: Path, names: list[str]) -> None:
-        index = json.loads((path / name).read_text())
-        entries = shards(index)
-        entries[:] = [{**entries[0], key: each} for each in names]
-        (path / name).write_text(json.dumps(index))
-
-    return fill
+    file: str
+    entries: Callable[[Any], list[Any]]
+    key: str
 
 
 class _Copied(NamedTuple):
     golden: str
     shards: tuple[str, ...]
     names: tuple[str, ...]
-    list_file: str | None = None
-    fill: Callable[[Path, list[str]], None] = lambda _, __: None
+    listing: _Listing | None = None
 
 
 COPIED = {
@@ -44,22 +36,19 @@ COPIED = {
         "arrow",
         ("data-00000-of-00003.arrow",),
         ("data-{:05}-of-{n:05}.arrow",),
-        "state.json",
-        _filled("state.json", lambda index: index["_data_files"], "filename"),
+        _Listing("state.json", lambda index: index["_data_files"], "filename"),
     ),
     "litdata": _Copied(
         "litdata-classic",
         ("chunk-0-0.bin",),
         ("chunk-0-{}.bin",),
-        "index.json",
-        _filled("index.json", lambda index: index["chunks"], "filename"),
+        _Listing("index.json", lambda index: index["chunks"], "filename"),
     ),
     "wids": _Copied(
         "wids",
         ("train-000000.tar",),
         ("train-{:06}.tar",),
-        "shardindex.json",
-        _filled("shardindex.json", lambda index: index["shardlist"], "url"),
+        _Listing("shardindex.json", lambda index: index["shardlist"], "url"),
     ),
 }
 
@@ -73,7 +62,10 @@ def copied(form: str, n_files: int, to: Path) -> Path:
         data = (GOLDENS / case.golden / shard).read_bytes()
         for number in range(n_shards):
             (to / name.format(number, n=n_shards)).write_bytes(data)
-    if case.list_file is not None:
-        shutil.copy(GOLDENS / case.golden / case.list_file, to)
-        case.fill(to, [case.names[0].format(number, n=n_shards) for number in range(n_shards)])
+    if case.listing is not None:
+        listed = json.loads((GOLDENS / case.golden / case.listing.file).read_text())
+        entries = case.listing.entries(listed)
+        names = (case.names[0].format(number, n=n_shards) for number in range(n_shards))
+        entries[:] = [{**entries[0], case.listing.key: name} for name in names]
+        (to / case.listing.file).write_text(json.dumps(listed))
     return to

@@ -250,7 +250,9 @@ def complete(options: argparse.Namespace, place: Path) -> Section:
 
 def million(options: argparse.Namespace, place: Path) -> Section:
     """A list that promises a million files: memory, and whether time grows with the number."""
-    section = Section("A million promised files", "Empty files in folders of 1000.", "us a file")
+    section = Section(
+        "A million promised files", "Files of one byte in folders of 1000.", "us a file"
+    )
     peaks = []
     for n_files in (options.many_files // 10, options.many_files):
         path = _many(place / f"many-{n_files}", n_files)

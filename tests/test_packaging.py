@@ -74,6 +74,7 @@ def test_cases_are_a_few_of_each_test(pytester: pytest.Pytester) -> None:
     """
     pytester.makepyfile(cases)
     pytester.runpytest_subprocess("--cases", "1").assert_outcomes(passed=2, deselected=2)
+    pytester.runpytest_subprocess("--cases", "2").assert_outcomes(passed=2, failed=1, deselected=1)
     pytester.runpytest_subprocess().assert_outcomes(passed=2, failed=2)
 
 

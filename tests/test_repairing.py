@@ -9,6 +9,7 @@ import pytest
 
 from shardproof import FetchError, FindingKind, ManifestError, repair, seal, validate
 from shardproof.fetching import HubSource, Limits
+from shardproof.testing import without_root_override
 from shardproof.testing.faults import FileSystemFaults, HubFault, serve_hub
 from tests.goldens import GOLDENS
 
@@ -316,6 +317,13 @@ class TestElsewhere:
     def test_a_source_that_can_not_list(self, plain) -> None:
         with serve_hub({"a": b"a"}) as hub, pytest.raises(ManifestError, match="lists no files"):
             validate(plain, against=hub.url)
+
+    def test_a_hidden_part_that_may_not_be_read_is_not_passed_over(self, tmp_path) -> None:
+        [golden] = [each for each in GOLDENS if each.name == "torch-dcp"]
+        path, other = golden.copy(tmp_path), golden.copy(tmp_path / "other")
+        (other / ".metadata").chmod(0)
+        with without_root_override(), pytest.raises(PermissionError):
+            validate(path, level="valid", against=other)
 
     @pytest.mark.parametrize(
         ("name", "hidden"), [("torch-dcp", ".metadata"), ("energon", ".nv-meta/index.sqlite")]

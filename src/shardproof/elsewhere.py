@@ -15,7 +15,7 @@ from shardproof._base.names import (
     open_root,
     real_root,
 )
-from shardproof._base.opening import files_below, is_directory
+from shardproof._base.opening import files_below, is_directory, is_there
 from shardproof._base.threads import Stop
 from shardproof._base.work import Deadline, go_on
 from shardproof.errors import ManifestError
@@ -100,13 +100,13 @@ def _in_directory(root: str, *, reads: bool) -> Iterator[PromisedFile]:
 
 def _names_in(root: str) -> list[str]:
     """Return what lies in a directory; of hidden files those that are part of its format."""
-    names = files_below(root)
+    names, parts = files_below(root), set[str]()
     with contextlib.suppress(ManifestError):  # it is of no format, or of two, or is not whole
         form = formats.detect(root)
-        promised = {form.manifest_file, *(file.name for file in form.read_manifest(root).files)}
-        is_hidden = promised.difference(names).__contains__
-        names += filter(is_hidden, files_below(root, hidden=True))
-    return names
+        parts.add(form.manifest_file)
+        parts.update(file.name for file in form.read_manifest(root).files)
+    hidden = sorted(parts.difference(names))
+    return names + [name for name in hidden if is_there(os.path.join(root, name))]
 
 
 def _as_they_are(root: str, dir_fd: int, reads: bool, names: Sequence[str]) -> list[PromisedFile]:

@@ -91,6 +91,17 @@ def test_a_flipped_bit_of_a_length_or_its_checksum(tmp_path, at: int) -> None:
     assert found_in(tmp_path) == [("structure", path.name)]
 
 
+@pytest.mark.parametrize("n_bytes", range(4060, 4084))
+def test_heads_wherever_a_block_ends(tmp_path, n_bytes: int) -> None:
+    """4096 bytes are read at once: what lies across two blocks, or behind a long record."""
+    path = tmp_path / "a.tfrecord"
+    whole = record(bytes(n_bytes)) + record(bytes(9000)) + record(b"1234")
+    path.write_bytes(whole)
+    assert found_in(tmp_path) == []
+    path.write_bytes(whole[:-1])
+    assert found_in(tmp_path) == [("structure", "a.tfrecord")]
+
+
 def test_more_bytes_at_the_end(tmp_path) -> None:
     path = write_set(tmp_path) / "train.tfrecord-00001-of-00003"
     path.write_bytes(WHOLE + b"\0")

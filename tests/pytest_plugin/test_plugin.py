@@ -738,6 +738,7 @@ class TestOptions:
             (["--shards-dir=data"], "--shards-dir does nothing without --validate-shards*"),
             (["--shards-format=mds"], "--shards-format does nothing without --validate-shards*"),
             (["--shards-against=x"], "--shards-against does nothing without --validate-shards*"),
+            (["--shards-against="], "--shards-against does nothing without --validate-shards*"),
             (
                 ["--validate-shards", "--shards-format=nope"],
                 "--shards-format: *one of saev,*'nope'",

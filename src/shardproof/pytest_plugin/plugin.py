@@ -127,14 +127,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _refuse_what_does_nothing(config: pytest.Config) -> None:
     for name in ("dir", "format", "against"):
-        if config.getoption(f"shards_{name}"):
+        if config.getoption(f"shards_{name}") not in (None, []):
             raise pytest.UsageError(
                 f"--shards-{name} does nothing without --validate-shards: give both"
             )
 
 
 def _known_format(config: pytest.Config) -> str | None:
-    name = config.getoption("shards_format")
+    name: str | None = config.getoption("shards_format")
     if name is not None:
         from shardproof import formats  # noqa: PLC0415 - not before it is needed
 
@@ -142,7 +142,7 @@ def _known_format(config: pytest.Config) -> str | None:
             formats.get(name)
         except ValueError as error:
             raise pytest.UsageError(f"--shards-format: {told(error)}") from None
-    return None if name is None else str(name)
+    return name
 
 
 def _promise(config: pytest.Config) -> str | None:
