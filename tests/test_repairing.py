@@ -73,20 +73,21 @@ class TestRepaired:
         assert repair(sealed, str(backup)).ok
         assert contents(sealed) == whole
 
-    def test_from_the_hub_against_its_listing(self, tmp_path, monkeypatch) -> None:
+    @pytest.mark.parametrize("called", ["name", "checksums"])
+    def test_from_the_hub_against_its_listing(self, tmp_path, monkeypatch, called) -> None:
         root = tmp_path / "data"
         root.mkdir()
         with serve_hub() as hub:
             files = {f"train/{n}.bin": bytes([n]) * 100 for n in range(3)} | {"README.md": b"# x"}
             for name, data in files.items():
-                hub.put(name, data, repo="org/name")
+                hub.put(name, data, repo=f"org/{called}")
                 (root / name).parent.mkdir(exist_ok=True)
                 (root / name).write_bytes(data)
             flip(root / "train/1.bin")
             (root / "README.md").unlink()
             monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
             monkeypatch.setattr("huggingface_hub.hf_api.ENDPOINT", hub.url, raising=False)
-            promise = "hf://datasets/org/name"
+            promise = f"hf://datasets/org/{called}"
             report = validate(root, level="valid", against=promise)
             assert {each.path.name: each.kind for each in report.findings} == {
                 "1.bin": FindingKind.DIGEST,
@@ -95,7 +96,7 @@ class TestRepaired:
             monkeypatch.undo()  # the client's own addresses begin with what was replaced
             lines = [f"{hashlib.sha256(files[n]).hexdigest()}  {n}\n" for n in files]
             (tmp_path / "SHA256SUMS").write_text("".join(lines))
-            with HubSource("org/name", endpoint=hub.url) as source:
+            with HubSource(f"org/{called}", endpoint=hub.url) as source:
                 done = repair(root, source, against=tmp_path / "SHA256SUMS")
         assert set(done.repaired) == {"train/1.bin", "README.md"}, done.failed
         assert contents(root) == files

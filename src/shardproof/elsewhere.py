@@ -42,8 +42,7 @@ def files_promised_at(address: str, *, reads: bool) -> list[PromisedFile]:
         OSError: The file system failed.
     """
     if "://" in address:
-        is_list = digest_lists.is_list(shown_address(address).rpartition("/")[2])
-        return _list_at(address) if is_list else _listing_of(address)
+        return _list_at(address) if _is_a_list(address) else _listing_of(address)
     if is_directory(address):
         return list(_in_directory(real_root(address), reads=reads))
     folder, name = os.path.split(os.path.abspath(address))
@@ -57,6 +56,12 @@ def shown_address(address: str) -> str:
 
 def _files_of(entries: "Sequence[tuple[str, str]]") -> list[PromisedFile]:
     return [PromisedFile.by_digest(name, text) for name, text in entries]
+
+
+def _is_a_list(address: str) -> bool:
+    """Whether an address is a list's: of its name, and no repository's that has such a name."""
+    is_called_so = digest_lists.is_list(shown_address(address).rpartition("/")[2])
+    return is_called_so and not sources.is_repository(address)
 
 
 def _listing_of(address: str) -> list[PromisedFile]:

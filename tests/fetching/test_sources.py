@@ -34,7 +34,7 @@ from shardproof.fetching import (
     open_source,
 )
 from shardproof.fetching.sources._answers import begins_as_page, is_page, seconds_to_wait
-from shardproof.fetching.sources._open import split_name
+from shardproof.fetching.sources._open import is_repository, split_name
 from shardproof.fetching.sources._urls import bare
 from shardproof.testing.faults import FileSystemFaults, Hub
 from tests.attacks.raw_server import RawServer
@@ -821,6 +821,22 @@ def test_two_colons_are_part_of_a_name_where_nothing_is_chained() -> None:
     assert split_name("file:///a/b::c.bin") == ("file:///a", "b::c.bin")
     folder = "hf://datasets/org/name/a::b"
     assert split_name(f"{folder}/c.bin") == (folder, "c.bin")
+
+
+@pytest.mark.parametrize(
+    ("url", "is_one"),
+    [
+        ("hf://org/name", True),
+        ("HF://datasets/org/name@main", True),
+        ("hf://org/name@a%2Fb/", True),
+        ("hf://org/name/folder", False),
+        ("hf://datasets/org/name@main/x.bin", False),
+        ("hf://org", False),
+        ("https://h/org/name", False),
+    ],
+)
+def test_a_whole_repository(url: str, is_one: bool) -> None:
+    assert is_repository(url) is is_one
 
 
 def test_on_the_web_a_query_and_a_fragment_are_no_part_of_a_name() -> None:

@@ -15,6 +15,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardproof import validate
 from shardproof.checks import check
 from shardproof.errors import ManifestError
 from shardproof.formats.samples.energon import FORMAT
@@ -173,6 +174,15 @@ def test_a_shard_without_samples_owes_no_index(root: Path) -> None:
     (root / "shard_3.tgz").write_bytes(b"\x1f\x8b\x08" + bytes(15))
     assert look(root) == []
     assert [kind for _, kind, *_ in look(root, "valid")] == ["digest"]
+
+
+def test_no_index_is_a_stray(root: Path) -> None:
+    """Energon writes that of a compressed archive too, under the same name."""
+    counts = {"shard_0.tar": 1, "shard_1.tgz": 2}
+    (root / INFO).write_text(json.dumps({"shard_counts": counts}))
+    os.rename(root / "shard_1.tar", root / "shard_1.tgz")
+    found = [each.path.name for each in validate(root, strict=True).findings]
+    assert found == ["shard_2.tar"]
 
 
 def test_folders(tmp_path: Path) -> None:

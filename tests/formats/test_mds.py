@@ -387,3 +387,17 @@ def test_a_look_at_the_index_that_failed_is_no_answer(tmp_path) -> None:
         fs.fail("open", errno.EIO, match="index.json")
         with pytest.raises(OSError, match="Input/output error"):
             FORMAT.recognizes(str(tmp_path))
+
+
+def test_a_merged_index(tmp_path: Path) -> None:
+    """Streaming's `merge_index` leaves those of the parts where they are."""
+    entries = []
+    for part in ("a", "b"):
+        index = json.loads((write_mds(tmp_path / part) / "index.json").read_text())
+        for entry in index["shards"]:
+            entry["raw_data"]["basename"] = f"{part}/{entry['raw_data']['basename']}"
+        entries += index["shards"]
+    (tmp_path / "index.json").write_text(json.dumps({"shards": entries, "version": 2}))
+    (tmp_path / "b" / "other.json").touch()
+    found = validate(tmp_path, strict=True, level="complete").findings
+    assert [(each.kind, each.path.name) for each in found] == [(FindingKind.STRAY, "other.json")]

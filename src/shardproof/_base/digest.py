@@ -27,7 +27,7 @@ __all__ = [
 
 ALGORITHMS = (
     *("blake2b", "blake2s", "md5", "sha1", "sha224", "sha256", "sha3-224", "sha3-256", "sha3-384"),
-    *("sha3-512", "sha384", "sha512"),
+    *("sha3-512", "sha384", "sha512", "blake2b-160", "blake2b-256", "blake2b-384"),
 )
 """What `parse` accepts: what hashlib has on every platform and manifests in use state.
 
@@ -38,6 +38,8 @@ bytes (git-hash-object(1)); ``xxh32``, ``xxh64``, ``xxh3-64`` and ``xxh3-128``; 
 
 
 def _of_hashlib(algorithm: str) -> Any:
+    if algorithm.startswith("blake2b-"):  # of those lengths RFC 7693 has names
+        return hashlib.blake2b(digest_size=int(algorithm[8:]) // 8, usedforsecurity=False)
     return hashlib.new(algorithm.replace("-", "_"), usedforsecurity=False)
 
 
@@ -53,7 +55,8 @@ _N_DIGITS = {
 }
 _BEST = (
     *("blake3", "sha256", "blake2b", "sha512", "sha384", "sha256-tree", "blake2s", "sha3-256"),
-    *("sha3-384", "sha3-512", "sha3-224", "sha224", "git-sha1", "sha1", "md5"),
+    *("blake2b-256", "blake2b-384", "sha3-384", "sha3-512", "sha3-224", "sha224"),
+    *("blake2b-160", "git-sha1", "sha1", "md5"),
     *("xxh3-128", "xxh3-64", "xxh64", "xxh32"),
 )
 """Those that nobody can forge first, the faster of them before; then those that tell accidents."""

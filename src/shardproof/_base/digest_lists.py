@@ -45,11 +45,13 @@ _MAX_BYTES = 256 * 2**20
 
 _SHA = {40: "sha1", 56: "sha224", 64: "sha256", 96: "sha384", 128: "sha512"}
 _XXH = {8: "xxh32", 16: "xxh64", 32: "xxh3-128"}
+_BLAKE2B = {40: "blake2b-160", 64: "blake2b-256", 96: "blake2b-384", 128: "blake2b"}
 _ANY = {32: "md5"} | _SHA
 _FAMILIES = {
     **{name: {n: name} for n, name in _ANY.items()},
     **{f"sha3{bits}": {bits // 4: f"sha3-{bits}"} for bits in (224, 256, 384, 512)},
-    **{name: {128: "blake2b"} for name in ("b2", "blake2b")},
+    **dict.fromkeys(("b2", "blake2b"), _BLAKE2B),
+    **{f"blake2b{4 * n}": {n: name} for n, name in _BLAKE2B.items()},
     **{name: {64: "blake3"} for name in ("b3", "blake3")},
     "blake2s": {64: "blake2s"},
     "sha": _SHA,

@@ -4,7 +4,7 @@ from shardproof.fetching.sources._callable import CallableSource
 from shardproof.fetching.sources._fsspec import FsspecSource
 from shardproof.fetching.sources._http import HttpSource
 from shardproof.fetching.sources._hub import HubSource
-from shardproof.fetching.sources._open import open_source, split_name
+from shardproof.fetching.sources._open import is_repository, open_source, split_name
 from shardproof.fetching.sources._source import (
     Cancellation,
     ReadRequest,
@@ -25,6 +25,7 @@ __all__ = [
     "Response",
     "Source",
     "bare",
+    "is_repository",
     "open_source",
     "split_name",
 ]

@@ -10,7 +10,7 @@ from shardproof.fetching.sources._http import HttpSource
 from shardproof.fetching.sources._hub import HubSource
 from shardproof.fetching.sources._urls import bare, is_web, parted
 
-__all__ = ["open_source", "split_name"]
+__all__ = ["is_repository", "open_source", "split_name"]
 
 _HUB = re.compile(
     r"hf://(?P<kind>datasets/|models/)?(?P<repo>(?!datasets/|models/|spaces/)[^/@?#]+/[^/@?#]+)(@(?P<revision>[^/]+))?(/(?P<subfolder>.*))?"
@@ -56,6 +56,13 @@ def open_source(url: str) -> HubSource | HttpSource | FsspecSource:
         revision=match["revision"] and match["revision"].replace("%2F", "/"),
         subfolder=match["subfolder"] or "",
     )
+
+
+def is_repository(url: str) -> bool:
+    """Whether an address is that of a whole repository of the Hub, at a revision or at none."""
+    scheme, mark, rest = url.partition("://")
+    found = _HUB.fullmatch(f"{scheme.lower()}{mark}{rest}")
+    return found is not None and not found["subfolder"]
 
 
 def split_name(url: str) -> tuple[str, str]:

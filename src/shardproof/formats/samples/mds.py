@@ -146,6 +146,7 @@ FORMAT = Format(
     name="mds",
     description="samples of MosaicML Streaming: MDS, JSON lines or separated values",
     manifest_file=INDEX,
+    beside=(f"*/{INDEX}",),
     recognizes=_recognizes,
     read_manifest=_read_manifest,
     complete="the size of each file; of MDS how many samples it has, and where they are",

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -22,6 +23,7 @@ __all__ = ["FORMAT"]
 
 _SUFFIX = ".parquet"
 _INFO = "dataset_info.json"
+_BEHIND_SPLIT = r"(?:-\d{4,6}-of-\d{4,6}(?:-[0-9a-f]+)?)?\.parquet"
 
 
 class _SplitInfo(msgspec.Struct):
@@ -29,6 +31,9 @@ class _SplitInfo(msgspec.Struct):
 
 
 class _DatasetInfo(msgspec.Struct):
+    """How many examples each split has; its files begin with the dataset's name, or without."""
+
+    dataset_name: str | None = None
     splits: dict[str, _SplitInfo] | None = None
 
 
@@ -54,21 +59,35 @@ def _read_manifest(path: str) -> Manifest:
 
 def _contradictions(path: str, counted: CountedSet) -> Iterator[Contradiction]:
     yield from counted.contradictions
-    for split, n_examples in _stated(path).items():
-        names = [name for name in counted.names if os.path.basename(name).startswith(f"{split}-")]
+    info = _info_in(path)
+    for split, n_examples in _stated(info).items():
+        names = _files_of(split, info.dataset_name, counted.names)
         n_rows = _rows_in(path, names)
         if names and n_rows not in {None, n_examples}:
             expected = f"{n_examples} rows in the split {quoted(split)}, as {_INFO} says"
             yield Contradiction(names[0], Mismatch(expected=expected, found=f"{n_rows} rows"))
 
 
-def _stated(path: str) -> Mapping[str, int]:
-    """Return how many rows each split has, where that is written down."""
+def _info_in(path: str) -> _DatasetInfo:
     try:
-        splits = json.read(path, _INFO, _DatasetInfo).splits or {}
+        return json.read(path, _INFO, _DatasetInfo)
     except ManifestError:  # it is not what lists the shards, and may be of another program
-        return {}
-    counts = ((name, split.num_examples) for name, split in splits.items())
+        return _DatasetInfo()
+
+
+def _files_of(split: str, dataset_name: str | None, names: Sequence[str]) -> list[str]:
+    """Return the files of a split: ``train-00000-of-00002.parquet``, ``json-train.parquet``."""
+    befores = [split] if dataset_name is None else [f"{dataset_name}-{split}", split]
+    for before in befores:
+        is_of_split = re.compile(re.escape(before) + _BEHIND_SPLIT).fullmatch
+        if found := [name for name in names if is_of_split(name)]:
+            return found
+    return []
+
+
+def _stated(info: _DatasetInfo) -> Mapping[str, int]:
+    """Return how many rows each split has, where that is written down."""
+    counts = ((name, split.num_examples) for name, split in (info.splits or {}).items())
     return {name: n for name, n in counts if n is not None and name.isalnum()}
 
 
