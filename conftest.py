@@ -15,6 +15,9 @@ pytest_plugins = ["pytester"]
 # Examples write files, on whatever disk this runs: how long one takes says nothing about the code.
 settings.register_profile("shardproof", deadline=None)
 settings.load_profile("shardproof")
+# For runs that are about something else than the cases: --hypothesis-profile=half, =few.
+settings.register_profile("half", settings.get_profile("shardproof"), max_examples=50)
+settings.register_profile("few", settings.get_profile("shardproof"), max_examples=15)
 
 # A job in the background of a shell ignores interrupts, and so would the children that tests
 # interrupt.
@@ -29,7 +32,9 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let a run have all cases of each attack (docs/attacks.md), or a few of each test."""
     group = parser.getgroup("attacks")
-    group.addoption("--exhaustive", action="store_true", help="Run all cases of each attack.")
+    group.addoption(
+        "--exhaustive", action="store_true", help="Run all cases of each attack and test."
+    )
     group.addoption("--figures", metavar="FILE", help="Append the figures of attacks to a file.")
     parser.addoption("--cases", type=int, metavar="N", help="Run at most N cases of each test.")
 
@@ -53,6 +58,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kept = {item for some in cases.values() for item in some[:: math.ceil(len(some) / most)]}
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = [item for item in items if item in kept]
+
+
+@pytest.fixture
+def stride(request: pytest.FixtureRequest) -> int:
+    """Of a long row of cases in a test each third is tried; each one with ``--exhaustive``."""
+    return 1 if request.config.getoption("exhaustive") else 3
 
 
 def pytest_collection_finish() -> None:

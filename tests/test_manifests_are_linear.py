@@ -40,7 +40,7 @@ from shardproof.staging._proofs import Proofs as Sidecar
 
 pytestmark = pytest.mark.once
 
-FEW, MANY = 200, 800
+FEW, MANY = 100, 400
 MOST = 5.0 * MANY / FEW / 4
 
 WHOLE = {"count", "index", "remove", "insert", "find", "rfind", "replace", "copy", "sort"}
@@ -94,7 +94,7 @@ SAEV: dict[str, Callable[[int], Any]] = {
     "a long name": lambda n: [{"name": "x/" * 100 * n, "n_examples": 1}],
     "the same": lambda n: [{"name": "é", "n_examples": 1}] * n,
     "twins": lambda n: [
-        {"name": "aA"[i % 2] + "é" * (i // 2 % 90), "n_examples": 1} for i in range(n)
+        {"name": "aA"[i % 2] + "é" * (i // 2 % 45), "n_examples": 1} for i in range(n)
     ],
     "nothing right": lambda n: [{"name": 1}] * n,
     "wrong at the end": lambda n: (

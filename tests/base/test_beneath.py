@@ -107,12 +107,12 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_trees_of_links_lead_where_the_kernel_says(root, seed: int) -> None:
+@pytest.mark.parametrize("seed", range(10))
+def test_trees_of_links_lead_where_the_kernel_says(root, seed: int, stride: int) -> None:
     choice = random.Random(seed)
     for link in LINKS:
         (root / link).symlink_to(choice.choice(TARGETS).format(root=root))
-    for name in NAMES:
+    for name in NAMES[seed % stride :: stride]:
         assert outcome(root, name) == by_path(root, name), name
 
 

@@ -8,12 +8,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof._base import digest_lists
 from shardproof._base.digest_lists import format_line, is_list, lists_in, parse, read
 from shardproof.errors import ManifestError
+from tests.helpers.drawing import examples
 
 HEX = {n: "0123456789abcdef" * (n // 16) if n > 8 else "01234567" for n in (8, 16, 32, 64, 96, 128)}
 HEX |= {40: "ab" * 20, 56: "cd" * 28}
@@ -170,7 +171,7 @@ names = st.text(min_size=1, max_size=12).filter(lambda name: "\0" not in name)
 names |= st.binary(min_size=1, max_size=8).filter(lambda name: b"\0" not in name).map(os.fsdecode)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(names.filter(lambda name: name.isprintable() or "\n" in name), max_size=5))
 def test_what_is_written_is_read(some: list[str]) -> None:
     some = [name for name in some if not _has_pair(name) and name != "./"]  # which is no file
@@ -221,7 +222,7 @@ def test_what_commands_write(tmp_path: Path, command: list[str], algorithm: str)
     assert (name, text.partition(":")[0]) == ("a b", algorithm)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.binary(max_size=200), st.sampled_from(["SHA256SUMS", "x.md5", "checksums.txt"]))
 def test_any_bytes_have_an_answer(data: bytes, name: str) -> None:
     with contextlib.suppress(ManifestError):

@@ -4,10 +4,11 @@ import contextlib
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof._base.yaml import NotYamlError, yaml_field
+from tests.helpers.drawing import examples
 
 
 def test_values_as_they_are_written() -> None:
@@ -34,7 +35,7 @@ def test_a_billion_laughs_are_none() -> None:
         yaml_field("\n".join(["a: &a [x, x]", *lines]), "x", "it")
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.text("a:-[]{}&*!|>'\"\\#%@? \n\t1\x00é", max_size=60), st.booleans())
 def test_any_text_has_an_answer(text: str, as_written: bool) -> None:
     with contextlib.suppress(NotYamlError):

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 import shardproof
 from shardproof.checkpoint import (
@@ -24,6 +24,7 @@ from shardproof.testing.samples.checkpoint import (
     read_checkpoint,
 )
 from shardproof.testing.samples.checkpoint._metadata import metadata_lies
+from tests.helpers.drawing import examples
 
 LEVELS = ("present", "complete", "valid")
 LYING = {
@@ -83,7 +84,7 @@ def test_and_all_metadata(state: CheckpointMetadataState, level: str) -> None:
         assert said_by_ours(prefix, level) == [*expected_problems(value, level=level)]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(layouts(["checkpoint"]))
 def test_the_verifier_agrees(value: Layout) -> None:
     with shards_dir(value) as prefix:
@@ -91,7 +92,7 @@ def test_the_verifier_agrees(value: Layout) -> None:
             assert said_by_ours(prefix, level) == [*expected_problems(value, level=level)]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(layouts(["checkpoint"]))
 def test_the_loader_gives_the_right_bytes_or_none(value: Layout) -> None:
     with shards_dir(value) as prefix:
@@ -106,7 +107,7 @@ def test_the_loader_gives_the_right_bytes_or_none(value: Layout) -> None:
             assert shapes == [[each.shape for each in rank] for rank in value.tensors]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(layouts(["checkpoint"]))
 def test_the_latest_is_one_that_is_whole(value: Layout) -> None:
     """What may not be read may be whole: then nobody knows which one is the latest."""
@@ -119,7 +120,7 @@ def test_the_latest_is_one_that_is_whole(value: Layout) -> None:
             assert (latest_checkpoint(prefix.parent) is None) == bool(problems)
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(hostile_manifests("checkpoint"))
 def test_the_loader_believes_no_metadata_that_lie(text: bytes) -> None:
     with shards_dir(Layout(format="checkpoint")) as prefix:

@@ -11,7 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from msgspec.structs import replace
@@ -25,6 +25,7 @@ from shardproof import (
 )
 from shardproof.checkpoint.format._metadata import RankRecord, seal, unseal
 from tests.helpers.checkpoint_files import header_of
+from tests.helpers.drawing import examples
 
 ARRAYS = {
     "w": np.arange(12, dtype=np.float32).reshape(3, 4),
@@ -59,7 +60,7 @@ def test_back_again(digest: str) -> None:
     assert header_of(data).rank == 3
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(
     st.dictionaries(
         st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=9),

@@ -191,9 +191,6 @@ EN = {"config_name": "en", "data_files": "x"}
         ("configs:\n- 1" + ":1" * 50_000, "no value that can be read"),
         ("configs: " + "[" * 100, "expected at most 64 levels"),
         ("configs: " + "[" * 100_000, "expected at most 64 levels"),
-        pytest.param(
-            "configs: [" + "a," * 300_000 + "]", "and 300000 items", marks=pytest.mark.once
-        ),
         ("configs: 2001-99-99", "no value that can be read: '2001-99-99'"),
         (r'configs: "\U00110000"', "not YAML"),
         (r'configs: "\UFFFFFFFF"', "not YAML"),
@@ -209,7 +206,7 @@ def test_a_card_that_cannot_be_understood_is_refused(text: str, said: str) -> No
 
 
 def test_one_item_too_many(monkeypatch) -> None:
-    """As above, of fewer: it takes seconds to read so many."""
+    """It takes many seconds to read as many as are allowed."""
     monkeypatch.setattr(yaml, "_MAX_ITEMS", 3000)
     assert len(yaml_field("a: [" + "b," * 2990 + "]", "a", "it")) == 2990
     with pytest.raises(NotYamlError, match="expected at most 64 levels and 3000 items"):

@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof.datasets.rows._datasets import (
@@ -37,6 +37,7 @@ from shardproof.errors import FetchError, ShardReadError, SourceError
 from shardproof.fetching.sources import CallableSource
 from shardproof.fetching.transfer._attempts import Limits
 from shardproof.testing.faults import FileSystemFaults, Hub
+from tests.helpers.drawing import examples
 
 LIMITS = Limits(attempts=1, stall_timeout=5)
 COUNTS = (5, 0, 1, 7)
@@ -114,7 +115,7 @@ def test_batches_and_columns(load: Load) -> None:
         list(load(columns=["y"]))
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     counts=st.lists(st.integers(0, 7), min_size=1, max_size=4),
     group=st.integers(1, 5),

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof.datasets.rows import _lines, _row_counts
@@ -25,6 +25,7 @@ from shardproof.fetching.sources._open import open_source
 from shardproof.fetching.sources._source import RemoteFile
 from shardproof.fetching.transfer._attempts import Limits
 from shardproof.testing.faults import Hub
+from tests.helpers.drawing import examples
 
 LIMITS = Limits(attempts=1, stall_timeout=5)
 
@@ -71,7 +72,7 @@ def rows_of(path: Path, start: int = 0, columns: Sequence[str] | None = None) ->
 # Rows
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(n_rows=st.integers(0, 20), group=st.integers(1, 9), size=st.integers(1, 6) | st.none())
 def test_rows_from_any_row_on_are_what_pyarrow_reads_from_there(
     n_rows: int, group: int, size: int | None

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof import FindingKind, ManifestError, validate
 from shardproof.formats.samples.arrow import FORMAT
 from shardproof.testing import Layout
 from shardproof.testing.contracts import FormatContract
+from tests.helpers.drawing import examples
 
 TABLE = pa.table({"a": list(range(3000)), "b": ["x"] * 3000})
 
@@ -115,7 +116,7 @@ def test_a_stream_that_is_cut_between_batches_is_read_without_an_error_and_found
     assert found_in(tmp_path) == [("structure", path.name)]
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.binary(max_size=60), st.sampled_from([b"ARROW1\0\0", b"\xff\xff\xff\xff", b""]))
 def test_any_bytes_have_an_answer(tmp_path_factory, data: bytes, head: bytes) -> None:
     path = tmp_path_factory.mktemp("x")

@@ -5,11 +5,12 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof import ManifestError, validate
 from shardproof.formats.lists.bagit import FORMAT
+from tests.helpers.drawing import examples
 
 PAYLOAD = {"a.bin": b"a" * 100, "sub/b.bin": b"b" * 50, "empty": b""}
 
@@ -195,7 +196,7 @@ def test_a_link_that_leads_nowhere_ends_no_look(tmp_path) -> None:
     assert found_in(tmp_path) == [("missing", "a.bin"), ("structure", "bag-info.txt")]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.binary(max_size=80), st.sampled_from(["bagit.txt", "manifest-sha256.txt"]))
 def test_any_bytes_have_an_answer(tmp_path_factory, data: bytes, name: str) -> None:
     path = write_bag(tmp_path_factory.mktemp("x"))

@@ -7,12 +7,13 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof import ManifestError, ManifestNotFoundError, validate
 from shardproof.formats.lists.digests import FORMAT
 from shardproof.testing.faults import FileSystemFaults
+from tests.helpers.drawing import examples
 
 FILES = {"a.bin": b"a" * 10, "sub/b.bin": b"b", "empty": b""}
 
@@ -136,7 +137,7 @@ names = st.text("abcé .-_()*#", min_size=1, max_size=10).filter(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.dictionaries(names, st.binary(max_size=20), min_size=1, max_size=5))
 def test_sound_ones_have_no_findings(tmp_path_factory, files: dict[str, bytes]) -> None:
     path = tmp_path_factory.mktemp("x")
@@ -147,7 +148,7 @@ def test_sound_ones_have_no_findings(tmp_path_factory, files: dict[str, bytes]) 
     assert validate(path, level="valid", format="digests").n_proven == len(files)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.binary(max_size=200))
 def test_any_list_has_an_answer(tmp_path_factory, data: bytes) -> None:
     path = tmp_path_factory.mktemp("x")

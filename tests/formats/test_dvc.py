@@ -7,10 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof import ManifestError, validate
+from tests.helpers.drawing import examples
 
 
 def md5(data: bytes) -> str:
@@ -269,7 +270,7 @@ def test_where_the_cache_is_configured(tmp_path, monkeypatch, where: str) -> Non
     assert found_in(root, "valid") == []
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.text("outs:-[]{}&*md5 path size\n\"'1/.~", max_size=60))
 def test_any_text_has_an_answer(tmp_path_factory, text: str) -> None:
     path = tmp_path_factory.mktemp("x")

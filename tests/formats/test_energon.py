@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof import validate
@@ -21,6 +21,7 @@ from shardproof.errors import ManifestError
 from shardproof.formats.samples.energon import FORMAT
 from shardproof.testing import Layout, ShardState
 from shardproof.testing.contracts import FormatContract
+from tests.helpers.drawing import examples
 
 INFO = ".nv-meta/.info.json"
 OLD_INFO = ".nv-meta/.info.yaml"
@@ -255,7 +256,7 @@ def test_counts_of_old_that_are_refused(root: Path, text: str) -> None:
     assert str(root / OLD_INFO) in str(refused.value)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.one_of(st.binary(max_size=99), st.text(" \n:'-ab1_shard_counts")))
 def test_any_text_of_old_has_an_answer(tmp_path_factory, text: str | bytes) -> None:
     root = tmp_path_factory.mktemp("shards")
@@ -266,7 +267,7 @@ def test_any_text_of_old_has_an_answer(tmp_path_factory, text: str | bytes) -> N
         assert FORMAT.read_manifest(str(root)).files
 
 
-@settings(max_examples=30)
+@examples(30)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=5), st.booleans())
 def test_sound_directories_have_no_findings(tmp_path_factory, counts, has_database) -> None:
     root = tmp_path_factory.mktemp("shards") / "new"

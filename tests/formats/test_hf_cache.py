@@ -22,6 +22,7 @@ from shardproof.formats.hub.cache import FORMAT
 from shardproof.report import Report
 from shardproof.testing.faults import FileSystemFaults, Hub, HubFault
 from shardproof.testing.samples._capabilities import without_root_override
+from tests.helpers.drawing import examples
 from tests.helpers.hub_client import hub_client
 
 COMMIT, OLD = "c" * 40, "b" * 40
@@ -739,7 +740,7 @@ TEXTS = st.one_of(
 )
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     links=st.lists(TEXTS, max_size=4),
     refs=st.lists(st.binary(max_size=50), max_size=3),
@@ -769,7 +770,7 @@ def test_whatever_stands_there_only_our_errors_come(
 NAMES = st.from_regex(r"[a-z]{1,3}(/[A-Z]{1,3}){0,2}\.(bin|txt|py)", fullmatch=True)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     snapshots=st.lists(st.dictionaries(NAMES, st.binary(max_size=20), min_size=1), max_size=3),
     listed=st.booleans(),

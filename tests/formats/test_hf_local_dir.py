@@ -23,6 +23,7 @@ from shardproof.formats.hub.local_dir import FORMAT
 from shardproof.report import Report
 from shardproof.testing.faults import FileSystemFaults, Hub, HubFault
 from shardproof.testing.samples._capabilities import without_root_override
+from tests.helpers.drawing import examples
 from tests.helpers.hub_client import hub_client
 
 COMMIT = "c" * 40
@@ -458,7 +459,7 @@ LINES = st.one_of(
 )
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     notes=st.lists(st.lists(LINES, max_size=4).map("\n".join), max_size=4),
     tree=st.one_of(st.none(), st.binary(max_size=200)),
@@ -483,7 +484,7 @@ def test_whatever_stands_there_only_our_errors_come(
 NAMES = st.from_regex(r"[a-z]{1,3}(/[A-Z]{1,3}){0,2}\.(bin|txt|py)", fullmatch=True)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     files=st.dictionaries(NAMES, st.binary(max_size=20), min_size=1),
     listed=st.booleans(),

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof import FindingKind, ManifestError, validate
 from shardproof.formats.samples.litdata import FORMAT
 from shardproof.testing import Layout
 from shardproof.testing.contracts import FormatContract
+from tests.helpers.drawing import examples
 
 CONFIG: dict[str, Any] = {
     "compression": None,
@@ -327,7 +328,7 @@ def test_harm_that_keeps_the_size(tmp_path, harm: str, keys) -> None:
     assert said_of(tmp_path) == [tuple(said)]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.lists(st.binary(max_size=30), min_size=1, max_size=40), min_size=1, max_size=3))
 def test_sound_ones_have_no_findings(tmp_path_factory, contents: list[list[bytes]]) -> None:
     made = [(samples, chunk(samples)) for samples in contents]
@@ -348,7 +349,7 @@ def test_sound_ones_have_no_findings(tmp_path_factory, contents: list[list[bytes
     assert found_in(write_litdata(path, rows)) == []
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.data())
 def test_any_bytes_of_a_chunk_have_an_answer(tmp_path_factory, data) -> None:
     keys = data.draw(st.sampled_from([NEW, OLD]))

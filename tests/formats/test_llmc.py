@@ -5,12 +5,13 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof.checks import check
 from shardproof.errors import ManifestNotFoundError
 from shardproof.formats.tokens.llmc import FORMAT
+from tests.helpers.drawing import examples
 
 GPT2, LLAMA3, EVALUATION = (20240520, 1, 2), (20240801, 7, 4), (20240522, 1, 0)
 
@@ -20,7 +21,7 @@ def shard(n_tokens: int, kind: tuple[int, int, int] = GPT2) -> bytes:
     return struct.pack("<3i1012x", magic, version, n_tokens) + b"\7" * n_tokens * token_bytes
 
 
-def examples(*lengths: int) -> bytes:
+def evaluation_shard(*lengths: int) -> bytes:
     parts = [struct.pack("<2H", 2**16 - 1, 4 + n) + b"\7" * n for n in lengths]
     return shard(len(lengths), EVALUATION) + b"".join(parts)
 
@@ -30,7 +31,7 @@ def root(tmp_path: Path) -> Path:
     for index in range(1, 4):
         (tmp_path / f"fineweb_train_{index:06d}.bin").write_bytes(shard(1000))
     (tmp_path / "fineweb_val_000000.bin").write_bytes(shard(100, LLAMA3))
-    (tmp_path / "hellaswag_val.bin").write_bytes(examples(20, 2, 60))
+    (tmp_path / "hellaswag_val.bin").write_bytes(evaluation_shard(20, 2, 60))
     (tmp_path / "gpt2_124M.bin").write_bytes(struct.pack("<3i", 20240326, 5, 1024) + bytes(5000))
     (tmp_path / "train.bin").write_bytes(b"\7" * 999)
     return tmp_path
@@ -93,10 +94,10 @@ def test_an_example_in_another_place(root: Path) -> None:
 
 def test_more_examples_than_the_writer_writes(root: Path) -> None:
     path = root / "hellaswag_val.bin"
-    path.write_bytes(examples(*[0] * 70_000))
+    path.write_bytes(evaluation_shard(*[0] * 70_000))
     assert [each[2] for each in look(root)] == [f"{1024 + 4 * 2**16} bytes for 70000 examples"]
 
-    path.write_bytes(shard(70_000, EVALUATION) + examples(*[0] * 2**16)[1024:])
+    path.write_bytes(shard(70_000, EVALUATION) + evaluation_shard(*[0] * 2**16)[1024:])
     assert [each[1] for each in look(root)] == ["structure"]
 
 
@@ -115,7 +116,7 @@ def test_other_directories(tmp_path: Path) -> None:
         FORMAT.read_manifest(str(tmp_path))
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     st.one_of(
         st.binary(max_size=40),
@@ -135,7 +136,7 @@ def test_any_file_has_an_answer(tmp_path_factory, data: bytes) -> None:
     assert all(found.isprintable() for _, _, _, found in look(root))
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(
     st.lists(st.tuples(st.integers(0, 50), st.sampled_from([GPT2, LLAMA3])), min_size=1),
     st.lists(st.integers(0, 50)),
@@ -144,5 +145,5 @@ def test_sound_directories_have_no_findings(tmp_path_factory, shards, lengths) -
     root = tmp_path_factory.mktemp("shards")
     for index, (n_tokens, kind) in enumerate(shards):
         (root / f"train_{index:06d}.bin").write_bytes(shard(n_tokens, kind))
-    (root / "eval.bin").write_bytes(examples(*lengths))
+    (root / "eval.bin").write_bytes(evaluation_shard(*lengths))
     assert look(root, "valid") == []

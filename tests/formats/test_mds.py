@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof import FindingKind, ManifestError, formats, validate
@@ -17,6 +17,7 @@ from shardproof.formats.samples.mds import FORMAT
 from shardproof.testing import Layout
 from shardproof.testing.contracts import FormatContract
 from shardproof.testing.faults import FileSystemFaults
+from tests.helpers.drawing import examples
 
 CONFIG = b'{"column_encodings":["int"],"column_names":["x"],"column_sizes":[8],"format":"mds"}'
 
@@ -281,7 +282,7 @@ def test_a_description_may_be_long(tmp_path) -> None:
     ]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.lists(st.binary(max_size=30), max_size=40), min_size=1, max_size=3))
 def test_sound_ones_have_no_findings(tmp_path_factory, contents: list[list[bytes]]) -> None:
     path = tmp_path_factory.mktemp("x")
@@ -295,7 +296,7 @@ def test_sound_ones_have_no_findings(tmp_path_factory, contents: list[list[bytes
     assert validate(path, level="valid").n_proven == len(contents)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.data())
 def test_any_bytes_of_a_shard_have_an_answer(tmp_path_factory, data) -> None:
     path = write_mds(tmp_path_factory.mktemp("x"), 1)

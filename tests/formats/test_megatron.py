@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof.checks import check
@@ -14,6 +14,7 @@ from shardproof.errors import ManifestNotFoundError
 from shardproof.formats.tokens.megatron import FORMAT
 from shardproof.testing.faults import FileSystemFaults
 from tests.helpers import megatron
+from tests.helpers.drawing import examples
 
 DOCUMENTS = [[[1, 2, 3], [4]], [[5, 6]], [], [[7, 8, 9, 10]]]
 N_SEQUENCES, N_TOKENS = 4, 10
@@ -159,7 +160,7 @@ def test_other_directories(tmp_path: Path) -> None:
         FORMAT.read_manifest(str(tmp_path))
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     st.one_of(
         st.binary(max_size=60),
@@ -184,7 +185,7 @@ def test_any_index_has_an_answer(tmp_path_factory, data: bytes) -> None:
 documents = st.lists(st.lists(st.lists(st.integers(0, 255), max_size=5), max_size=4), max_size=4)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.lists(documents, min_size=1, max_size=4))
 def test_sound_directories_have_no_findings(tmp_path_factory, shards: list) -> None:
     root = tmp_path_factory.mktemp("shards")

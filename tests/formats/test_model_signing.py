@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof import ManifestError, seal, validate
@@ -16,6 +16,7 @@ from shardproof.formats.lists.model_signing import FORMAT
 from shardproof.testing import Layout
 from shardproof.testing.contracts import FormatContract
 from shardproof.testing.contracts.strategies import hostile_json
+from tests.helpers.drawing import examples
 
 FILES = {"model.bin": b"weights" * 100, "sub/config.json": b"{}", "empty": b""}
 
@@ -257,7 +258,7 @@ def write_statement(path: Path, names: list[str]) -> None:
     write_payload(path, base64.b64encode(json.dumps(statement).encode()).decode())
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.data())
 def test_hostile_statements_are_refused(tmp_path_factory, data) -> None:
     path = tmp_path_factory.mktemp("x")

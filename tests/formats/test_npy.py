@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof.checks import check
 from shardproof.errors import ManifestNotFoundError
 from shardproof.formats.tokens.npy import FORMAT
+from tests.helpers.drawing import examples
 
 LENGTH = 16
 
@@ -196,7 +197,7 @@ def test_a_directory_without_arrays(tmp_path: Path) -> None:
         FORMAT.read_manifest(str(tmp_path / "gone"))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 900), st.integers(0, 255)), max_size=9))
 def test_any_damage_has_an_answer(tmp_path_factory, changes: list) -> None:
     root = tmp_path_factory.mktemp("shards")
@@ -209,7 +210,7 @@ def test_any_damage_has_an_answer(tmp_path_factory, changes: list) -> None:
     assert all(found.isprintable() for _, _, _, found in look(root, "valid"))
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(
     st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3), st.booleans()), min_size=1, max_size=4)
 )

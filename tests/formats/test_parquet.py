@@ -6,11 +6,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof import FindingKind, ManifestNotFoundError, formats, validate
 from shardproof.formats.samples.parquet import FORMAT
+from tests.helpers.drawing import examples
 
 TABLE = pa.table(
     {
@@ -156,7 +157,7 @@ def test_harm_to_the_structure(tmp_path, harm: str) -> None:
     assert found_in(tmp_path) == [("structure", path.name)]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.binary(max_size=400), st.booleans())
 def test_any_footer_has_an_answer(tmp_path_factory, footer: bytes, valid: bool) -> None:
     path = tmp_path_factory.mktemp("x")
@@ -166,7 +167,7 @@ def test_any_footer_has_an_answer(tmp_path_factory, footer: bytes, valid: bool) 
     assert all(each.kind in {FindingKind.STRUCTURE, FindingKind.DIGEST} for each in report.findings)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.data())
 def test_a_footer_with_other_bytes_has_an_answer(tmp_path_factory, data) -> None:
     path = write_set(tmp_path_factory.mktemp("x"), 1, write_page_checksum=True)

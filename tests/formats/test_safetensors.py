@@ -20,6 +20,7 @@ from shardproof.formats.weights.safetensors import FORMAT
 from shardproof.testing.contracts import FormatContract
 from shardproof.testing.samples._layout import Layout
 from shardproof.testing.samples._states import ShardState
+from tests.helpers.drawing import examples
 
 INDEX = "model.safetensors.index.json"
 DAMAGED = [
@@ -245,9 +246,7 @@ def test_the_probe_can_be_sent_to_another_process(tmp_path: Path) -> None:
 
 
 @given(data=st.data(), n_files=st.integers(1, 4))
-@settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_an_index_maps_is_sound_where_it_is_so(
     tmp_path: Path, data: st.DataObject, n_files: int
 ) -> None:
@@ -265,9 +264,7 @@ def test_whatever_an_index_maps_is_sound_where_it_is_so(
 
 
 @given(header=st.binary(max_size=200), n_bytes=st.integers(0, 300))
-@settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_hostile_files_are_findings(tmp_path: Path, header: bytes, n_bytes: int) -> None:
     put_index(tmp_path / INDEX, {"a": "x.safetensors"})
     (tmp_path / "x.safetensors").write_bytes(struct.pack("<Q", n_bytes) + header)

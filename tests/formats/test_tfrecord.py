@@ -4,11 +4,12 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof import FindingKind, ManifestNotFoundError, validate
 from shardproof.formats.samples.tfrecord import FORMAT
+from tests.helpers.drawing import examples
 
 
 def crc32c(data: bytes) -> int:
@@ -108,7 +109,7 @@ def test_more_bytes_at_the_end(tmp_path) -> None:
     assert found_in(tmp_path) == [("structure", path.name)]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.lists(st.binary(max_size=50), min_size=1, max_size=30))
 def test_sound_ones_have_no_findings(tmp_path_factory, contents: list[bytes]) -> None:
     path = tmp_path_factory.mktemp("x")
@@ -116,7 +117,7 @@ def test_sound_ones_have_no_findings(tmp_path_factory, contents: list[bytes]) ->
     assert found_in(path) == []
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.binary(min_size=1, max_size=100), st.integers(0, len(WHOLE)))
 def test_any_bytes_have_an_answer(tmp_path_factory, data: bytes, at: int) -> None:
     path = tmp_path_factory.mktemp("x")

@@ -25,6 +25,7 @@ from shardproof.formats.weights._pickle import Pairs, PickledObject, read_pickle
 from shardproof.formats.weights.torch_dcp import FORMAT
 from shardproof.testing.contracts import FormatContract
 from shardproof.testing.samples._layout import Layout
+from tests.helpers.drawing import examples
 
 WRITTEN_BY_TORCH = Path(__file__).parent / "data/torch_dcp"
 META, FILES = "torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.filesystem"
@@ -345,7 +346,7 @@ def plain(value: Any) -> Any:
 
 
 @given(value=PLAIN, protocol=st.integers(3, 5))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_plain_data_are_read_as_they_were(value: Any, protocol: int) -> None:
     assert plain(read_pickle(pickle.dumps(value, protocol), path="x")) == value
 
@@ -513,7 +514,7 @@ _STEPS = st.sampled_from(_CODES) | st.sampled_from(_USUAL)
 
 
 @given(data=st.data())
-@settings(max_examples=500, deadline=None)
+@examples(500)
 def test_no_pickle_makes_it_fail(data: st.DataObject) -> None:
     """Flipped, cut, or of any steps."""
     if data.draw(st.booleans()):
@@ -528,9 +529,7 @@ def test_no_pickle_makes_it_fail(data: st.DataObject) -> None:
 
 
 @given(places=st.lists(st.tuples(st.integers(0, 1700), st.integers(0, 255)), max_size=4))
-@settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_metadata_of_any_bytes_are_read_or_refused(
     written: Path, places: list[tuple[int, int]]
 ) -> None:

@@ -7,12 +7,13 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof.checks import check
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats.samples.webdataset import FORMAT
+from tests.helpers.drawing import examples
 
 
 def archive(n_samples: int, n_bytes: int = 3000) -> bytes:
@@ -88,7 +89,7 @@ def test_a_directory_without_archives(tmp_path: Path) -> None:
         FORMAT.read_manifest(str(tmp_path / ".hidden.tar"))
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 4000), st.booleans()), min_size=1))
 def test_sound_directories_have_no_findings(tmp_path_factory, shards: list) -> None:
     root = tmp_path_factory.mktemp("shards")

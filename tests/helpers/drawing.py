@@ -7,10 +7,15 @@ from typing import Any
 from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
-__all__ = ["drawn", "drawn_until"]
+__all__ = ["drawn", "drawn_until", "examples"]
 
 _N_STARTS = 6
 _MOST_STARTS = 60
+
+
+def examples(n: int) -> settings:
+    """Return settings with so many examples where the profile has a hundred, else in proportion."""
+    return settings(max_examples=max(1, n * settings().max_examples // 100))
 
 
 def drawn(

@@ -153,10 +153,10 @@ def test_a_read_during_which_it_is_closed_ends_right(
 @pytest.mark.parametrize("key", [5, range(0, 400, 2)], ids=["row", "rows"])
 @pytest.mark.parametrize("n_reads_before", [0, 1])
 def test_after_an_interrupt_nothing_looks_as_if_in_use(
-    key, n_reads_before, path, queues, opened
+    key, n_reads_before, path, queues, opened, stride
 ) -> None:
     """At each step at which the interpreter looks for one; what is closed closes all."""
-    for step in itertools.count(1):
+    for step in itertools.count(1, stride):
         dataset = IndexedDataset(path, layer=6)
         for _ in range(n_reads_before):
             dataset[key]

@@ -5,11 +5,12 @@ import json
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof import OrderedDataLoader, ShuffledDataLoader
 from shardproof.testing import shards_dir
+from tests.helpers.drawing import examples
 from tests.helpers.loading import counted, flat, selections, taken, whole_layouts
 from tests.helpers.memmaps import rows
 
@@ -50,7 +51,7 @@ def test_the_next_batch(make, n_batches):
 
 
 @pytest.mark.once
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data())
 def test_ranks_may_change(data):
     """Several times in one epoch; all rows come once in all."""

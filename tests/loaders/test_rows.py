@@ -6,7 +6,7 @@ import weakref
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardproof import IndexedDataset, OrderedDataLoader, ShuffledDataLoader
@@ -14,6 +14,7 @@ from shardproof.loaders.io import _memory, _read_ahead, _read_plan
 from shardproof.loaders.io._memory import Buffer
 from shardproof.loaders.io._read_plan import ReadPlan, _ascending, _split
 from shardproof.testing import Layout, shards_dir
+from tests.helpers.drawing import examples
 from tests.helpers.loading import counted, flat, selections, taken, whole_layouts, with_dtype
 from tests.helpers.memmaps import delivered, rows
 
@@ -23,7 +24,7 @@ POOL = {"buffer_size": 64}
 EXTRA = Layout(n_shards=3, examples_per_shard=2, n_examples=4, labels=True)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data())
 def test_ordered_is_the_order_of_the_files(data):
     described = data.draw(whole_layouts())
@@ -39,7 +40,7 @@ def test_ordered_is_the_order_of_the_files(data):
     assert loader.n_samples == len(expected)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data())
 def test_shuffled_is_the_same_rows(data):
     described = data.draw(whole_layouts())
@@ -59,7 +60,7 @@ def test_shuffled_is_the_same_rows(data):
     assert {len(batch) for batch in batches[:-1]} <= {options["batch_size"]}
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.data())
 def test_indexed_is_the_row_of_that_number(data):
     described = data.draw(whole_layouts())
@@ -77,7 +78,7 @@ def test_indexed_is_the_row_of_that_number(data):
             assert delivered(one, selection["layer"]) == [expected[number]]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.data())
 @example(data=None).via("more ranks than fill a window")
 def test_ranks_share_the_rows(data):
@@ -243,7 +244,7 @@ def test_runs_longer_than_one_call_may_take(shards_dir_factory):
     assert counted(flat(taken(loader, "all"))) == counted(expected)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.data(), st.integers(1, 4))
 def test_rows_that_are_not_wanted_are_read_and_go_nowhere(data, most_gap):
     """Here gaps are as large as what is read beside them, and a call takes few vectors."""
@@ -296,7 +297,7 @@ def test_a_few_rows_between_many_cost_no_call(
     assert n_skipped == (0 if n_calls == 12 else 8)  # two in each shard
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.integers(0, 2**62), st.integers(0, 1500), st.integers(0, 2**32))
 @example(0, 1500, 0)
 @example(2**16, 1500, 0)
@@ -306,7 +307,7 @@ def test_places_are_sorted_by_16_bits_at_a_time(highest, n_places, seed):
     assert np.array_equal(_ascending(places), np.argsort(places, kind="stable"))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.lists(st.integers(1, 9), max_size=8), st.integers(1, 6))
 def test_only_what_is_too_long_is_split(lengths, most):
     """What follows a read at once makes the kernel read ahead, which is in vain where a gap is."""

@@ -6,11 +6,12 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof.manifest import Mismatch, PromisedFile
 from shardproof.probes import npy
+from tests.helpers.drawing import examples
 
 
 def saved(*arrays: np.ndarray, version: tuple[int, int] | None = None) -> bytes:
@@ -145,7 +146,7 @@ def test_what_is_read_of_a_header_is_bounded() -> None:
         os.close(fd)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     st.one_of(
         st.binary(max_size=300),

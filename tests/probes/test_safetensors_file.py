@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from shardproof.manifest import Mismatch, PromisedFile
 from shardproof.probes.safetensors import SafetensorsHeader, header_of, probe
+from tests.helpers.drawing import examples
 
 DTYPES = ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"]
 DTYPES += ["float16", "float32", "float64", "complex64"]
@@ -62,9 +63,7 @@ def header_in(data: bytes, folder: Path) -> Any:
     | st.dictionaries(st.text(max_size=9), st.text(max_size=9), min_size=1, max_size=3),
 )
 @example(tensors={'{"__metadata__":{}}': ("uint8", [2])}, metadata={'"__metadata__":{': '}"\\'})
-@settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_the_library_writes_is_sound(
     tmp_path: Path, tensors: dict[str, tuple[str, list[int]]], metadata: dict[str, str] | None
 ) -> None:
@@ -207,9 +206,7 @@ GOOD = safetensors.numpy.save({"a": np.ones(8), "b": np.ones(3, "u1")}, {"format
 
 
 @given(data=st.data())
-@settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(examples(400), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_file_makes_it_fail(tmp_path: Path, data: st.DataObject) -> None:
     """Flipped, cut, extended, or of any header."""
     broken = bytearray(GOOD)

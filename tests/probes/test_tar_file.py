@@ -9,11 +9,12 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof.manifest import Mismatch, PromisedFile
 from shardproof.probes import tar
+from tests.helpers.drawing import examples
 
 END = Mismatch(
     expected="two blocks of zeros at the end", found="other bytes: the copy may have stopped"
@@ -247,7 +248,7 @@ def test_damage_to_a_compressed_archive_shows(damage: Callable, found: str) -> N
     assert proof.found.startswith(found)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     st.lists(st.integers(0, 3000), max_size=5),
     st.lists(st.tuples(st.floats(0, 1), st.binary(min_size=1, max_size=600)), max_size=4),

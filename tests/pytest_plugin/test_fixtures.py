@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardproof import FindingKind, Metadata, ShardInfo, validate
@@ -32,6 +32,7 @@ from shardproof.testing import (
 )
 from shardproof.testing.samples._directories import restore_modes, shards_dir_maker, writer
 from shardproof.testing.samples._layout import FORMATS
+from tests.helpers.drawing import examples
 
 KIND = {
     ShardState.MISSING: FindingKind.MISSING,
@@ -236,7 +237,7 @@ class TestWriteLayout:
         with pytest.raises(pickle.UnpicklingError):
             pickle.loads(base64.b64decode(metadata["data"], validate=True))
 
-    @settings(max_examples=30)
+    @examples(30)
     @given(layouts())
     @example(Layout(0))
     @example(Layout(1, n_examples=0))
@@ -291,7 +292,7 @@ class TestWriteLayout:
 
 
 class TestShardsDir:
-    @settings(max_examples=30)
+    @examples(30)
     @given(layouts())
     @example(Layout(4, missing=[0], empty=[1], unreadable=[2], directory=[3]))
     def test_every_state_is_there(self, value: Layout) -> None:

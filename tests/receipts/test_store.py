@@ -15,7 +15,7 @@ import time
 import msgspec
 import pytest
 import xxhash
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import shardproof
@@ -23,6 +23,7 @@ from shardproof import ManifestError, ManifestNotFoundError, ReceiptError, Recei
 from shardproof._base.work import Cancelled, apart
 from shardproof.receipts.verdict import _plan_verdicts, _quick, _verdict
 from shardproof.testing import without_root_override
+from tests.helpers.drawing import examples
 from tests.helpers.hand_clock import HandClock
 from tests.helpers.planning import complete, new_store, receipt_path, rewrite_receipt
 
@@ -474,7 +475,7 @@ def one_shard(tmp_path_factory, request) -> ReceiptStore:
 class TestQuickLook:
     """It passes over a shard only where the closer look calls it done."""
 
-    @settings(max_examples=300)
+    @examples(300)
     @given(st.data())
     def test_it_agrees(self, one_shard, data: st.DataObject) -> None:
         store = one_shard

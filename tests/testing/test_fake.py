@@ -24,7 +24,7 @@ from typing import Any
 import _pytest.pathlib
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyfakefs.fake_filesystem_unittest import Patcher
 
@@ -32,6 +32,7 @@ import shardproof
 from shardproof.testing import DamageKind, Layout, ShardState, damaged, shards_dir
 from shardproof.testing.faults import NotFakedError, fake_shards_dir
 from shardproof.testing.faults.fake import fake_shards_dir_maker
+from tests.helpers.drawing import examples
 
 REAL_ONLY = {ShardState.FIFO, ShardState.SOCKET, ShardState.SPARSE}
 STATES = [state for state in ShardState if state not in REAL_ONLY]
@@ -128,7 +129,7 @@ def test_a_plain_reader_sees_what_it_sees_on_disk(state: ShardState) -> None:
     assert fake == real
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(
     st.lists(st.sampled_from(STATES), max_size=5).filter(
         lambda states: states.count(ShardState.SWAPPED) != 1

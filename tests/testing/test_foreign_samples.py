@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from shardproof import formats, validate
 from shardproof.testing import (
@@ -18,6 +18,7 @@ from shardproof.testing import (
     write_layout,
 )
 from shardproof.testing.contracts.strategies import layouts
+from tests.helpers.drawing import examples
 
 FOREIGN = ("mds", "webdataset", "parquet", "safetensors", "hf-cache", "digests")
 LEVELS = ("present", "complete", "valid")
@@ -35,7 +36,7 @@ def test_it_is_whole_and_of_its_format(form: str, tmp_path: Path) -> None:
         assert (report.format, report.ok) == (form, True), str(report)
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(layouts(formats=FOREIGN))
 def test_the_report_is_what_the_oracle_expects(value: Layout) -> None:
     with shards_dir(value) as path, without_root_override():

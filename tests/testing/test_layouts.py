@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import find, given, settings
+from hypothesis import find, given
 from hypothesis import strategies as st
 
 from shardproof import ManifestError, ShardInfo, formats, validate
@@ -32,6 +32,7 @@ from shardproof.testing.contracts.strategies import hostile_manifests, layouts
 from shardproof.testing.samples import receipts, saev
 from shardproof.testing.samples._layout import FORMATS, sample_format
 from tests.helpers import ROOT
+from tests.helpers.drawing import examples
 
 LEVELS: Any = ("present", "complete", "valid")
 CASES = [
@@ -112,7 +113,7 @@ def test_of_receipts_the_report_is_what_the_oracle_expects(level: Any) -> None:
             assert report.unproven == expected_unproven(value, path, level=level), state
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(layouts(["checkpoint"], metadata=st.just("ok")))
 def test_of_checkpoints_too(value: Layout) -> None:
     with shards_dir(value) as prefix:
@@ -137,7 +138,7 @@ class TestFixture:
 
 
 class TestStrategies:
-    @settings(max_examples=50, deadline=None)
+    @examples(50)
     @given(layouts(FORMATS, states=["missing", "truncated"]))
     def test_all_formats_at_once(self, value: Layout) -> None:
         assert {str(state) for state in value.states} <= {"ok", "missing", "truncated"}
@@ -148,7 +149,7 @@ class TestStrategies:
         least = find(layouts([name]), lambda value: "truncated" in value.states)
         assert least == Layout(1, format=name, truncated=[0])
 
-    @settings(max_examples=200)
+    @examples(200)
     @given(hostile_manifests("saev"))
     def test_no_reader_may_accept_a_hostile_manifest(self, text: bytes) -> None:
         with shards_dir(Layout(1)) as path:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import find, given, settings
+from hypothesis import find, given
 
 from shardproof import ReceiptStore, receipts
 from shardproof.testing import Layout, shards_dir, without_root_override, write_layout
@@ -23,7 +23,7 @@ from shardproof.testing.samples.receipts import (
     receipt_bytes,
     receipts_dir_maker,
 )
-from tests.helpers.drawing import drawn, drawn_until
+from tests.helpers.drawing import drawn, drawn_until, examples
 
 LEVELS = ("present", "complete", "valid")
 ALL = Layout(
@@ -191,7 +191,7 @@ class TestOracle:
         with pytest.raises(ValueError, match="expected one of present, complete, valid, found 'x'"):
             expected_pending(ALL, level="x")
 
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     @given(layouts(["receipts"]))
     def test_it_agrees_with_a_plain_reader(self, value: Layout) -> None:
         with shards_dir(value) as path:
@@ -199,7 +199,7 @@ class TestOracle:
                 pending = [i for i in range(value.n_shards) if not is_done(path, i, level)]
                 assert tuple(pending) == expected_pending(value, level=level)
 
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     @given(layouts(["receipts"]))
     def test_it_agrees_with_our_store(self, value: Layout) -> None:
         with shards_dir(value) as path:
@@ -326,7 +326,7 @@ def by_plan(receipt: Any) -> bool:
 
 
 class TestHostileReceipts:
-    @settings(max_examples=300, deadline=None)
+    @examples(300)
     @given(hostile_manifests("receipts"))
     def test_our_store_believes_none_and_trips_over_none(self, text: bytes) -> None:
         with shards_dir(Layout(1, format="receipts")) as path:

@@ -14,8 +14,8 @@ from shardproof import validate
 from shardproof.testing import ShardState
 from shardproof.testing.contracts.stateful import ShardsDirMachine
 
-runs = settings(max_examples=40, stateful_step_count=50, deadline=None, derandomize=True)
-few = settings(runs, max_examples=20, print_blob=False, database=None)
+runs = settings(max_examples=15, stateful_step_count=50, deadline=None, derandomize=True)
+few = settings(runs, max_examples=8, print_blob=False, database=None)
 
 
 def found(path: Path, level: str) -> list[tuple[str, Path]]:

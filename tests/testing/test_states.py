@@ -24,6 +24,7 @@ from shardproof.testing import (
     write_layout,
 )
 from shardproof.testing.contracts.strategies import layouts
+from tests.helpers.drawing import examples
 
 LEVELS: tuple[Level, ...] = ("present", "complete", "valid")
 
@@ -134,7 +135,7 @@ def test_what_the_oracle_says_of_a_state(state: ShardState) -> None:
     assert all(not path.name.startswith("acts000000") for answer in answers for _, path in answer)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(layouts())
 def test_the_report_is_what_the_oracle_expects(value: Layout) -> None:
     with shards_dir(value) as path:
@@ -144,7 +145,7 @@ def test_the_report_is_what_the_oracle_expects(value: Layout) -> None:
             assert report.unproven == expected_unproven(value, path, level=level)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(layouts())
 def test_so_it_is_where_the_manifest_states_digests(value: Layout) -> None:
     with shards_dir(value) as path:

@@ -25,7 +25,7 @@ from shardproof.testing.contracts.strategies import (
     shard_states,
     twin_names,
 )
-from tests.helpers.drawing import drawn, drawn_until
+from tests.helpers.drawing import drawn, drawn_until, examples
 
 FOUR = {"missing", "empty", "unreadable", "directory"}
 
@@ -198,7 +198,7 @@ class TestDamages:
 
 
 class TestManifests:
-    @settings(max_examples=60)
+    @examples(60)
     @given(st.data())
     def test_readers_must_accept_them(self, data: st.DataObject) -> None:
         value = data.draw(layouts())
@@ -223,19 +223,19 @@ class TestManifests:
 
 
 class TestHostile:
-    @settings(max_examples=300)
+    @examples(300)
     @given(hostile_names())
     def test_no_reader_may_accept_a_name(self, name: str) -> None:
         with pytest.raises(ManifestError):
             read_shards([name])
 
-    @settings(max_examples=100)
+    @examples(100)
     @given(twin_names())
     def test_no_reader_may_accept_twins(self, names: tuple[str, str]) -> None:
         with pytest.raises(ManifestError):
             read_shards(names)
 
-    @settings(max_examples=300)
+    @examples(300)
     @given(hostile_json())
     def test_no_reader_may_accept_the_json(self, text: bytes) -> None:
         with shards_dir(Layout(2)) as path:
