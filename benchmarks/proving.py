@@ -24,6 +24,7 @@ from typing import Any
 
 from _copied import COPIED, copied
 from _figures import Figure, Ruler, Section, figures, ratio_of
+from _listed import LISTED, listed
 from _races import Command, child, process_race, warm_race
 from _report import parser, report
 
@@ -225,19 +226,19 @@ def hub(options: argparse.Namespace, place: Path) -> Section:
 
 
 def complete(options: argparse.Namespace, place: Path) -> Section:
-    """Many small shards: as the kit makes them, or copies of one that a library wrote."""
+    """Many small shards: of the kit, copies of one that a library wrote, or with a list of ours."""
     from shardproof.testing import Layout, write_layout  # noqa: PLC0415
 
     n_shards = options.small_files
     section = Section(
         "Many small shards", f"{n_shards} shards, {options.rounds} rounds.", "us a file"
     )
-    for form in (*SAMPLES, *COPIED):
+    for form in (*SAMPLES, *COPIED, *LISTED):
         path = place / f"small-{form}"
-        if form in COPIED:
-            copied(form, n_shards, path)
-        else:
+        if form in SAMPLES:
             path = write_layout(Layout(n_shards=n_shards, format=form), path)
+        else:
+            (copied if form in COPIED else listed)(form, n_shards, path)
         commands = [
             child(f"{form}, {level}", "looking", path, level) for level in ("present", "complete")
         ]

@@ -111,7 +111,7 @@ def root(tmp_path: Path) -> Path:
 def test_a_whole_directory(root: Path) -> None:
     manifest = FORMAT.read_manifest(str(root))
     promised = [(file.name, file.size, file.n_items) for file in manifest.files]
-    assert promised[2:4] == [("shard_1.tar", None, 2), ("shard_1.tar.idx", 24, 2)]
+    assert promised[2:4] == [("shard_1.tar.idx", 24, 2), ("shard_1.tar", None, 2)]
     assert look(root, "valid") == []
     assert pickle.loads(pickle.dumps(manifest.probe)) == manifest.probe
 
@@ -156,6 +156,34 @@ def test_an_archive_with_another_end_than_its_index_says(root: Path, damage) -> 
     path.write_bytes(data)
     expected = f"a last sample from byte {start} to byte {end}, as the index says"
     assert look(root) == [("shard_2.tar", "structure", expected, "none there")]
+
+
+def test_a_last_sample_that_is_long(tmp_path: Path) -> None:
+    root = write_dir({"shard_0.tar": 2}, tmp_path / "shards")
+    data = archive(2, 40_000)
+    (root / "shard_0.tar").write_bytes(data)
+    (root / "shard_0.tar.idx").write_bytes(index_of(data))
+    assert look(root) == []
+    *_, start, _ = struct.unpack("<3Q", (root / "shard_0.tar.idx").read_bytes())
+    (root / "shard_0.tar").write_bytes(data[:start] + bytes(len(data) - start))
+    assert [kind for _, kind, *_ in look(root)] == ["structure"]
+
+
+def test_no_index_is_taken_for_that_of_another_archive_or_time(root: Path, tmp_path: Path) -> None:
+    """What one thread remembers of the index that it looked at last."""
+    other = write_dir({"shard_0.tar": 1}, tmp_path / "other")
+    archive_of_other = (other / "shard_0.tar").read_bytes()
+    (other / "shard_0.tar").unlink()
+    manifest = FORMAT.read_manifest(os.path.realpath(other))
+    assert [f.kind.value for f in check(manifest, workers=1).findings] == ["missing"]
+    assert look(root) == []  # with an archive of the same name, and of more samples
+    (other / "shard_0.tar").write_bytes(archive_of_other)
+    (other / "shard_0.tar.idx").write_bytes(struct.pack("<2Q", 512, 1024))
+    for _ in range(2):
+        found = check(manifest, level="complete", workers=1).findings
+        assert [f.kind.value for f in found] == ["structure"]
+    (other / "shard_0.tar.idx").write_bytes(index_of(archive_of_other))
+    assert check(manifest, level="complete", workers=1).ok
 
 
 def test_an_index_that_can_not_be_read_is_its_own_finding(root: Path) -> None:

@@ -209,8 +209,11 @@ def read_at(fd: int, n_bytes: int, offset: int = 0) -> bytes:
     Raises:
         OSError: It could not be read.
     """
-    blocks, at, end = [], offset, offset + n_bytes
-    while at < end and (block := os.pread(fd, end - at, at)):
+    block = os.pread(fd, n_bytes, offset) if n_bytes > 0 else b""
+    if len(block) == n_bytes:
+        return block
+    blocks, at, end = [block], offset + len(block), offset + n_bytes
+    while block and (block := os.pread(fd, end - at, at)):
         blocks.append(block)
         at += len(block)
     return b"".join(blocks)

@@ -9,6 +9,7 @@ import dataclasses
 import os
 import re
 import struct
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
@@ -38,6 +39,7 @@ _STAMP = f"{_FOLDER}/index.uuid"
 _PLAIN = ".tar"
 _INDEX = ".tar.idx"
 _OFFSET_BYTES = 8
+_NEAR_BYTES = 2**14
 
 _DATABASE_MAGIC = b"SQLite format 3\0"
 _DATABASE_HEADER = struct.Struct(">16xH6xII60xI4x")
@@ -111,10 +113,20 @@ def _promises(counts: Iterable[tuple[str, int]]) -> Iterator[PromisedFile]:
     compressed is not read by its index.
     """
     for name, n_samples in counts:
-        yield PromisedFile(name=name, n_items=n_samples)
         if n_samples and name.endswith(_PLAIN):
             n_bytes = (n_samples + 1) * _OFFSET_BYTES
             yield PromisedFile(name=f"{name}.idx", size=n_bytes, n_items=n_samples)
+        yield PromisedFile(name=name, n_items=n_samples)
+
+
+class _LastIndex(threading.local):
+    """What the index said that this thread looked at last: its archive mostly comes next."""
+
+    of: tuple[str, str] | None = None
+    sample: tuple[int, int] | None = None
+
+
+_last_index = _LastIndex()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -133,24 +145,32 @@ class EnergonProbe:
             return _cut_database(fd, size)
         if promised.name.endswith(_INDEX):
             found = _last_sample(fd, size)
+            _last_index.of, _last_index.sample = (self.root, promised.name), found
             expected = "the first and last byte of a sample at the end"
             return None if found else Mismatch(expected=expected, found="other numbers")
         return tar.probe(promised, fd, size) or self._another_end(promised, fd)
 
     def _another_end(self, promised: PromisedFile, fd: int) -> Mismatch | None:
         """Return how the last sample of an archive is not where the index says."""
-        last = self._indexed(f"{promised.name}.idx") if promised.name.endswith(_PLAIN) else None
+        last = self._indexed(promised) if promised.name.endswith(_PLAIN) else None
         if last is None:
             return None
         start, end = last
-        is_there = tar.is_header(read_at(fd, tar.BLOCK_BYTES, start))
-        if is_there and not any(read_at(fd, tar.BLOCK_BYTES, end)):
+        first, behind = _blocks_at(fd, start, end)
+        if tar.is_header(first) and not any(behind):
             return None
         expected = f"a last sample from byte {start} to byte {end}, as the index says"
         return Mismatch(expected=expected, found="none there")
 
-    def _indexed(self, name: str) -> tuple[int, int] | None:
-        """Return where the last sample is by an index; None if that can't be told."""
+    def _indexed(self, promised: PromisedFile) -> tuple[int, int] | None:
+        """Return where the last sample of an archive is by its index; None if that can't be told.
+
+        One of another size is a finding of its own.
+        """
+        name, n_bytes = f"{promised.name}.idx", ((promised.n_items or 0) + 1) * _OFFSET_BYTES
+        if _last_index.of == (self.root, name):
+            _last_index.of = None
+            return _last_index.sample
         dir_fd = open_root(self.root)
         try:
             fd = open_inside(name, root=self.root, dir_fd=dir_fd)
@@ -163,9 +183,18 @@ class EnergonProbe:
         finally:
             os.close(dir_fd)
         try:
-            return _last_sample(fd, os.fstat(fd).st_size)
+            return _last_sample(fd, n_bytes)
         finally:
             os.close(fd)
+
+
+def _blocks_at(fd: int, start: int, end: int) -> tuple[bytes, bytes]:
+    """Return the blocks that begin at two places, by one read where they are near."""
+    n_bytes = end - start
+    if n_bytes > _NEAR_BYTES:
+        return read_at(fd, tar.BLOCK_BYTES, start), read_at(fd, tar.BLOCK_BYTES, end)
+    both = read_at(fd, n_bytes + tar.BLOCK_BYTES, start)
+    return both[: tar.BLOCK_BYTES], both[n_bytes:]
 
 
 def _last_sample(fd: int, size: int) -> tuple[int, int] | None:
