@@ -29,6 +29,14 @@ def child(what: str, *arguments: object, env: Mapping[str, str] | None = None) -
     return Command(what, [sys.executable, script, "--play", *map(str, arguments)], env or {})
 
 
+def play_or(main: Callable[[], object], play: Callable[..., object]) -> None:
+    """Run a benchmark, or be a `child` of it: then ``play`` is given the child's arguments."""
+    if sys.argv[1:2] == ["--play"]:
+        play(*sys.argv[2:])
+    else:
+        main()
+
+
 @contextlib.contextmanager
 def started(command: Command) -> Iterator[Callable[[], float]]:
     """Start a child and yield what makes it run once; it answers with its seconds."""

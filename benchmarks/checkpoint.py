@@ -32,7 +32,7 @@ from typing import Any, Literal
 
 import numpy as np
 from _figures import Figure, Ruler, Section, figures, ratio_of
-from _races import Command, child, warm_race
+from _races import Command, child, play_or, warm_race
 from _report import parser, report
 
 MIB = 2**20
@@ -857,7 +857,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--play"]:
-        play(*sys.argv[2:])
-    else:
-        main()
+    play_or(main, play)

@@ -20,7 +20,7 @@ import loaders as bench
 import numpy as np
 from _figures import Figure, Ruler, Section, figures, ratio_of
 from _loader_peers import Run, rate
-from _races import NO_COMPILER, Command, child, compiled
+from _races import NO_COMPILER, Command, child, compiled, play_or
 from _races import warm_race as race
 from _report import parser, report
 
@@ -215,7 +215,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--play"]:
-        play(*sys.argv[2:])
-    else:
-        main()
+    play_or(main, play)

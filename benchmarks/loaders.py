@@ -26,7 +26,7 @@ from typing import Any
 import _loader_peers as peers
 import numpy as np
 from _figures import Figure, Ruler, Section, figures, ratio_of
-from _races import Command, child
+from _races import Command, child, play_or
 from _races import warm_race as race
 from _report import parser, report
 
@@ -683,7 +683,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--play"]:
-        play(*sys.argv[2:])
-    else:
-        main()
+    play_or(main, play)

@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from _figures import Ruler, Section, figures, ratio_of
-from _races import Command, child, warm_race
+from _races import Command, child, play_or, warm_race
 from _report import parser, report
 
 SHARD = "train-00000.parquet"
@@ -202,12 +202,5 @@ def measured(options: argparse.Namespace, place: Path) -> Iterator[Section]:
         yield reach_row(options, place, group)
 
 
-def main() -> None:
-    report(parse_arguments(), measured)
-
-
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--play"]:
-        play(*sys.argv[2:])
-    else:
-        main()
+    play_or(lambda: report(parse_arguments(), measured), play)

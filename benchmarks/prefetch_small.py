@@ -28,7 +28,7 @@ from pathlib import Path
 
 import msgspec
 from _figures import Ruler, Section, figures, ratio_of
-from _races import Command, child, warm_race
+from _races import Command, child, play_or, warm_race
 from _report import parser, report
 from prefetch import MIB, QUIET, SHM, has_room, hub_of, make_file, versions
 
@@ -288,7 +288,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--play"]:
-        play(*sys.argv[2:])
-    else:
-        main()
+    play_or(main, play)

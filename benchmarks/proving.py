@@ -25,7 +25,7 @@ from typing import Any
 from _copied import COPIED, copied
 from _figures import Figure, Ruler, Section, figures, ratio_of
 from _listed import LISTED, listed
-from _races import Command, child, process_race, warm_race
+from _races import Command, child, play_or, process_race, warm_race
 from _report import parser, report
 
 SECTIONS = ("valid", "seal", "hub", "complete", "million")
@@ -322,7 +322,4 @@ def measured(options: argparse.Namespace, place: Path) -> Iterator[Section]:
 
 
 if __name__ == "__main__":
-    if "--play" in sys.argv:
-        play(*sys.argv[sys.argv.index("--play") + 1 :])
-    else:
-        report(parse_arguments(), measured)
+    play_or(lambda: report(parse_arguments(), measured), play)

@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 from _figures import Ruler, Section, figures, ratio_of
-from _races import NO_COMPILER, Command, child, cold_race, compiled, warm_race
+from _races import NO_COMPILER, Command, child, cold_race, compiled, play_or, warm_race
 from _report import parser, report
 
 PLAN_HASH = "0123456789abcdef"
@@ -358,12 +358,5 @@ def measured(options: argparse.Namespace, place: Path) -> Iterator[Section]:
         yield measure[section](options, place)
 
 
-def main() -> None:
-    report(parse_arguments(), measured)
-
-
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--play"]:
-        play(*sys.argv[2:])
-    else:
-        main()
+    play_or(lambda: report(parse_arguments(), measured), play)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _races import Command, warm_race
+from _races import Command, play_or, warm_race
 from loaders import make_shards_dir as make_large_shards_dir
 from prefetch import hub_of, make_file
 from receipts import make_plan_dir
@@ -205,7 +205,4 @@ def compare(what: str, options: argparse.Namespace, place: Path, given: list[str
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--play"]:
-        play(*sys.argv[2:])
-    else:
-        main()
+    play_or(main, play)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from _figures import Ruler, Section, figures, ratio_of
-from _races import child, warm_race
+from _races import child, play_or, warm_race
 from _report import parser, report
 from validate import make_shards_dir
 
@@ -142,12 +142,5 @@ def measured(options: argparse.Namespace, place: Path) -> Iterator[Section]:
     yield staging(options, place)
 
 
-def main() -> None:
-    report(parse_arguments(), measured)
-
-
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--play"]:
-        play(*sys.argv[2:])
-    else:
-        main()
+    play_or(lambda: report(parse_arguments(), measured), play)

@@ -28,7 +28,16 @@ from pathlib import Path
 from typing import Any
 
 from _figures import Figure, Ruler, Section, figures, ratio_of
-from _races import NO_COMPILER, Command, child, cold_race, compiled, process_race, warm_race
+from _races import (
+    NO_COMPILER,
+    Command,
+    child,
+    cold_race,
+    compiled,
+    play_or,
+    process_race,
+    warm_race,
+)
 from _report import parser, report
 
 SHARD = bytes(range(16))
@@ -468,12 +477,5 @@ def measured(options: argparse.Namespace, place: Path) -> Iterator[Section]:
         yield measure[section](options, place)
 
 
-def main() -> None:
-    report(parse_arguments(), measured)
-
-
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--play"]:
-        play(*sys.argv[2:])
-    else:
-        main()
+    play_or(lambda: report(parse_arguments(), measured), play)

@@ -93,18 +93,23 @@ def fetch(
         source.close()
 
 
-@pytest.mark.parametrize("fault", list(HubFault))
-@pytest.mark.parametrize("mode", ["fresh", "resumed", "changed", "parallel"])
-def test_a_fault_that_happens_once_is_recovered_from(
-    fault: HubFault, mode: str, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wanted = NEW if mode == "changed" else OLD
+@pytest.fixture(params=["fresh", "resumed", "changed", "parallel"])
+def mode(request: pytest.FixtureRequest, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How a fetch goes on before the fault: the file is there, and it began or changes."""
     hub.put("a/0.bin", OLD)
-    if mode in {"resumed", "changed"}:
+    if request.param in {"resumed", "changed"}:
         hub.fault("a/0.bin", HubFault.RESET_IN_BODY, times=1)
-    if mode == "parallel":
+    if request.param == "parallel":
         monkeypatch.setattr(_spans, "MIN_SPAN", 4096)
         monkeypatch.setattr(_relay, "_AT_FIRST", 3)
+    return str(request.param)
+
+
+@pytest.mark.parametrize("fault", list(HubFault))
+def test_a_fault_that_happens_once_is_recovered_from(
+    fault: HubFault, mode: str, hub: Hub, tmp_path: Path
+) -> None:
+    wanted = NEW if mode == "changed" else OLD
     hub.fault("a/0.bin", fault, times=1)
 
     limits = SOON if fault in STALLS else UNHURRIED
@@ -116,17 +121,10 @@ def test_a_fault_that_happens_once_is_recovered_from(
 
 
 @pytest.mark.parametrize("fault", list(HubFault))
-@pytest.mark.parametrize("mode", ["fresh", "resumed", "changed", "parallel"])
 def test_a_fault_that_stays_ends_with_an_error_and_nothing(
-    fault: HubFault, mode: str, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fault: HubFault, mode: str, hub: Hub, tmp_path: Path
 ) -> None:
     wanted = NEW if mode == "changed" else OLD
-    hub.put("a/0.bin", OLD)
-    if mode in {"resumed", "changed"}:
-        hub.fault("a/0.bin", HubFault.RESET_IN_BODY, times=1)
-    if mode == "parallel":
-        monkeypatch.setattr(_spans, "MIN_SPAN", 4096)
-        monkeypatch.setattr(_relay, "_AT_FIRST", 3)
     hub.fault("a/0.bin", fault)
 
     limits = SOONEST if fault in STALLS else UNHURRIED if fault in HARMLESS else LIMITS

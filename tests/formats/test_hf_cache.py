@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import struct
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -23,7 +22,6 @@ from shardproof.report import Report
 from shardproof.testing.faults import FileSystemFaults, Hub, HubFault
 from shardproof.testing.samples._capabilities import without_root_override
 from tests.helpers.drawing import examples
-from tests.helpers.hub_client import hub_client
 
 COMMIT, OLD = "c" * 40, "b" * 40
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:%b\nsize 4096\n" % (b"a" * 64)
@@ -150,19 +148,6 @@ def test_what_a_purge_leaves_is_recognized(repository, part: str) -> None:
 
 
 # What the client itself writes.
-
-
-@pytest.fixture
-def hub(shard_hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Hub:
-    monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    return shard_hub
-
-
-@pytest.fixture(scope="module")
-def hf() -> Iterator[ModuleType]:
-    with hub_client() as client:
-        yield client
 
 
 def put_all(hub: Hub, kind: str, files: dict[str, bytes] = FILES) -> dict[str, Any]:

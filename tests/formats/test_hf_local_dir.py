@@ -8,7 +8,6 @@ import json
 import os
 import struct
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,7 +23,6 @@ from shardproof.report import Report
 from shardproof.testing.faults import FileSystemFaults, Hub, HubFault
 from shardproof.testing.samples._capabilities import without_root_override
 from tests.helpers.drawing import examples
-from tests.helpers.hub_client import hub_client
 
 COMMIT = "c" * 40
 NOTES = ".cache/huggingface/download"
@@ -126,19 +124,6 @@ def test_other_directories_are_not_recognized(tmp_path: Path, folder: str) -> No
 
 
 # What the client itself writes.
-
-
-@pytest.fixture
-def hub(shard_hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Hub:
-    monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    return shard_hub
-
-
-@pytest.fixture(scope="module")
-def hf() -> Iterator[ModuleType]:
-    with hub_client() as client:
-        yield client
 
 
 @pytest.fixture
