@@ -40,6 +40,9 @@ def report(
         place = Path(name).resolve()
         found = machine(place)
         found["versions"] += versions
+        # Children start as they do for users, from byte code; which is not left in the checkout.
+        os.environ["PYTHONDONTWRITEBYTECODE"] = ""
+        os.environ["PYTHONPYCACHEPREFIX"] = os.fspath(place / "pycache")
         for section in measure(options, place):
             sections.append(section)
             busy.append(os.getloadavg()[0])

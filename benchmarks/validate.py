@@ -469,9 +469,6 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def measured(options: argparse.Namespace, place: Path) -> Iterator[Section]:
-    # Children start as they do for users, from byte code; which is not left in the checkout.
-    os.environ["PYTHONDONTWRITEBYTECODE"] = ""
-    os.environ["PYTHONPYCACHEPREFIX"] = os.fspath(place / "pycache")
     measure = {"warm": warm, "slow": slow, "start": start, "memory": memory}
     for section in options.only:
         yield measure[section](options, place)
