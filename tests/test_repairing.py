@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shardproof import FetchError, FindingKind, ManifestError, repair, seal, validate
+from shardproof import FetchError, FindingKind, ManifestError, repair, repairing, seal, validate
 from shardproof.fetching import HubSource, Limits
 from shardproof.testing import without_root_override
 from shardproof.testing.faults import FileSystemFaults, HubFault, serve_hub
@@ -363,3 +363,54 @@ class TestBroken:
         assert broken.names[1] == "acts000003.bin"
         assert len(broken) == 5
         assert validate(make_shards_dir(2)).broken().ranges == ""
+
+
+class TestWithoutDigests:
+    """What only the structure of a file tells from the right one, which is of the same size."""
+
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> Path:
+        [golden] = [each for each in GOLDENS if each.name == "parquet-plain"]
+        return golden.copy(tmp_path)
+
+    @pytest.fixture
+    def shard(self, root: Path) -> Path:
+        return min(root.glob("*.parquet"))
+
+    def test_a_source_that_is_not_right_either(self, root: Path, shard: Path, tmp_path) -> None:
+        """Both wrong files are there afterwards: nobody knows which is worth more."""
+        source = shutil.copytree(root, tmp_path / "source")
+        wrong, other = bytes(4) + shard.read_bytes()[4:], bytes(8) + shard.read_bytes()[8:]
+        shard.write_bytes(wrong)
+        (source / shard.name).write_bytes(other)
+        done = repair(root, str(source), limits=LIMITS)
+        assert (done.ok, done.repaired, list(done.failed)) == (False, (), [shard.name])
+        [aside] = root.glob("*.bad-*")
+        assert (aside.read_bytes(), shard.read_bytes()) == (wrong, other)
+
+    def test_what_somebody_else_has_repaired_stays(
+        self, root: Path, shard: Path, tmp_path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        source = shutil.copytree(root, tmp_path / "source")
+        right = shard.read_bytes()
+        shard.write_bytes(bytes(4) + right[4:])
+        fetch = repairing._RepairVisit.fetch
+
+        def fetch_later(*args):
+            shard.write_bytes(right)
+            return fetch(*args)
+
+        monkeypatch.setattr(repairing._RepairVisit, "fetch", fetch_later)
+        inode = shard.stat().st_ino
+        assert repair(root, str(source)).ok
+        assert shard.stat().st_ino == inode
+        assert not list(root.glob("*.bad-*"))
+
+    def test_what_nobody_can_look_at_stays(self, root: Path, shard: Path, tmp_path) -> None:
+        source = shutil.copytree(root, tmp_path / "source")
+        shard.chmod(0)
+        with without_root_override():
+            done = repair(root, str(source), limits=LIMITS)
+        assert not done.ok
+        assert shard.exists()
+        assert not list(root.glob("*.bad-*"))

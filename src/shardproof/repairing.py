@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import functools
 import os
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from operator import attrgetter
 from pathlib import Path
@@ -14,7 +13,7 @@ from shardproof import formats
 from shardproof._base import fanout, files
 from shardproof._base.arguments import checked, count
 from shardproof._base.messages import shown, told
-from shardproof._base.opening import is_link, names_in, real_path, refuse_empty
+from shardproof._base.opening import is_link, is_there, names_in, real_path, refuse_empty
 from shardproof._base.progress import bar
 from shardproof._base.work import Deadline, apart, to_waiter
 from shardproof.checks import check
@@ -33,14 +32,20 @@ from shardproof.fetching import (
 from shardproof.fetching.transfer import listed
 from shardproof.manifest import PromisedFile
 from shardproof.promises import Promise, promise_of
-from shardproof.report import Finding, Level, Report
+from shardproof.report import Finding, FindingKind, Level, Report
 
 __all__ = ["Repair", "Replacement", "repair"]
 
 _AT_ONCE = 4
 """Files that are fetched at once; a large one uses several connections by itself."""
 
-_ASIDE = re.compile(r"\.bad-[0-9a-f]{8}")
+_N_ADDED = len(".bad-01234567")
+"""Characters that are added to the name of a file which is moved aside."""
+
+_WRONG_BYTES = {
+    *(FindingKind.DIGEST, FindingKind.EMPTY, FindingKind.IMPOSTOR, FindingKind.SIZE),
+    *(FindingKind.STRUCTURE, FindingKind.UNWRITTEN),
+}
 
 
 class Replacement(NamedTuple):
@@ -258,14 +263,25 @@ class _RepairVisit:
         size = None if known is None else known.size
         if None not in {size, file.size} and size != file.size:
             raise ValueError(f"expected {file.size} bytes, the source has {size}")
+        digest, target = None if file.digest_from else file.digest, self._target(file.name)
+        if digest is None and (known is None or known.digest is None) and is_there(target):
+            self._move_aside(file, target)
         fetch_file(
             self._source,
             name,
-            self._target(file.name),
+            target,
             file=known or (file.size and RemoteFile(name, size=file.size)) or None,
-            digest=None if file.digest_from else file.digest,
+            digest=digest,
             limits=self._limits,
         )
+
+    def _move_aside(self, file: PromisedFile, target: str) -> None:
+        """Move a file aside that its structure alone tells from the right one, as no fetch does.
+
+        Unless it is right by now, since somebody else repairs too, or nobody can look at it.
+        """
+        if any(finding.kind in _WRONG_BYTES for finding in self._look_at([file]).findings):
+            files.move_aside(target)
 
     def _target(self, name: str) -> str:
         """Return where a file is to be: behind its link, if that stays where it may lead."""
@@ -343,7 +359,7 @@ class _RepairVisit:
         """Remove what was moved aside under the name of a file that is whole now."""
         folder, base = os.path.split(self._target(name))
         for other in names_in(folder):
-            if other.startswith(base) and _ASIDE.fullmatch(other, len(base)):
+            if files.is_aside(other) and other[:-_N_ADDED] == base:
                 files.remove(os.path.join(folder, other))
 
 

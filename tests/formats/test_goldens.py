@@ -70,15 +70,21 @@ class Broken(NamedTuple):
 
 
 @pytest.fixture
-def broken(golden: Golden, tmp_path: Path) -> Broken:
+def whole(golden: Golden, tmp_path: Path) -> Broken:
+    """One that is to be broken, by its last file."""
     path = files = golden.copy(tmp_path)
     form = formats.detect(str(path)).name
     promise = formats.get(form).read_manifest(str(path))
     name, source = promise.files[-1].name, golden.path
-    (promise.root / name).resolve().write_bytes(b"")
     if form == "hf-cache":
         files, source = (next((each / "snapshots").iterdir()) for each in (path, source))
     return Broken(path, name, source, source if form in {"llmc", "megatron"} else None, files)
+
+
+@pytest.fixture
+def broken(whole: Broken) -> Broken:
+    (whole.path / whole.name).resolve().write_bytes(b"")
+    return whole
 
 
 def test_what_is_gone_or_changed_is_repaired(broken: Broken) -> None:
@@ -89,6 +95,20 @@ def test_what_is_gone_or_changed_is_repaired(broken: Broken) -> None:
     report = validate(broken.files, level="valid", against=broken.source)
     assert report.ok, str(report)
     assert report.n_proven == report.n_files
+
+
+@pytest.mark.parametrize("n_bytes", [24, 1])
+def test_bytes_that_changed_are_repaired_where_they_are_seen(whole: Broken, n_bytes: int) -> None:
+    """The size is as it was, and mostly nothing but the structure of the file tells."""
+    file = (whole.path / whole.name).resolve()
+    data = file.read_bytes()
+    changed = bytes(byte ^ 0xFF for byte in data[:n_bytes]) + data[n_bytes:]
+    file.write_bytes(changed)
+    is_seen = not validate(whole.path, level="valid", against=whole.against).ok
+    done = repair(whole.path, str(whole.source), against=whole.against)
+    assert (done.ok, done.failed) == (True, {})
+    assert file.read_bytes() == (data if is_seen else changed)
+    assert not list(whole.path.rglob("*.bad-*"))
 
 
 @pytest.mark.once

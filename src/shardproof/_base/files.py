@@ -32,6 +32,7 @@ __all__ = [
     "being_published",
     "being_written",
     "inode_of",
+    "is_aside",
     "is_temporary",
     "make_directories",
     "move",
@@ -54,6 +55,8 @@ __all__ = [
 
 Inode = tuple[int, int]
 """Which file it is, whatever its name."""
+
+_ASIDE = re.compile(r".*\.bad-[0-9a-f]{8}", re.DOTALL)
 
 # What link(2) answers where there are no hard links, or no more of them.
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
@@ -163,6 +166,11 @@ def aside_name(name: str) -> str:
     """Return a name for a bad file, of which the old one is the beginning."""
     kept = os.fsencode(name)[: _MAX_NAME_BYTES - 13].decode(errors="ignore")
     return f"{kept}.bad-{secrets.token_hex(4)}"
+
+
+def is_aside(name: str) -> bool:
+    """Whether a name is one that `move_aside` gives."""
+    return _ASIDE.fullmatch(name) is not None
 
 
 def publish(path: str | os.PathLike[str], data: bytes) -> bool:

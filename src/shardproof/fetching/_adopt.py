@@ -5,7 +5,6 @@ import errno
 import fnmatch
 import logging
 import os
-import re
 import stat
 import threading
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
 
-from shardproof._base import fanout
+from shardproof._base import fanout, files
 from shardproof._base.arguments import checked, count
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import file_type
@@ -36,7 +35,6 @@ logger = logging.getLogger("shardproof.fetching.adopt")  # which the command sho
 
 _FILE = "a regular file"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
-_ASIDE = re.compile(r".*\.bad-[0-9a-f]{8}", re.DOTALL)
 
 
 @checked
@@ -158,7 +156,7 @@ def _in_folder(root: str, below: str) -> Iterator[_FoundEntry]:
                     if below and entry.name == STATE:
                         problem = "expected the directory of one source, found one in it"
                         raise ValueError(f"path: {problem}: '{shown(below)}'")
-                    if not entry.name.startswith(".") and not _ASIDE.fullmatch(entry.name):
+                    if not entry.name.startswith(".") and not files.is_aside(entry.name):
                         with contextlib.suppress(FileNotFoundError):
                             mode = entry.stat(follow_symlinks=False).st_mode
                             entries.append(_FoundEntry(os.path.join(below, entry.name), mode))
@@ -232,8 +230,8 @@ class _SourceFiles:
         self._listed: dict[str, RemoteFile] = {}
         if source is not None:
             with self._deadline() as deadline:
-                files = listed(source, limits, deadline, root)
-            self._listed = {file.name: file for file in files}
+                there = listed(source, limits, deadline, root)
+            self._listed = {file.name: file for file in there}
 
     def file(self, name: str) -> RemoteFile | None:
         """Return what is told of a file; None if the source does not know of it."""

@@ -5,6 +5,7 @@ import os
 import re
 from pathlib import Path
 
+from shardproof._base import files
 from shardproof._base.opening import names_in
 from shardproof.errors import ManifestNotFoundError
 from shardproof.formats._counted import promised_by_names
@@ -22,7 +23,8 @@ def _recognizes(path: str) -> bool:
 
 
 def _is_one(name: str) -> bool:
-    return _NAME.fullmatch(name) is not None and not name.startswith(".")
+    is_passed_over = name.startswith(".") or files.is_aside(name)
+    return _NAME.fullmatch(name) is not None and not is_passed_over
 
 
 def _read_manifest(path: str) -> Manifest:
