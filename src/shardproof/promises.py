@@ -1,6 +1,7 @@
 """What is asked of a directory: its own promise, with its seal; or one from elsewhere."""
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -43,19 +44,25 @@ def promise_of(
         path: Real absolute path of the directory, as `formats.locate` gives it.
         form: Its format; None to find it out.
         against: An address whose files are listed; a list of digests, or its address; another
-            directory. None for the directory's own promise.
+            directory; the key of who signed its own promise. None for the directory's own promise.
         level: At ``valid`` the other directory's bytes count too, and are read here.
 
     Raises:
         ManifestError: What is promised can't be read.
         FetchError: What is promised elsewhere can't be asked for.
         ValueError: No source has such an address.
+        ImportError: The package for it is not installed; the text says which.
         OSError: The file system failed.
     """
-    if against is None:
+    key = None if against is None else formats.key_at(os.fspath(against))
+    if against is None or key is not None:
         form = form or formats.detect(path)
-        manifest = formats.read_manifest(form, path)
-        return Promise(manifest, formats.parts_of(form), form.name_at_source)
+        read = (
+            formats.read_manifest
+            if key is None
+            else functools.partial(formats.read_signed, key=key)
+        )
+        return Promise(read(form, path), formats.parts_of(form), form.name_at_source)
     # What fetches takes longer to import than all else here.
     from shardproof.elsewhere import files_promised_at, shown_address  # noqa: PLC0415
     from shardproof.probes import by_name  # noqa: PLC0415

@@ -54,7 +54,8 @@ def validate(
             formats that keep their bytes elsewhere, as DVC does, have theirs followed there.
         against: A promise from elsewhere, in place of the directory's own: ``hf://`` or another
             address whose files are listed; a list of digests, as ``sha256sum`` writes it, or its
-            address; another directory, whose sizes count, and with ``valid`` its bytes.
+            address; another directory, whose sizes count, and with ``valid`` its bytes. A public
+            key or a certificate, in PEM, for the directory's own promise if its owner signed it.
         strict: Whether files that nothing promises are findings; of a directory, not of a prefix,
             beside which other checkpoints lie.
         quick: Whether files that are as they were when the directory was sealed, by size, times and

@@ -59,7 +59,8 @@ against_option = click.option(
     "--against",
     metavar="PROMISE",
     type=given_text,
-    help="A promise from elsewhere: hf://..., a list of digests or its address, a directory.",
+    help="A promise from elsewhere: hf://..., a list of digests or its address, a directory; "
+    "the key of who signed it.",
 )
 follow_links_option = click.option(
     "--follow-links", is_flag=True, help="Follow symbolic links that lead out of a directory."

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     )
     from shardproof.formats._registry import Located, detect, get, locate, names
     from shardproof.formats._sealed import LISTS, parts_of, proofs_in, read_manifest
+    from shardproof.formats._signed import key_at, read_signed
     from shardproof.formats._tree import find
 
 __all__ = [
@@ -29,16 +30,19 @@ __all__ = [
     "detect",
     "find",
     "get",
+    "key_at",
     "locate",
     "names",
     "parts_of",
     "proofs_in",
     "read_manifest",
+    "read_signed",
 ]
 
 _MODULES = {
     "_registry": ("Located", "detect", "get", "locate", "names"),
     "_sealed": ("LISTS", "parts_of", "proofs_in", "read_manifest"),
+    "_signed": ("key_at", "read_signed"),
     "_tree": ("find",),
 }
 _HOMES = dict.fromkeys(__all__, "_format") | {

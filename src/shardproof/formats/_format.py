@@ -33,6 +33,9 @@ class Format:
             recognise is of this one.
         store: Where its files are links to, relative to the directory: they are followed there too.
         name_at_source: What a promised file is called where it comes from.
+        read_signed: Called with the path and the text of a public key or a certificate in PEM:
+            what did its owner sign? A `ManifestError` says that it was somebody else, too. None
+            where nothing is signed.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Format:
     includes: tuple[str, ...] = ()
     store: str = ""
     name_at_source: Callable[[str], str] = str
+    read_signed: Callable[[str, bytes], Manifest] | None = None
 
     def __repr__(self) -> str:
         return f"<format {self.name}: {self.manifest_file}>"

@@ -176,8 +176,11 @@ class ShardsItem(_Node, pytest.Item):
             files, reasons = counted(len(blind), "file"), sorted({each.found for each in blind})
             why = ", ".join(reasons)
             return f"{told(error)}\n\nOf these, {files} could not be looked at ({why})."
-        is_wrong_address = self.config.stash[VALIDATION].against and isinstance(error, ValueError)
-        if isinstance(error, ShardproofError) or is_wrong_address:
+        # No source has such an address, or what it needs is not installed.
+        is_promise = isinstance(error, (ImportError, ValueError))
+        if isinstance(error, ShardproofError) or (
+            is_promise and self.config.stash[VALIDATION].against
+        ):
             return told(error)
         if isinstance(error, OSError):
             return (

@@ -87,6 +87,10 @@ def model_signing_shards(to: Path) -> None:
     sign(to, hashing.Config().use_shard_serialization(shard_size=256))
 
 
+_SECRET = 18
+"""Of the key that signs, so that tests have the public one of each directory, however old."""
+
+
 def sign(to: Path, hashing: object = None) -> None:
     import model_signing as library
     from cryptography.hazmat.primitives import serialization
@@ -94,7 +98,7 @@ def sign(to: Path, hashing: object = None) -> None:
 
     (to / "model.bin").write_bytes(b"weights" * 50)
     (to / "config.json").write_text("{}")
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = ec.derive_private_key(_SECRET, ec.SECP256R1())
     with tempfile.NamedTemporaryFile() as pem:
         pem.write(
             key.private_bytes(

@@ -1,8 +1,9 @@
 """Models that were signed by OpenSSF's ``model_signing``: a list of digests, and who made it.
 
 ``model.sig`` is a bundle of Sigstore; its payload is an in-toto statement that lists resources with
-digests: files, or parts of files, ``<name>:<begin>:<end>``. Who signed it is for that package to
-prove; here it is a list (https://github.com/sigstore/model-transparency).
+digests: files, or parts of files, ``<name>:<begin>:<end>``
+(https://github.com/sigstore/model-transparency). It is signed as DSSE says
+(https://github.com/secure-systems-lab/dsse/blob/v1.0.0/protocol.md).
 """
 
 import base64
@@ -24,6 +25,7 @@ from shardproof._base.messages import quoted, told
 from shardproof._base.opening import files_below
 from shardproof.errors import ManifestError
 from shardproof.formats._format import Format
+from shardproof.formats._signed import require_signature
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.report import is_conclusive
 
@@ -32,11 +34,17 @@ __all__ = ["FORMAT", "SignedParts"]
 _BUNDLE = "model.sig"
 _PARTS = "shards"
 _PART = re.compile(r"(.+):(\d{1,18}):(\d{1,18})", re.DOTALL)
+_PAYLOAD_TYPE = b"application/vnd.in-toto+json"
 _BEFORE_1 = "https://model_signing/Digests/v0.1"
+
+
+class _Signature(msgspec.Struct):
+    sig: str = ""
 
 
 class _Envelope(msgspec.Struct):
     payload: str
+    signatures: list[_Signature] = []
 
 
 class _SigstoreBundle(msgspec.Struct):
@@ -85,9 +93,9 @@ def _recognizes(path: str) -> bool:
         return False
 
 
-def _read_manifest(path: str) -> Manifest:
+def _read_manifest(path: str, key: bytes | None = None) -> Manifest:
     where = os.path.join(path, _BUNDLE)
-    statement = _statement(path, where)
+    statement = _statement(path, where, key)
     model = statement.predicate
     resources = _resources(statement)
     if not resources:
@@ -109,14 +117,28 @@ def _read_manifest(path: str) -> Manifest:
     )
 
 
-def _statement(path: str, where: str) -> _InTotoStatement:
+def _statement(path: str, where: str, key: bytes | None) -> _InTotoStatement:
     bundle = json.read(path, _BUNDLE, _SigstoreBundle)
     try:
         text = base64.b64decode(bundle.envelope.payload, validate=True)
+        signatures = [base64.b64decode(each.sig) for each in bundle.envelope.signatures if key]
     except (binascii.Error, ValueError):
-        problem = "expected a payload in base64"
-        raise ManifestError(problem, path=where, field="$.dsseEnvelope.payload") from None
+        problem = "expected a payload and signatures in base64"
+        raise ManifestError(problem, path=where, field="$.dsseEnvelope") from None
+    if key:
+        require_signature([_signed_text(text), _signed_before_1(text)], signatures, key, path=where)
     return json.decode(text, _InTotoStatement, path=where)
+
+
+def _signed_text(payload: bytes) -> bytes:
+    """Return what is signed: the protocol of DSSE, "pre-authentication encoding"."""
+    return b"DSSEv1 %d %b %d %b" % (len(_PAYLOAD_TYPE), _PAYLOAD_TYPE, len(payload), payload)
+
+
+def _signed_before_1(payload: bytes) -> bytes:
+    """Return what was signed before version 1.0: it took bytes for the text that shows them."""
+    kind = _PAYLOAD_TYPE.decode()
+    return f"DSSEV1 {len(kind)} {kind} {len(payload)} {payload!r}".encode()
 
 
 def _resources(statement: _InTotoStatement) -> Sequence[_SignedResource]:
@@ -250,9 +272,12 @@ FORMAT = Format(
     manifest_file=_BUNDLE,
     recognizes=_recognizes,
     read_manifest=_read_manifest,
+    read_signed=_read_manifest,
     complete="that no file is there that was not signed, and the list is the one that was; sizes, "
     "where parts of files were signed",
-    valid="the digest of each file, or of all its parts",
-    blind_spots="who signed it: `model_signing verify` proves that; hidden files",
+    valid="the digest of each file, or of all its parts; with `--against KEY.pem`, as each level, "
+    "that the owner of the key signed the list",
+    blind_spots="who signed it, without a key; who issued a certificate, and models that Sigstore "
+    "signed without a key: `model_signing verify` proves these; hidden files",
     includes=("safetensors",),
 )

@@ -1,0 +1,245 @@
+"""Who signed a model: a key is a promise from elsewhere, and counts for the list that it signed."""
+
+import base64
+import datetime
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from shardproof import ManifestError, repair, validate
+from shardproof.cli import app
+from tests.goldens import GOLDENS, Golden
+
+PUBLIC_KEY = """-----BEGIN PUBLIC KEY-----
+MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEEFfgq1eA9HDe/JN40cfIdDe7TG+e
+pVxj2TYmbb14H9r28WRaFcvl3J+pt9/ZbuWn3MEbXF708feNg7M5PGpFog==
+-----END PUBLIC KEY-----
+"""
+"""Of the key that signs the golden directories."""
+
+SIGNED = [golden for golden in GOLDENS if golden.name.startswith("model-signing")]
+
+
+@pytest.fixture(params=SIGNED, ids=lambda golden: golden.name)
+def model(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    golden: Golden = request.param
+    return golden.copy(tmp_path)
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    path = tmp_path / "signer.pub"
+    path.write_text(PUBLIC_KEY)
+    return path
+
+
+def public_pem(private: Any) -> bytes:
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return private.public_key().public_bytes(serialization.Encoding.PEM, form)
+
+
+def change_statement(model: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    bundle = json.loads((model / "model.sig").read_text())
+    statement = json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
+    change(statement)
+    payload = base64.b64encode(json.dumps(statement).encode()).decode()
+    bundle["dsseEnvelope"]["payload"] = payload
+    (model / "model.sig").write_text(json.dumps(bundle))
+
+
+def sign(model: Path, private: ec.EllipticCurvePrivateKey, texts: Callable[[bytes], bytes]) -> None:
+    bundle = json.loads((model / "model.sig").read_text())
+    text = texts(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
+    algorithm = {256: hashes.SHA256(), 384: hashes.SHA384(), 521: hashes.SHA512()}
+    signature = private.sign(text, ec.ECDSA(algorithm[private.key_size]))
+    bundle["dsseEnvelope"]["signatures"] = [
+        {"sig": base64.b64encode(b"of another").decode(), "keyid": ""},
+        {"sig": base64.b64encode(signature).decode(), "keyid": ""},
+    ]
+    (model / "model.sig").write_text(json.dumps(bundle))
+
+
+def encoded(payload: bytes) -> bytes:
+    return b"DSSEv1 28 application/vnd.in-toto+json %d %b" % (len(payload), payload)
+
+
+def encoded_by_0_2(payload: bytes) -> bytes:
+    return f"DSSEV1 28 application/vnd.in-toto+json {len(payload)} {payload!r}".encode()
+
+
+@pytest.mark.parametrize("level", ["present", "complete", "valid"])
+def test_what_the_library_signed(model: Path, key: Path, level: Any) -> None:
+    report = validate(model, level=level, against=key, strict=True)
+    assert report.ok
+    assert report.format == "model-signing"
+    assert level != "valid" or report.n_proven == 2
+    (model / "model.bin").write_bytes(b"Weights" * 50)
+    kinds = [finding.kind.value for finding in validate(model, level=level, against=key).findings]
+    assert kinds == (["digest"] if level == "valid" else [])
+
+
+def test_a_list_that_was_changed_and_is_consistent(model: Path, key: Path) -> None:
+    """Who changes a file can change its digest, and that of all digests; not the signature."""
+
+    def forge(statement: dict[str, Any]) -> None:
+        resources = statement["predicate"]["resources"]
+        data = (model / "model.bin").read_bytes()
+        for resource in resources:
+            name, _, span = resource["name"].partition(":")
+            if name == "model.bin":
+                begin, end = map(int, span.split(":")) if span else (0, len(data))
+                resource["digest"] = hashlib.sha256(data[begin:end]).hexdigest()
+        digests = b"".join(bytes.fromhex(each["digest"]) for each in resources)
+        statement["subject"][0]["digest"]["sha256"] = hashlib.sha256(digests).hexdigest()
+
+    (model / "model.bin").write_bytes(b"Weights" * 50)
+    change_statement(model, forge)
+    assert validate(model, level="valid").ok
+    for level in ("present", "valid"):
+        with pytest.raises(ManifestError, match="expected a signature by the key that is given"):
+            validate(model, level=level, against=key)
+
+
+def test_somebody_elses_key(model: Path, key: Path) -> None:
+    key.write_bytes(public_pem(ec.generate_private_key(ec.SECP256R1())))
+    with pytest.raises(ManifestError, match="found none") as caught:
+        validate(model, against=key)
+    assert str(caught.value.path) == str(model / "model.sig")
+
+
+def test_a_list_beside_it_proves_nothing(model: Path, key: Path) -> None:
+    """Nobody signed it, whatever algorithm it has."""
+    (model / "model.bin").write_bytes(b"Weights" * 50)
+    digest = hashlib.blake2b((model / "model.bin").read_bytes()).hexdigest()
+    (model / "B2SUMS").write_text(f"{digest}  model.bin\n")
+    findings = validate(model, level="valid", against=key).findings
+    assert [each.kind.value for each in findings] == ["digest"]
+
+
+@pytest.mark.parametrize("curve", [ec.SECP256R1(), ec.SECP384R1(), ec.SECP521R1()])
+@pytest.mark.parametrize("texts", [encoded, encoded_by_0_2])
+def test_each_curve_and_version(model: Path, key: Path, curve: Any, texts: Any) -> None:
+    private = ec.generate_private_key(curve)
+    sign(model, private, texts)
+    key.write_bytes(public_pem(private))
+    assert validate(model, level="valid", against=key).ok
+    sign(model, private, lambda payload: texts(payload + b" "))
+    with pytest.raises(ManifestError, match="expected a signature"):
+        validate(model, against=key)
+
+
+def test_a_certificate(model: Path, key: Path) -> None:
+    private = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "signer")])
+    day = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+    made = x509.CertificateBuilder(
+        name, name, private.public_key(), 1, day, day + datetime.timedelta(1)
+    ).sign(private, hashes.SHA256())
+    key.write_bytes(b"signer\n" + made.public_bytes(serialization.Encoding.PEM))
+    with pytest.raises(ManifestError, match="expected a signature"):
+        validate(model, against=key)
+    sign(model, private, encoded)
+    assert validate(model, level="valid", against=key).ok
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        public_pem(rsa.generate_private_key(65537, 2048)),
+        public_pem(ec.generate_private_key(ec.SECP256K1())),
+        ec.derive_private_key(18, ec.SECP256R1()).private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.TraditionalOpenSSL,
+            serialization.NoEncryption(),
+        ),
+        PUBLIC_KEY.replace("MFkw", "MFkx").encode(),
+        b"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n",
+        b"-----BEGIN PUBLIC KEY-----",
+    ],
+    ids=["rsa", "another curve", "private", "changed", "empty", "cut"],
+)
+def test_what_is_no_key_to_look_with(model: Path, key: Path, text: bytes) -> None:
+    key.write_bytes(text)
+    with pytest.raises(ManifestError, match="expected a public key or a certificate") as caught:
+        validate(model, against=key)
+    assert b"18" not in text or "MHcC" not in str(caught.value)
+
+
+@pytest.mark.parametrize("signatures", [[], [{}], [{"sig": ""}], [{"sig": "AAAA"}] * 1000])
+def test_signatures_that_are_none(model: Path, key: Path, signatures: list[Any]) -> None:
+    bundle = json.loads((model / "model.sig").read_text())
+    bundle["dsseEnvelope"]["signatures"] = signatures
+    (model / "model.sig").write_text(json.dumps(bundle))
+    assert validate(model).ok
+    with pytest.raises(ManifestError, match="expected a signature"):
+        validate(model, against=key)
+
+
+@pytest.mark.parametrize("signature", ["é", "A", "=" * 10])
+def test_a_signature_that_is_no_base64(model: Path, key: Path, signature: str) -> None:
+    bundle = json.loads((model / "model.sig").read_text())
+    bundle["dsseEnvelope"]["signatures"] = [{"sig": signature}]
+    (model / "model.sig").write_text(json.dumps(bundle))
+    assert validate(model).ok
+    with pytest.raises(ManifestError, match="expected a"):
+        validate(model, against=key)
+
+
+def test_a_format_that_nobody_signs(make_shards_dir: Any, key: Path) -> None:
+    with pytest.raises(ManifestError, match=r"expected a signed promise.* saev has none"):
+        validate(make_shards_dir(2), against=key)
+
+
+def test_without_what_verifies_it(model: Path, key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
+    with pytest.raises(ImportError, match=r"pip install shardproof\[signing\]"):
+        validate(model, against=key)
+
+
+def test_a_list_that_only_looks_like_a_key(model: Path, tmp_path: Path) -> None:
+    """Lists in a message that PGP signed are no lists, and no keys."""
+    path = tmp_path / "SHA256SUMS.asc"
+    path.write_text("-----BEGIN PGP PUBLIC KEY BLOCK-----\n")
+    with pytest.raises(ManifestError, match="expected a digest and a name"):
+        validate(model, against=path)
+
+
+def test_a_repair(model: Path, key: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    model.rename(source)
+    model.mkdir()
+    for path in source.iterdir():
+        (model / path.name).write_bytes(path.read_bytes())
+    (model / "model.bin").write_bytes(b"Weights" * 50)
+    assert repair(model, str(source), against=key).ok
+    assert validate(model, level="valid", against=key).ok
+
+
+def test_by_the_command(model: Path, key: Path) -> None:
+    def run(*words: object) -> Any:
+        return CliRunner().invoke(app.app, ["validate", *map(str, words), "--against", str(key)])
+
+    assert run(model, "--level", "valid").exit_code == 0
+    change_statement(model, lambda statement: statement.update(more=1))
+    done = run(model)
+    assert done.exit_code == 2
+    assert "expected a signature by the key" in done.output
+    assert "Traceback" not in done.output
+
+
+def test_by_pytest(model: Path, key: Path, pytester: pytest.Pytester) -> None:
+    words = ("--validate-shards", f"--shards-against={key}", f"--shards-dir={model}")
+    pytester.runpytest_inprocess(*words).assert_outcomes(passed=1)
+    change_statement(model, lambda statement: statement.update(more=1))
+    result = pytester.runpytest_inprocess(*words)
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*expected a signature by the key*"])
