@@ -13,7 +13,7 @@ from tests.attacks.tally import Tally
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let controls run where attacks do: once."""
     for item in items:
-        if Path(__file__).parent in item.path.parents and not item.get_closest_marker("attack"):
+        if item.nodeid.startswith("tests/attacks/") and not item.get_closest_marker("attack"):
             item.add_marker("once")
 
 

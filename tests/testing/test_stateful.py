@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from shardproof import validate
@@ -15,7 +15,7 @@ from shardproof.testing import ShardState
 from shardproof.testing.contracts.stateful import ShardsDirMachine
 
 runs = settings(max_examples=15, stateful_step_count=50, deadline=None, derandomize=True)
-few = settings(runs, max_examples=8, print_blob=False, database=None)
+few = settings(runs, max_examples=8, phases=[Phase.generate], print_blob=False, database=None)
 
 
 def found(path: Path, level: str) -> list[tuple[str, Path]]:

@@ -137,8 +137,7 @@ def _signed_text(payload: bytes) -> bytes:
 
 def _signed_before_1(payload: bytes) -> bytes:
     """Return what was signed before version 1.0: it took bytes for the text that shows them."""
-    kind = _PAYLOAD_TYPE.decode()
-    return f"DSSEV1 {len(kind)} {kind} {len(payload)} {payload!r}".encode()
+    return b"DSSEV1 %d %b %d %a" % (len(_PAYLOAD_TYPE), _PAYLOAD_TYPE, len(payload), payload)
 
 
 def _resources(statement: _InTotoStatement) -> Sequence[_SignedResource]:
