@@ -536,7 +536,7 @@ class TestResources:
             "resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24))\n"
             "from shardproof import checks, manifest\n"
             "from shardproof._base import fanout as _fanout\n"
-            "_fanout.SLOW_SECONDS = 0  # as if every look took long, so that threads start\n"
+            "_fanout.SLOW_SECONDS = -1  # as if every look waited long, so that threads start\n"
             f"files = [manifest.PromisedFile(name=str(i)) for i in range({n_files})]\n"
             "root = Path(sys.argv[1])\n"
             "promise = manifest.Manifest(root=root, path=root, format='test', files=files)\n"

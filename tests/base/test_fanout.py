@@ -50,6 +50,20 @@ def test_slow_work_goes_to_threads() -> None:
     assert len(set(work.threads.values())) > 16
 
 
+def test_work_that_computes_as_long_stays_in_the_callers_thread() -> None:
+    """Threads would only wait for each other."""
+
+    def compute(_item: int) -> bool:
+        end = time.thread_time() + 3 * fanout.SLOW_SECONDS
+        while time.thread_time() < end:
+            pass
+        return False
+
+    work = Slow(compute)
+    run(work, range(500))
+    assert set(work.threads.values()) == {threading.current_thread().name}
+
+
 def test_one_slow_look_is_no_slow_file_system() -> None:
     work = Slow(lambda item: item == 0)
     run(work, range(500))
