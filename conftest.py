@@ -1,6 +1,7 @@
 """What every test of the project may use."""
 
 import gc
+import itertools
 import math
 import os
 import signal
@@ -37,6 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--figures", metavar="FILE", help="Append the figures of attacks to a file.")
     parser.addoption("--cases", type=int, metavar="N", help="Run at most N cases of each test.")
+    parser.addoption("--every", type=int, default=1, metavar="K", help="Of these, each K-th only.")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -55,7 +57,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             cases[item.nodeid.partition("[")[0]].append(item)
         # Every so many of them, as cases that follow each other are alike.
-        kept = {item for some in cases.values() for item in some[:: math.ceil(len(some) / most)]}
+        few = (item for some in cases.values() for item in some[:: math.ceil(len(some) / most)])
+        kept = {*itertools.islice(few, None, None, config.getoption("--every"))}
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
         items[:] = [item for item in items if item in kept]
 
