@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         Manifest,
         Mismatch,
         PromisedFile,
+        SignerKey,
     )
     from shardproof.formats._registry import Located, detect, get, locate, names
     from shardproof.formats._sealed import LISTS, parts_of, proofs_in, read_manifest
@@ -27,6 +28,7 @@ __all__ = [
     "Manifest",
     "Mismatch",
     "PromisedFile",
+    "SignerKey",
     "detect",
     "find",
     "get",

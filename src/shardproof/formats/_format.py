@@ -2,10 +2,23 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import NamedTuple
 
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 
-__all__ = ["Contradiction", "Format", "Manifest", "Mismatch", "PromisedFile"]
+__all__ = ["Contradiction", "Format", "Manifest", "Mismatch", "PromisedFile", "SignerKey"]
+
+
+class SignerKey(NamedTuple):
+    """A public key, or a certificate, of whoever signed a promise.
+
+    Attributes:
+        path: Where it is.
+        text: It, in PEM.
+    """
+
+    path: str
+    text: bytes
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,9 +46,8 @@ class Format:
             recognise is of this one.
         store: Where its files are links to, relative to the directory: they are followed there too.
         name_at_source: What a promised file is called where it comes from.
-        read_signed: Called with the path and the text of a public key or a certificate in PEM:
-            what did its owner sign? A `ManifestError` says that it was somebody else, too. None
-            where nothing is signed.
+        read_signed: Called with the path and a key: what did its owner sign? A `ManifestError` says
+            that it was somebody else, too. None where nothing is signed.
     """
 
     name: str
@@ -51,7 +63,7 @@ class Format:
     includes: tuple[str, ...] = ()
     store: str = ""
     name_at_source: Callable[[str], str] = str
-    read_signed: Callable[[str, bytes], Manifest] | None = None
+    read_signed: Callable[[str, SignerKey], Manifest] | None = None
 
     def __repr__(self) -> str:
         return f"<format {self.name}: {self.manifest_file}>"

@@ -7,10 +7,10 @@ import re
 from collections.abc import Collection, Iterable
 
 from shardproof._base import json
-from shardproof._base.messages import told
+from shardproof._base.messages import shown, told
 from shardproof._base.opening import is_regular, real_path
 from shardproof.errors import ManifestError
-from shardproof.formats._format import Format
+from shardproof.formats._format import Format, SignerKey
 from shardproof.manifest import Manifest
 
 __all__ = ["key_at", "read_signed", "require_signature"]
@@ -21,8 +21,8 @@ _MOST_SIGNATURES = 16
 _EXPECTED = "to look who signed it: expected a public key or a certificate in PEM"
 
 
-def key_at(address: str) -> bytes | None:
-    """Return the text of a file of a public key or a certificate in PEM; None for all else.
+def key_at(address: str) -> SignerKey | None:
+    """Return the public key or the certificate in PEM that is in a file; None for all else.
 
     Raises:
         ManifestPermissionError: It may not be read.
@@ -35,10 +35,10 @@ def key_at(address: str) -> bytes | None:
         text = json.read_bytes(folder, name, max_bytes=_MAX_BYTES)
     except ManifestError:
         return None
-    return text if _BEGIN.search(text) else None
+    return SignerKey(os.path.join(folder, name), text) if _BEGIN.search(text) else None
 
 
-def read_signed(form: Format, path: str, key: bytes) -> Manifest:
+def read_signed(form: Format, path: str, key: SignerKey) -> Manifest:
     """Return what a directory promises, if the owner of a key signed it.
 
     Lists of digests beside it count for nothing: nobody signed them.
@@ -56,15 +56,15 @@ def read_signed(form: Format, path: str, key: bytes) -> Manifest:
 
 
 def require_signature(
-    texts: Collection[bytes], signatures: Iterable[bytes], key: bytes, *, path: str
+    texts: Collection[bytes], signatures: Iterable[bytes], key: SignerKey, *, path: str
 ) -> None:
     """Raise unless one of some signatures is by the owner of a key, of one of some texts.
 
     Args:
         texts: What may have been signed.
         signatures: Those of ECDSA, as DER; the first sixteen are looked at.
-        key: A public key in PEM, of the curves P-256, P-384 and P-521; or a certificate, of which
-            the key counts, and not who issued it nor until when.
+        key: A public key of the curves P-256, P-384 and P-521; or a certificate, of which the key
+            counts, and not who issued it nor until when.
         path: Where they are from, for messages.
 
     Raises:
@@ -78,14 +78,14 @@ def require_signature(
     except ImportError as error:
         problem = "signatures need the package cryptography: pip install shardproof[signing]"
         raise ImportError(problem) from error
-    public = _public_key(key, path)
+    public = _public_key(key)
     hash_of = {
         "secp256r1": hashes.SHA256(),
         "secp384r1": hashes.SHA384(),
         "secp521r1": hashes.SHA512(),
     }
     if not isinstance(public, ec.EllipticCurvePublicKey) or public.curve.name not in hash_of:
-        raise ManifestError(f"{_EXPECTED}, of P-256, P-384 or P-521; found another", path=path)
+        raise ManifestError(f"{_EXPECTED}, of P-256, P-384 or P-521; found another", path=key.path)
     algorithm = ec.ECDSA(hash_of[public.curve.name])
     few = itertools.islice(signatures, _MOST_SIGNATURES)
     for signature, text in itertools.product(few, texts):
@@ -93,20 +93,21 @@ def require_signature(
             public.verify(signature, text, algorithm)
             return
     problem = (
-        "expected a signature by the key that is given, found none: the list was changed, "
-        "or somebody else signed it; do not use these files before you know which"
+        f"expected a signature by the key of '{shown(key.path)}', found none: the list was "
+        "changed, or somebody else signed it; do not use these files before you know which"
     )
     raise ManifestError(problem, path=path)
 
 
-def _public_key(key: bytes, path: str) -> object:
+def _public_key(key: SignerKey) -> object:
     from cryptography import x509  # noqa: PLC0415 - an extra
     from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - as above
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - as above
 
     try:
-        if b"-----BEGIN CERTIFICATE-----" in key:
-            return x509.load_pem_x509_certificate(key).public_key()
-        return serialization.load_pem_public_key(key)
+        if b"-----BEGIN CERTIFICATE-----" in key.text:
+            return x509.load_pem_x509_certificate(key.text).public_key()
+        return serialization.load_pem_public_key(key.text)
     except (ValueError, UnsupportedAlgorithm) as error:
-        raise ManifestError(f"{_EXPECTED}; it can't be read: {told(error)}", path=path) from None
+        problem = f"{_EXPECTED}; it can't be read: {told(error)}"
+        raise ManifestError(problem, path=key.path) from None

@@ -24,7 +24,7 @@ from shardproof._base import digest, digest_lists, json
 from shardproof._base.messages import quoted, told
 from shardproof._base.opening import files_below
 from shardproof.errors import ManifestError
-from shardproof.formats._format import Format
+from shardproof.formats._format import Format, SignerKey
 from shardproof.formats._signed import require_signature
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.report import is_conclusive
@@ -93,7 +93,7 @@ def _recognizes(path: str) -> bool:
         return False
 
 
-def _read_manifest(path: str, key: bytes | None = None) -> Manifest:
+def _read_manifest(path: str, key: SignerKey | None = None) -> Manifest:
     where = os.path.join(path, _BUNDLE)
     statement = _statement(path, where, key)
     model = statement.predicate
@@ -117,7 +117,7 @@ def _read_manifest(path: str, key: bytes | None = None) -> Manifest:
     )
 
 
-def _statement(path: str, where: str, key: bytes | None) -> _InTotoStatement:
+def _statement(path: str, where: str, key: SignerKey | None) -> _InTotoStatement:
     bundle = json.read(path, _BUNDLE, _SigstoreBundle)
     try:
         text = base64.b64decode(bundle.envelope.payload, validate=True)
