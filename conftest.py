@@ -45,6 +45,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Count the lines of workers and of their forks; in commands that tests start it takes long."""
     if hasattr(config, "workerinput"):
         os.environ.pop("COVERAGE_PROCESS_CONFIG", None)
+    elif config.pluginmanager.hasplugin("xdist"):
+        from xdist.workermanage import NodeManager  # noqa: PLC0415 - a run without it needs none
+
+        # A worker that is killed after ten seconds has not written down which lines it reached.
+        NodeManager.EXIT_TIMEOUT = 120
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
