@@ -1,7 +1,9 @@
 """Looks run one after the other or in threads, in order, as the file system's speed asks."""
 
+import functools
 import threading
 import time
+import types
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -50,18 +52,22 @@ def test_slow_work_goes_to_threads() -> None:
     assert len(set(work.threads.values())) > 16
 
 
-def test_work_that_computes_as_long_stays_in_the_callers_thread() -> None:
-    """Threads would only wait for each other."""
+@pytest.mark.parametrize("computed", [0, 1])
+def test_what_counts_is_how_long_looks_wait(monkeypatch, computed: int) -> None:
+    """Of looks that compute, threads would only wait for each other."""
+    clocks = {"perf_counter": 0.0, "thread_time": 0.0}
 
-    def compute(_item: int) -> bool:
-        end = time.thread_time() + 3 * fanout.SLOW_SECONDS
-        while time.thread_time() < end:
-            pass
+    def pass_time(_item: int) -> bool:
+        clocks["perf_counter"] += 3 * fanout.SLOW_SECONDS
+        clocks["thread_time"] += 3 * fanout.SLOW_SECONDS * computed
         return False
 
-    work = Slow(compute)
+    stand_ins = {name: functools.partial(clocks.__getitem__, name) for name in clocks}
+    monkeypatch.setattr(fanout, "time", types.SimpleNamespace(**stand_ins))
+    work = Slow(pass_time)
     run(work, range(500))
-    assert set(work.threads.values()) == {threading.current_thread().name}
+    here = threading.current_thread().name
+    assert (set(work.threads.values()) == {here}) == bool(computed)
 
 
 def test_one_slow_look_is_no_slow_file_system() -> None:
