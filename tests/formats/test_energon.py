@@ -1,6 +1,7 @@
 """Archives that Energon counted and indexed: counts, indices and archives agree."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import os
@@ -184,6 +185,22 @@ def test_no_index_is_taken_for_that_of_another_archive_or_time(root: Path, tmp_p
         assert [f.kind.value for f in found] == ["structure"]
     (other / "shard_0.tar.idx").write_bytes(index_of(archive_of_other))
     assert check(manifest, level="complete", workers=1).ok
+
+
+def test_a_thread_that_stays_remembers_no_index_of_an_earlier_look(tmp_path: Path) -> None:
+    """Of an executor: after an index it may begin with the archive of that one, next time."""
+    root = os.path.realpath(write_dir({"shard_0.tar": 2}, tmp_path / "shards"))
+
+    def look_at(*ends: str) -> bool:
+        manifest = FORMAT.read_manifest(root)
+        files = [file for file in manifest.files if file.name.endswith(ends)]
+        return check(dataclasses.replace(manifest, files=files), level="complete", workers=1).ok
+
+    assert look_at(".idx")
+    data = archive(2, 5000)
+    (Path(root) / "shard_0.tar").write_bytes(data)
+    (Path(root) / "shard_0.tar.idx").write_bytes(index_of(data))
+    assert look_at(".tar")
 
 
 def test_an_index_that_can_not_be_read_is_its_own_finding(root: Path) -> None:

@@ -122,7 +122,8 @@ def _promises(counts: Iterable[tuple[str, int]]) -> Iterator[PromisedFile]:
 class _LastIndex(threading.local):
     """What the index said that this thread looked at last: its archive mostly comes next."""
 
-    of: tuple[str, str] | None = None
+    of: object = None
+    name = ""
     sample: tuple[int, int] | None = None
 
 
@@ -145,7 +146,8 @@ class EnergonProbe:
             return _cut_database(fd, size)
         if promised.name.endswith(_INDEX):
             found = _last_sample(fd, size)
-            _last_index.of, _last_index.sample = (self.root, promised.name), found
+            last = _last_index
+            last.of, last.name, last.sample = self, promised.name, found
             expected = "the first and last byte of a sample at the end"
             return None if found else Mismatch(expected=expected, found="other numbers")
         return tar.probe(promised, fd, size) or self._another_end(promised, fd)
@@ -168,7 +170,8 @@ class EnergonProbe:
         One of another size is a finding of its own.
         """
         name, n_bytes = f"{promised.name}.idx", ((promised.n_items or 0) + 1) * _OFFSET_BYTES
-        if _last_index.of == (self.root, name):
+        # Of this very look: a thread of an executor may outlive the directory as it was.
+        if _last_index.of is self and _last_index.name == name:
             _last_index.of = None
             return _last_index.sample
         dir_fd = open_root(self.root)
