@@ -178,7 +178,7 @@ class BatchLoader(DirectoryReader):
             world_size=options.world_size * n_workers,
         )
         part._share = part._options.share_of(self._order)
-        part._cursor = EpochCursor(part._share, start, is_pinned=True)
+        part._cursor = EpochCursor(part._share, start)
         return part
 
     @checked
@@ -210,6 +210,31 @@ class BatchLoader(DirectoryReader):
     def epoch(self) -> int:
         """Number of the epoch that was delivered last, or that was chosen or loaded since then."""
         return self._cursor.position.epoch
+
+    @checked
+    def epochs(self, n: int) -> Iterator[int]:
+        """Yield the number of each epoch that is left of ``n``, those before a resume included.
+
+        After `load_state_dict` the first is the one that was under way, of which iterating delivers
+        the rest; of a finished run there is none. Break off an epoch, and the next one follows.
+
+        Args:
+            n: How many epochs in all, 0 to 2**53.
+
+        Raises:
+            ValueError: Below 0, or above 2**53.
+
+        Example:
+            >>> loader = OrderedDataLoader(shards_dir, layer=6)
+            >>> for epoch in loader.epochs(2):
+            ...     for batch in loader:
+            ...         print(epoch, batch["act"].shape)
+            0 (33, 8)
+            1 (33, 8)
+            >>> list(loader.epochs(2))
+            []
+        """
+        return self._cursor.epochs(count("n", n, 0, MOST_COUNTED))
 
     @checked
     def set_epoch(self, epoch: int) -> None:

@@ -1,5 +1,7 @@
 """Which epoch a loader delivers next, and where in it the loader is."""
 
+from collections.abc import Iterator
+
 from shardproof.loaders.order._epoch_plan import RankShare
 from shardproof.loaders.order._passes import Passes
 from shardproof.loaders.order._state import EpochPosition
@@ -12,15 +14,14 @@ class EpochCursor:
 
     Args:
         share: What this rank delivers.
-        start: Where the first iteration begins.
-        is_pinned: Whether that begins there even if nothing is left of the epoch.
+        start: Where the first iteration begins, even if nothing is left of that epoch.
 
     Attributes:
         n_choices: How often a beginning was chosen: iterations from before that count no more.
     """
 
-    def __init__(self, share: RankShare, start: EpochPosition, *, is_pinned: bool = False) -> None:
-        self._share, self._is_pinned = share, is_pinned
+    def __init__(self, share: RankShare, start: EpochPosition) -> None:
+        self._share, self._is_pinned = share, True
         self._start = self._position = start
         self._passes: Passes | None = None
         self._n_heard = self.n_choices = 0
@@ -38,6 +39,15 @@ class EpochCursor:
         if self._is_pinned or not self._is_over():
             return self._start
         return EpochPosition(self._position.epoch + 1)
+
+    def epochs(self, n: int) -> Iterator[int]:
+        """Yield each epoch that is left of ``n``; what a round leaves of it is left out."""
+        while (epoch := self.next_start.epoch) < n:
+            self.choose(epoch)
+            n_choices = self.n_choices
+            yield epoch
+            if n_choices == self.n_choices and epoch == self.next_start.epoch:
+                self.choose(epoch + 1)
 
     def begin(self, start: EpochPosition, n_choices: int) -> None:
         """Note that an iteration begins."""

@@ -1,0 +1,243 @@
+"""`for epoch in loader.epochs(n)` trains n epochs in all, wherever it is killed and resumed."""
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardproof import OrderedDataLoader, ShuffledDataLoader
+from shardproof.testing import Layout, shards_dir
+from tests.helpers.drawing import examples
+from tests.helpers.loading import counted, flat, taken
+
+KINDS = [
+    (OrderedDataLoader, {}),
+    (ShuffledDataLoader, {"buffer_size": 24}),
+    (ShuffledDataLoader, {"buffer_size": None}),
+]
+
+
+@pytest.fixture(params=KINDS, ids=["ordered", "pool", "permutation"])
+def make(request, shards_dir_factory):
+    kind, options = request.param
+    path = shards_dir_factory(n_shards=2, examples_per_shard=8)
+    return lambda **more: kind(path, **({"layer": 6, "batch_size": 16} | options | more))
+
+
+@pytest.fixture
+def expected(make):
+    """The batches of an epoch, from a loader of its own that was told which."""
+
+    def batches(epoch: int) -> list[list[tuple]]:
+        loader = make()
+        loader.set_epoch(epoch)
+        return taken(loader, 6)
+
+    return batches
+
+
+def saved(loader) -> dict:
+    return json.loads(json.dumps(loader.state_dict()))
+
+
+def resumed(make, state: dict):
+    loader = make()
+    loader.load_state_dict(state)
+    return loader
+
+
+def run(loader, n: int) -> dict[int, list[list[tuple]]]:
+    """What the loop of the docs trains on, by the number that it is told."""
+    return {epoch: taken(loader, 6) for epoch in loader.epochs(n)}
+
+
+def test_so_many_epochs_and_no_more(make, expected):
+    loader = make()
+    assert run(loader, 3) == {epoch: expected(epoch) for epoch in range(3)}
+    assert run(loader, 3) == run(resumed(make, saved(loader)), 3) == {}
+    assert run(loader, 4) == {3: expected(3)}
+
+
+@pytest.mark.parametrize("n_done", range(10))
+def test_it_goes_on_after_any_batch(make, expected, n_done):
+    """Of 3 batches an epoch: before the first, in the midst, inside the loop after the last."""
+    batches = [(epoch, batch) for epoch in range(3) for batch in expected(epoch)]
+    assert len(batches) == 9
+    loader = make()
+    every = ((epoch, batch) for epoch in loader.epochs(3) for batch in loader)
+    for _ in itertools.islice(every, n_done):
+        pass
+    found = run(resumed(make, saved(loader)), 3)
+    assert [(epoch, batch) for epoch in found for batch in found[epoch]] == batches[n_done:]
+    assert list(found) == list(range(n_done // 3, 3))
+
+
+def test_a_state_from_before_the_first_batch_of_an_epoch_begins_it(make):
+    loader, before, after = make(), [], []
+    for _ in loader.epochs(3):
+        before.append(saved(loader))
+        taken(loader, 6)
+        after.append(saved(loader))
+    assert [list(run(resumed(make, state), 3)) for state in before] == [[0, 1, 2], [1, 2], [2]]
+    assert [list(run(resumed(make, state), 3)) for state in after] == [[1, 2], [2], []]
+
+
+def test_the_number_is_that_of_the_loader(make):
+    loader = make()
+    assert [(epoch, loader.epoch) for epoch in loader.epochs(2)] == [(0, 0), (1, 1)]
+
+
+@pytest.mark.parametrize("n_taken", [0, 1, 3])
+@pytest.mark.parametrize("tells", [False, True], ids=["", "set_epoch"])
+def test_an_epoch_that_is_broken_off_is_over(make, expected, n_taken, tells):
+    """With or without the set_epoch that such loops had, be it the first line or the last."""
+    loader, found = make(), []
+    for epoch in loader.epochs(3):
+        if tells:
+            loader.set_epoch(epoch)
+        found.append(taken(itertools.islice(loader, n_taken), 6))
+        if tells and n_taken < 3:
+            loader.set_epoch(epoch)
+    assert found == [expected(epoch)[:n_taken] for epoch in range(3)]
+    assert run(resumed(make, saved(loader)), 4) == {3: expected(3)}
+
+
+def test_what_is_saved_where_it_was_broken_off_goes_on_there(make, expected):
+    loader = make()
+    for _ in loader.epochs(3):
+        taken(itertools.islice(loader, 1), 6)
+        break
+    assert run(resumed(make, saved(loader)), 1) == {0: expected(0)[1:]}
+    assert run(loader, 1) == {0: expected(0)}  # without a resume from where it began
+
+
+def test_an_epoch_that_is_chosen_in_the_loop_comes_next(make, expected):
+    loader, found = make(), []
+    for epoch in loader.epochs(6):
+        found.append((epoch, taken(loader, 6)))
+        if epoch == 1:
+            loader.set_epoch(4)
+    assert found == [(epoch, expected(epoch)) for epoch in (0, 1, 4, 5)]
+
+
+@pytest.mark.parametrize("n_before", [1, 4])
+def test_a_state_that_is_loaded_in_the_loop_is_where_it_goes_on(make, expected, n_before):
+    """Back to an earlier place of this epoch, or of the one before it."""
+    loader, found, state = make(), [], None
+    batches = [batch for epoch in range(3) for batch in expected(epoch)]
+    for _ in loader.epochs(3):
+        for batch in loader:
+            found += taken([batch], 6)
+            if len(found) == n_before and state is None:
+                state = saved(loader)
+            if len(found) == 5:
+                loader.load_state_dict(state)
+                break
+    assert found == batches[:5] + batches[n_before:]
+
+
+def test_a_finished_epoch_that_is_chosen_again_comes_again(make, expected):
+    loader, found = make(), []
+    for epoch in loader.epochs(2):
+        found.append(taken(loader, 6))
+        if len(found) == 1:
+            loader.set_epoch(epoch)
+    assert found == [expected(0), expected(0), expected(1)]
+
+
+def test_two_loops_over_one_loader_count_the_same_epochs(make, expected):
+    loader = make()
+    one, other = loader.epochs(3), loader.epochs(3)
+    assert [next(one), next(other)] == [0, 0]
+    assert taken(loader, 6) == expected(0)
+    assert [next(other), next(one)] == [1, 1]
+    assert taken(loader, 6) == expected(1)
+    assert [*one] == [2]
+    assert [*other] == []
+
+
+def test_fewer_than_are_done_are_none(make):
+    loader = make()
+    loader.set_epoch(5)
+    taken(itertools.islice(loader, 1), 6)
+    assert [list(loader.epochs(n)) for n in (0, 1, 5)] == [[], [], []]
+    assert list(loader.epochs(6)) == [5]
+
+
+@pytest.mark.parametrize(
+    ("n", "error", "match"),
+    [
+        (True, TypeError, "n: expected int, found .*True"),
+        (2.0, TypeError, "n: expected int"),
+        ("3", TypeError, "n: expected int"),
+        (-1, ValueError, "n: expected 0 to 9007199254740992, found -1"),
+        (2**53 + 1, ValueError, "n: expected 0 to 9007199254740992"),
+    ],
+)
+def test_what_is_no_number_is_refused_before_the_loop(make, n, error, match):
+    with pytest.raises(error, match=match):
+        make().epochs(n)
+
+
+def test_a_loader_without_rows_has_epochs_too():
+    with shards_dir(Layout(n_shards=1, n_examples=0)) as path:
+        loader = OrderedDataLoader(path, layer=6)
+        assert run(loader, 3) == {0: [], 1: [], 2: []}
+        assert run(loader, 3) == {}
+
+
+def test_todays_state_is_read(make, expected):
+    """Of a loop without epochs(n): the layout is the same."""
+    state = saved(make()) | {"epoch": 1, "delivered": [{"world_size": 1, "n_batches": 2}]}
+    assert run(resumed(make, state), 3) == {1: expected(1)[2:], 2: expected(2)}
+    state["delivered"][0]["n_batches"] = 3
+    assert run(resumed(make, state), 2) == {}
+
+
+@pytest.mark.parametrize("even", [False, True])
+def test_ranks_have_the_same_rounds(make, even):
+    """Of 48 rows in batches of 7 for 3 ranks: one has a batch less, unless they are even."""
+    options = {"world_size": 3, "batch_size": 7, "even_batches": even}
+    ranks = [make(rank=rank, **options) for rank in range(3)]
+    found = [list(run(rank, 3)) for rank in ranks]
+    assert found == [[0, 1, 2]] * 3
+    for rank in ranks:  # the state of any rank is that of all
+        again = [make(rank=number, **options) for number in range(3)]
+        for each in again:
+            each.load_state_dict(saved(rank))
+        assert [list(run(each, 4)) for each in again] == [[3]] * 3
+
+
+@examples(60)
+@given(st.data())
+def test_killed_anywhere_and_resumed_each_row_comes_once_an_epoch(data):
+    """Any number of times, with another number of ranks each time; saved at the last step."""
+    kind, options = data.draw(st.sampled_from(KINDS))
+    options = options | {"layer": 6, "batch_size": data.draw(st.integers(1, 9))}
+    n_epochs = data.draw(st.integers(0, 3))
+    with shards_dir(Layout(n_shards=2, examples_per_shard=2, content_tokens_per_example=3)) as path:
+        whole = flat(taken(OrderedDataLoader(path, layer=6), 6))
+        found, state = [], None
+        for n_steps in [*data.draw(st.lists(st.integers(0, 8), max_size=4)), None, None]:
+            n_ranks = data.draw(st.integers(1, 3))
+            ranks = [kind(path, **options, rank=n, world_size=n_ranks) for n in range(n_ranks)]
+            for rank in ranks if state else ():
+                rank.load_state_dict(state)
+            for step in itertools.islice(steps(ranks, n_epochs), n_steps):
+                found += step
+            state = saved(max(ranks, key=n_delivered))
+    assert counted(found) == counted(whole * n_epochs)
+
+
+def n_delivered(rank) -> int:
+    return rank.state_dict()["delivered"][-1]["n_batches"]
+
+
+def steps(ranks, n_epochs: int):
+    """The rows of each step of ranks that wait for each other, in the loop of the docs."""
+    for epochs in zip(*(rank.epochs(n_epochs) for rank in ranks), strict=True):
+        assert len(set(epochs)) == 1
+        for batches in itertools.zip_longest(*ranks):
+            yield flat(taken((batch for batch in batches if batch is not None), 6))
