@@ -96,6 +96,26 @@ def test_a_stateful_dataloader_goes_on_where_it_was(n_workers, n_taken, shards_d
 
 
 @N_WORKERS
+@pytest.mark.parametrize("n_taken", [0, 1, 8, 9, 10, 17])
+def test_a_loop_over_a_stateful_dataloader_ends_when_so_many_are_done(
+    n_workers, n_taken, shards_dir
+) -> None:
+    """Of two epochs; the workers know where they are, and this process hears when they are done."""
+    loader = opened(shards_dir)
+    batches = stateful(loader, n_workers)
+    every = (batch for _ in loader.epochs(2) for batch in batches)
+    before = rows(itertools.islice(every, n_taken))
+    state = json.loads(json.dumps(batches.state_dict()))
+    every.close()
+
+    again = opened(shards_dir)
+    resumed = stateful(again, n_workers)
+    resumed.load_state_dict(state)
+    after = [row for _ in again.epochs(2) for row in rows(resumed)]
+    assert before + after == order(shards_dir, 0, n_workers) + order(shards_dir, 1, n_workers)
+
+
+@N_WORKERS
 @pytest.mark.parametrize("stays", [False, True])
 def test_after_a_finished_epoch_comes_the_next_one(n_workers, stays, shards_dir) -> None:
     options = {"persistent_workers": bool(stays and n_workers)}

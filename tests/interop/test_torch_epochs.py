@@ -102,6 +102,31 @@ def test_spawned_workers_agree_too(workers, shards_dir) -> None:
 
 
 @workers
+@pytest.mark.parametrize("n_taken", [None, 1])
+def test_a_loop_ends_when_so_many_are_done(workers, n_taken, shards_dir) -> None:
+    expected = epochs(shards_dir, workers, range(3))
+    loader = opened(shards_dir)
+    batches = over(loader, workers)
+    found = {each: rows(itertools.islice(batches, n_taken)) for each in loader.epochs(3)}
+
+    assert list(found) == [0, 1, 2]
+    assert [expected[each][: len(found[each])] for each in found] == [*found.values()]
+    assert n_taken or [*found.values()] == expected
+    resumed = opened(shards_dir)
+    resumed.load_state_dict(loader.state_dict())
+    assert [*loader.epochs(3), *resumed.epochs(3)] == []
+
+
+@workers
+def test_an_epoch_that_was_set_is_over_for_this_process_too(workers, shards_dir) -> None:
+    loader = opened(shards_dir)
+    loader.set_epoch(5)
+    rows(over(loader, workers))
+
+    assert rows(loader) == epochs(shards_dir, WORKERS["none"], [6])[0]
+
+
+@workers
 def test_an_epoch_that_is_set_comes_next_and_then_those_after_it(workers, shards_dir) -> None:
     expected = epochs(shards_dir, workers, range(7))
     loader = opened(shards_dir)

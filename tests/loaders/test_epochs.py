@@ -210,6 +210,26 @@ def test_a_pass_is_one_epoch_for_all_whoever_comes_when():
         assert passes.last_finished() == (epoch + 1, epoch)
 
 
+def test_an_epoch_that_was_set_is_over_when_workers_have_finished_it(make, expected):
+    loader = make()
+    loader.set_epoch(5)
+    assert whole_pass(loader._cursor.shared(), turns(seed=1)) == {EpochPosition(5)}
+    assert (loader.epoch, loader.n_left) == (5, len(loader))
+    assert taken(loader, 6) == expected(6)
+
+
+def test_a_loop_goes_on_when_workers_have_finished_an_epoch_or_not(make):
+    loader = make()
+    passes, found = loader._cursor.shared(), []
+    for epoch in loader.epochs(4):
+        workers = turns(seed=epoch)
+        found += {passes.enter(worker) for worker in workers}
+        for worker in workers[epoch % 2 :]:  # each second epoch is broken off
+            passes.finish(worker)
+    assert found == [EpochPosition(epoch) for epoch in range(4)]
+    assert loader.epoch == 4
+
+
 def test_a_pass_that_one_worker_did_not_finish_comes_again():
     passes = Passes()
     for seed in range(3):

@@ -105,5 +105,6 @@ class EpochCursor:
         last = None if self._passes is None else self._passes.last_finished()
         if last is not None and last[0] > self._n_heard:
             self._n_heard, epoch = last
+            self._is_pinned = False
             self._start = EpochPosition(epoch)
             self._position = EpochPosition(epoch, n_batches=self._share.counted().n_steps)
