@@ -219,18 +219,13 @@ class BatchLoader(DirectoryReader):
         the rest; of a finished run there is none. Break off an epoch, and the next one follows.
 
         Args:
-            n: How many epochs in all, 0 to 2**53.
-
-        Raises:
-            ValueError: Below 0, or above 2**53.
+            n: How many epochs in all, 0 to 2**53; another number is a ValueError.
 
         Example:
+            >>> from shardproof import OrderedDataLoader
             >>> loader = OrderedDataLoader(shards_dir, layer=6)
-            >>> for epoch in loader.epochs(2):
-            ...     for batch in loader:
-            ...         print(epoch, batch["act"].shape)
-            0 (33, 8)
-            1 (33, 8)
+            >>> [(epoch, len(batch["act"])) for epoch in loader.epochs(2) for batch in loader]
+            [(0, 33), (1, 33)]
             >>> list(loader.epochs(2))
             []
         """
