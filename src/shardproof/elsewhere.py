@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from shardproof import formats
 from shardproof._base import digest, digest_lists, fanout
-from shardproof._base.messages import quoted, shown
+from shardproof._base.messages import shown
 from shardproof._base.names import (
     NotRegularError,
     open_inside,
@@ -20,7 +20,7 @@ from shardproof._base.threads import Stop
 from shardproof._base.work import Deadline, go_on
 from shardproof.errors import ManifestError
 from shardproof.fetching import Limits, open_source, sources
-from shardproof.fetching.transfer import Goal, ask, listed, read_range
+from shardproof.fetching.transfer import listed, read_range
 from shardproof.manifest import PromisedFile
 
 __all__ = ["files_promised_at", "shown_address"]
@@ -76,17 +76,9 @@ def _listing_of(address: str) -> list[PromisedFile]:
 
 def _list_at(address: str) -> list[PromisedFile]:
     folder, name = sources.split_name(address)
-    limits = Limits()
     with contextlib.closing(open_source(folder)) as source:
-        where = f"{source.url}/{name}"
-        goal = Goal(quoted(name), where, "memory")
-        deadline = Deadline(limits.deadline, Stop())
-        size = ask(source, name, goal=goal, limits=limits, deadline=deadline).size
-        if size is None or size > _MAX_LIST_BYTES:
-            problem = f"expected a list of at most {_MAX_LIST_BYTES} bytes, found {size}"
-            raise ManifestError(problem, path=where)
-        data = read_range(source, name, 0, size, limits=limits)
-    return _files_of(digest_lists.parse(data, path=where))
+        data = read_range(source, name, limits=Limits(max_unsized_bytes=_MAX_LIST_BYTES))
+        return _files_of(digest_lists.parse(data, path=f"{source.url}/{name}"))
 
 
 def _in_directory(root: str, *, reads: bool) -> Iterator[PromisedFile]:

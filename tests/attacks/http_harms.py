@@ -424,6 +424,14 @@ def _endless(request: Request, answer: Answer) -> Iterator[Step]:
         yield 0.002
 
 
+def _endless_chunks(request: Request, answer: Answer) -> Iterator[Step]:
+    """The header says nothing of a size, and the body has none: 100 MB, unless somebody goes."""
+    answer.put("Content-Length", None).put("Transfer-Encoding", "chunked")
+    yield answer.head() + b"%x\r\n%s\r\n" % (len(answer.body), answer.body)
+    for _ in range(100):
+        yield b"100000\r\n" + bytes(2**20) + b"\r\n"
+
+
 _add("garbage behind the body", _pipelined)
 _add("a drop at a time", _dripping)
 _add("a header drop by drop", _slow_header, heads=True)
@@ -433,6 +441,7 @@ _add("25 MB of 100 Continue", _flood_of_1xx, heads=True)
 _add("early hints", _some_1xx, heads=True)
 _add("100 MB of a reason", _endless_line, heads=True)
 _add("an endless body", _endless)
+_add("an endless body in chunks", _endless_chunks)
 
 
 def _packed_zeros() -> bytes:

@@ -38,7 +38,14 @@ from tests.attacks.tally import Tally
 from tests.helpers.kept_parts import beside_parts
 
 DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
-LIMITS = Limits(attempts=2, timeout=3.0, stall_timeout=0.5, max_backoff=0.01, deadline=8.0)
+LIMITS = Limits(
+    attempts=2,
+    timeout=3.0,
+    stall_timeout=0.5,
+    max_backoff=0.01,
+    deadline=8.0,
+    max_unsized_bytes=2**24,
+)
 PATIENT = Limits(attempts=1, stall_timeout=30.0)
 IN_TIME = 60.0  # seconds; what hangs takes longer
 AT_ONCE = 12

@@ -25,7 +25,6 @@ from shardproof.fetching import (
     fetch_file,
 )
 from shardproof.fetching.cache import PrefetchTally
-from shardproof.fetching.transfer import _partial_file
 from shardproof.testing.faults import Hub, HubFault, serve_hub
 from tests.attacks.raw_server import RawServer, Request, Step
 from tests.helpers.kept_parts import beside_parts
@@ -33,7 +32,13 @@ from tests.helpers.kept_parts import beside_parts
 DATA = random.Random(3).randbytes(40_000)
 DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
 LIMITS = Limits(
-    attempts=3, timeout=5, deadline=20, stall_timeout=0.2, min_speed=1000, max_backoff=0.02
+    attempts=3,
+    timeout=5,
+    deadline=20,
+    stall_timeout=0.2,
+    min_speed=1000,
+    max_backoff=0.02,
+    max_unsized_bytes=2**24,
 )
 ONCE = Limits(attempts=1, timeout=5, stall_timeout=0.2, min_speed=1000)
 
@@ -134,9 +139,8 @@ def test_a_connection_that_the_server_has_closed_is_not_used(
 @pytest.mark.parametrize("fault", list(HubFault))
 @pytest.mark.parametrize("digest", [DIGEST, None])
 def test_whatever_the_server_does_then(
-    source: HttpSource, hub: Hub, tmp_path: Path, fault: HubFault, digest: str | None, monkeypatch
+    source: HttpSource, hub: Hub, tmp_path: Path, fault: HubFault, digest: str | None
 ) -> None:
-    monkeypatch.setattr(_partial_file, "_MAX_UNSIZED", 2**24)
     place = tmp_path / "here"
     hub.fault("a/1.bin", fault)
     is_seen = digest is not None or fault is not HubFault.FLIPPED

@@ -13,7 +13,7 @@ import pytest
 
 from shardproof import FetchError
 from shardproof.fetching import Cancellation, FetchResult, HttpSource, Limits, fetch_file
-from shardproof.fetching.transfer import _partial_file, _relay, _spans
+from shardproof.fetching.transfer import _relay, _spans
 from shardproof.testing.faults import Hub, HubFault, serve_hub
 from tests.helpers.kept_parts import beside_parts, parts_in
 
@@ -28,6 +28,7 @@ LIMITS = Limits(
     min_speed=1000,
     max_backoff=0.02,
     connections=3,
+    max_unsized_bytes=2**24,
 )
 UNHURRIED = dataclasses.replace(LIMITS, stall_timeout=1)
 """For what counts attempts: no pause of a busy machine is taken for a stall."""
@@ -58,11 +59,6 @@ def sha256(data: bytes) -> str:
 def hub() -> Iterator[Hub]:
     with serve_hub() as hub:
         yield hub
-
-
-@pytest.fixture(autouse=True)
-def _less_of_an_endless_body(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_partial_file, "_MAX_UNSIZED", 2**24)
 
 
 @pytest.fixture(autouse=True)

@@ -44,6 +44,8 @@ class Limits:
             so that jobs that failed together don't come back together.
         connections: Most connections for one large file, where the source gives ranges. Another
             one than the first is opened only if that brings less than 200 MB/s.
+        max_unsized_bytes: Most bytes of a file whose size nobody states, neither the caller nor the
+            source. What has a size is taken up to that, and one byte more is an error.
 
     Raises:
         TypeError: A number that is none.
@@ -62,12 +64,13 @@ class Limits:
     min_speed: float = 1024.0
     max_backoff: float = 60.0
     connections: int = 4
+    max_unsized_bytes: int = 2**30
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             name, value = field.name, getattr(self, field.name)
-            if name in {"attempts", "connections"}:
-                value = count(name, value, 1, 1000)
+            if type(field.default) is int:
+                value = count(name, value, 1, 2**63 if name == "max_unsized_bytes" else 1000)
             elif value is not None or name != "deadline":
                 value = number(name, value, 0.0 if name in {"min_speed", "max_backoff"} else 1e-3)
             object.__setattr__(self, name, value)

@@ -19,7 +19,6 @@ _BLOCK = 2**20
 _SYNC_BYTES = 16 * 2**20
 _RECORD_BYTES = 256 * 2**20
 """After so many its record is synced: what a power cut may cost of what came, and no more."""
-_MAX_UNSIZED = 2**34  # bytes of a file whose size is not known
 _MAX_SPANS = 1000  # of what is taken over; what is missing between two is a request
 
 
@@ -134,9 +133,8 @@ class PartialFile:
     def write(self, at: int, chunks: Sequence[bytes]) -> int:
         """Put bytes in their place and return how many; those that follow the others are hashed."""
         n_bytes = sum(map(len, chunks))
-        most = _MAX_UNSIZED if self.size is None else self.size
-        if at + n_bytes > most:
-            raise SourceError(f"expected {most} bytes, found more", kind="other-bytes")
+        if self.size is not None and at + n_bytes > self.size:
+            raise SourceError(f"expected {self.size} bytes, found more", kind="other-bytes")
         _write_all(self._fd, chunks, at, n_bytes)
         if self._unbegun is not None and not self._have and at + n_bytes == self.size:
             self._only = [(at, chunks, n_bytes)]

@@ -128,7 +128,8 @@ class _Readers:
         with self._source.read(request, self.cancellation) as response:
             refuse_other(response.file)
             yield ResponseStarted(span.at, response)
-            if response.start != span.at:
+            is_unsized = response.stop is None and self._spans.connections > 1
+            if response.start != span.at or is_unsized:  # then all of it shows if it is too long
                 span.at, span.stop = response.start, response.stop
             for chunks, n_bytes in _batches(response.chunks):
                 at = span.at

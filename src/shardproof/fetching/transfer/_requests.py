@@ -142,14 +142,14 @@ def listed(source: Source, limits: Limits, deadline: Deadline, path: str) -> Seq
 def read_range(
     source: Source,
     name: str,
-    start: int,
-    stop: int,
+    start: int = 0,
+    stop: int | None = None,
     *,
     known: RemoteFile | None = None,
     digest: str | None = None,
     limits: Limits = Limits(),  # noqa: B008 - frozen
 ) -> bytes:
-    """Return the bytes of a file from ``start`` up to ``stop``; it stays where it is.
+    """Return the bytes of a file from ``start`` to ``stop`` or its end; it stays where it is.
 
     It must still be the file ``known`` from an earlier answer; the bytes must have ``digest``.
 
@@ -157,7 +157,8 @@ def read_range(
         FetchError: They could not be read.
     """
     import_for(source)
-    goal = Goal(f"bytes {start} to {stop} of {quoted(name)}", f"{source.url}/{name}", "memory")
+    what = quoted(name) if stop is None else f"bytes {start} to {stop} of {quoted(name)}"
+    goal, most = Goal(what, f"{source.url}/{name}", "memory"), limits.max_unsized_bytes
 
     def once(deadline: Deadline) -> bytes:
         spans = Spans([(start, stop)], 1)
@@ -167,12 +168,18 @@ def read_range(
             for event in events:
                 if isinstance(event, BytesReceived):
                     taken += event.chunks
+                    if stop is None and event.at + event.n_bytes > most:
+                        problem = f"expected at most {most} bytes, found more: download it first"
+                        raise SourceError(problem, kind="unusable")
+                elif stop is None and not event.response.is_framed:
+                    problem = "its length is not known, and what is cut short would look whole"
+                    raise SourceError(f"{problem}: download it first", kind="unusable")
                 elif event.response.start != start:
                     raise SourceError("it gives no parts of files", kind="unusable")
                 elif known and known.identity not in {None, event.response.file.identity}:
                     raise SourceError("the file has changed at the source", kind="unusable")
         data = b"".join(taken)
-        if len(data) != stop - start:
+        if stop is not None and len(data) != stop - start:
             raise SourceError(f"expected {stop - start} bytes, found {len(data)}")
         if digest is not None:
             wanted = _digest.parse(digest)
