@@ -556,7 +556,7 @@ def is_possible(recipe: Recipe) -> bool:
     with tempfile.TemporaryDirectory(prefix="tree-") as place:
         try:
             build(recipe, Path(place, "model"))
-        except (OSError, LookupError, TypeError, ValueError, AttributeError):
+        except (OSError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError):
             return False
     return True
 

@@ -118,6 +118,38 @@ def test_somebody_elses_key(model: Path, key: Path) -> None:
     assert str(caught.value.path) == str(model / "model.sig")
 
 
+def test_links_that_lead_out_are_followed_if_asked(model: Path, key: Path) -> None:
+    """Signed ones; what was not signed is a finding even so, and a folder outside is."""
+    by_a_link(model / "model.bin")
+    assert found_in(model, key, "valid") == {"model.bin": "not-regular"}
+    assert found_in(model, key, "valid", links="follow") == {}
+    write(model.parent / "out/run.py")
+    (model / "code").symlink_to("../out")
+    (model / "run.py").symlink_to("../out/run.py")
+    found = found_in(model, key, "valid", links="follow")
+    assert found == {"code": "stray", "run.py": "stray"}
+
+
+def test_a_digest_that_nothing_here_computes_is_no_proof(
+    model: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a key it is told as unproven; who has one asks for a proof."""
+
+    def by_blake3(statement: dict[str, Any]) -> None:
+        statement["predicate"]["serialization"]["hash_type"] = "blake3"
+        for each in statement["predicate"]["resources"]:
+            each["algorithm"] = each["algorithm"].replace("sha256", "blake3")
+
+    private = ec.generate_private_key(ec.SECP256R1())
+    key.write_bytes(public_pem(private))
+    change_statement(model, by_blake3)
+    sign(model, private, encoded)
+    assert "digest" in found_in(model, key, "valid").values()
+    monkeypatch.setitem(sys.modules, "blake3", None)
+    with pytest.raises(ManifestError, match=r"pip install shardproof\[blake3\]"):
+        validate(model, level="valid", against=key)
+
+
 def test_a_list_beside_it_proves_nothing(model: Path, key: Path) -> None:
     """Nobody signed it, whatever algorithm it has."""
     (model / "model.bin").write_bytes(b"Weights" * 50)
