@@ -104,8 +104,9 @@ def digest_of(data: bytes, algorithm: str) -> str:
 def resources_of(root: Path, how: Signed) -> list[dict[str, str]]:
     """What the library lists of a model that nobody has changed."""
     listed = []
-    names = [path for path in sorted(root.rglob("*")) if path.is_file()]
-    for path in names:
+    for path in sorted(root.rglob("*")):
+        if not path.is_file() or path.name == "model.sig":
+            continue
         name, data = path.relative_to(root).as_posix(), path.read_bytes()
         if how.method == "files":
             listed.append((name, data, how.algorithm))
@@ -117,7 +118,7 @@ def resources_of(root: Path, how: Signed) -> list[dict[str, str]]:
     return [
         {"name": name, "digest": digest_of(data, how.algorithm), "algorithm": algorithm}
         for name, data, algorithm in listed
-        if how.ignored is None or not name.startswith(("notes/", "model.sig"))
+        if how.ignored is None or not name.startswith("notes/")
     ]
 
 
