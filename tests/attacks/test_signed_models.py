@@ -129,7 +129,7 @@ FORGERIES: dict[str, Callable[[Path], None]] = {
 def test_a_changed_model_is_never_accepted(
     model: Path, listed: Callable[[Path], None], tally: Tally
 ) -> None:
-    """With the true list, or one that fits; and each bit of the bundle flipped."""
+    """With the true list, or one that fits; and a bit of each byte of the bundle flipped."""
     assert is_accepted(model)
     listed(model)
     true = (model / "model.sig").read_bytes()
@@ -137,12 +137,11 @@ def test_a_changed_model_is_never_accepted(
         forgery(model)
         judge(model, f"{listed.__name__}, {name}", tally)
         (model / "model.sig").write_bytes(true)
-    bits = [(at, bit) for at in range(len(true)) for bit in range(8)]
-    for at, bit in tally.sample(bits, 300):
+    for at in tally.sample(range(len(true)), 300):
         flipped = bytearray(true)
-        flipped[at] ^= 1 << bit
+        flipped[at] ^= 1 << at % 8
         (model / "model.sig").write_bytes(flipped)
-        judge(model, f"{listed.__name__}, byte {at}, bit {bit}", tally)
+        judge(model, f"{listed.__name__}, byte {at}", tally)
 
 
 def judge(model: Path, what: str, tally: Tally) -> None:
@@ -203,7 +202,7 @@ def test_a_hostile_bundle_is_refused_in_our_words(
     target = Target(kind, make, ["model.sig"], read_with_key, patience=PATIENCE, memory=MEMORY)
     if is_signed:
         target = target._replace(seal=functools.partial(signed, kind))
-    chosen = tally.sample(cases_of(target, 30_000), 300)
+    chosen = tally.sample(cases_of(target, 10_000), 300)
     for harm in run(target, target.read, chosen, tmp_path / "many"):
         note(tally, harm)
     tally.count(len(chosen))

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -234,6 +235,31 @@ def test_an_empty_list_is_refused(tmp_path) -> None:
 def test_another_signature_is_not_claimed(tmp_path) -> None:
     (tmp_path / "model.sig").write_bytes(b"-----BEGIN PGP SIGNATURE-----")
     assert not FORMAT.recognizes(str(tmp_path))
+
+
+def too_large(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 2**26 + 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (too_large, "expected at most 67108864 bytes, found 67108865"),
+        (os.mkfifo, "expected a regular file, found a FIFO"),
+    ],
+)
+def test_a_bundle_that_is_not_read_is_told_as_such(tmp_path, make: Any, problem: str) -> None:
+    """It may be whole: that no format knows the directory would be wrong."""
+    make(tmp_path / "model.sig")
+    with pytest.raises(ManifestError, match=problem):
+        validate(tmp_path)
+
+
+def test_so_many_names_are_left_out_as_no_signer_leaves_out(tmp_path) -> None:
+    how = HOW | {"ignore_paths": [f"{number}" for number in range(100_001)]}
+    with pytest.raises(ManifestError, match=r"ignore_paths.* length <= 100000"):
+        validate(write(tmp_path, serialization=how))
 
 
 class TestFormat(FormatContract):

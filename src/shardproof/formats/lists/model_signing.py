@@ -22,7 +22,7 @@ import msgspec
 from shardproof._base import digest, digest_lists, json
 from shardproof._base.messages import quoted, told
 from shardproof._base.opening import files_below, real_path
-from shardproof.errors import ManifestError
+from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._format import Format, SignerKey
 from shardproof.formats._signed import require_signature
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
@@ -32,6 +32,8 @@ __all__ = ["FORMAT", "SignedParts"]
 
 _BUNDLE = "model.sig"
 _PART = re.compile(r"(.+):(\d{1,18}):(\d{1,18})", re.DOTALL)
+_Hex = Annotated[str, msgspec.Meta(pattern=r"^(?:[0-9A-Fa-f]{2})*\Z")]
+_Paths = Annotated[set[str], msgspec.Meta(max_length=100_000)]
 _PAYLOAD_TYPE = b"application/vnd.in-toto+json"
 _OF_GIT = (".git", ".gitattributes", ".github", ".gitignore")
 """What is left out, unless the list says itself what is."""
@@ -51,9 +53,6 @@ class _SigstoreBundle(msgspec.Struct):
     envelope: _Envelope = msgspec.field(name="dsseEnvelope")
 
 
-_Hex = Annotated[str, msgspec.Meta(pattern=r"^(?:[0-9A-Fa-f]{2})*\Z")]
-
-
 class _SignedResource(msgspec.Struct):
     name: str
     digest: _Hex
@@ -65,7 +64,7 @@ class _Serialization(msgspec.Struct):
     hash_type: Literal["sha256", "blake2b", "blake3"]
     links: bool = msgspec.field(name="allow_symlinks")
     part_bytes: Annotated[float, msgspec.Meta(ge=1)] = msgspec.field(default=1, name="shard_size")
-    left_out: set[str] = msgspec.field(default_factory={*_OF_GIT}.copy, name="ignore_paths")
+    left_out: _Paths = msgspec.field(default_factory={*_OF_GIT}.copy, name="ignore_paths")
 
     def __post_init__(self) -> None:
         self.left_out = {_BUNDLE, *(str(PurePosixPath(each)) for each in self.left_out)}
@@ -122,8 +121,10 @@ class _SignedPart(NamedTuple):
 def _recognizes(path: str) -> bool:
     try:
         return b'"dsseEnvelope"' in json.read_bytes(path, _BUNDLE, max_bytes=json.MAX_BYTES)
-    except ManifestError:
+    except ManifestNotFoundError:
         return False
+    except ManifestError:  # too large, or may not be read: to read it says which
+        return True
 
 
 def _read_manifest(path: str, key: SignerKey | None = None) -> Manifest:
@@ -176,11 +177,7 @@ def _signed_before_1(payload: bytes) -> bytes:
 def _digests(
     model: _SignedModel, where: str, key: SignerKey | None
 ) -> Iterator[tuple[str, str | None]]:
-    """Yield each name with its digest; None, unless a key is given, if nothing here computes it.
-
-    Raises:
-        ManifestError: One is by another algorithm than the list is.
-    """
+    """Yield each name with its digest; None, unless a key is given, if nothing here computes it."""
     how, algorithm = model.serialization, model.serialization.hash_type
     name = f"{algorithm}-sharded-{how.part_bytes:.0f}" if how.method == "shards" else algorithm
     for each in model.resources:
@@ -194,11 +191,7 @@ def _digests(
 def _parts(
     digests: Sequence[tuple[str, str | None]], n_bytes: int, where: str
 ) -> Mapping[str, Sequence[_SignedPart]]:
-    """Return the parts of each file, from its begin to its end.
-
-    Raises:
-        ManifestError: They are not all of a file, or of another size.
-    """
+    """Return the parts of each file, all of it, from its begin to its end."""
     parts: dict[str, list[_SignedPart]] = {}
     for name, text in digests:
         found = _PART.fullmatch(name)
