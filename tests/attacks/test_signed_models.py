@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 
 from shardproof import ShardproofError, formats, validate
-from shardproof.checks import check
+from shardproof._base import names
+from shardproof.checks import _look, _strays, check
 from shardproof.formats.lists import model_signing
 from tests.attacks.tally import Tally
 from tests.attacks.test_hostile_files import Target, cases_of, note, run
@@ -259,13 +260,14 @@ SWAPS = (
 @pytest.fixture(params=SWAPS, ids=lambda swap: swap.__name__)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """What is swapped, in a model that is neither as it is nor swapped the one that was signed."""
-    root = build(tmp_path, KINDS[0])
+    return request.param(of_few_files(tmp_path), tmp_path / "stand-in")
+
+
+def of_few_files(base: Path) -> Path:
+    """A model whose look takes few calls."""
+    root = build(base, KINDS[0])
     for name in ("config.json", "sub/weights.bin", "sub/deep/same.bin", ".hidden", "empty"):
-        (root / name).unlink()  # a look of few calls
-    return request.param(sign_again(root), tmp_path / "stand-in")
-
-
-def sign_again(root: Path) -> Path:
+        (root / name).unlink()
     statement = signed_trees.statement_of(root, signed_trees.SIGNED[KINDS[0]])
     signed_trees.total(statement)
     (root / "model.sig").write_bytes(signed(KINDS[0], json.dumps(statement).encode()))
@@ -290,3 +292,39 @@ def test_what_was_never_signed_is_not_accepted(
     exchange(place, tmp_path, back=True)
     for _ in in_every_order(subject, place, tmp_path, tally, monkeypatch):
         pass
+
+
+def old_walk(directory: Path, *, hidden: bool) -> list[str]:
+    """As it was: each folder is listed by its path."""
+    assert hidden
+    found = []
+    for here, folders, others in os.walk(directory):
+        links = [name for name in folders if os.path.islink(os.path.join(here, name))]
+        found += [os.path.relpath(os.path.join(here, name), directory) for name in others + links]
+    return found
+
+
+def old_open(name: str, *, root: str, dir_fd: int, links: bool) -> int:
+    """As it was: through links, if they stay inside."""
+    return names.open_inside(name, root=root, dir_fd=dir_fd)
+
+
+@pytest.mark.parametrize(
+    ("swap", "room", "name", "old"),
+    [
+        (with_a_changed_file, _look, "open_inside", old_open),
+        (with_a_changed_folder, _look, "open_inside", old_open),
+        (with_code_in_a_folder, _strays, "files_below", old_walk),
+    ],
+    ids=["a file", "a folder", "a walk"],
+)
+def test_a_look_as_it_was_is_caught_in_some_order(
+    swap: Callable[[Path, Path], Path], room: Any, name: str, old: Any, tmp_path: Path, monkeypatch
+) -> None:
+    """The control."""
+    place = swap(of_few_files(tmp_path), tmp_path / "stand-in")
+    monkeypatch.setattr(room, name, old)
+    tally = Tally("control", is_exhaustive=True)
+    subject = functools.partial(look, tmp_path / "model", tally)
+    orders = in_every_order(subject, place, tmp_path, tally, monkeypatch)
+    assert any(tally.harms["lie"] for _ in orders)
