@@ -18,7 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from shardproof import ManifestError, repair, validate
+from shardproof import ManifestError, formats, repair, validate
 from shardproof.cli import app
 from tests.goldens import GOLDENS, Golden
 
@@ -116,6 +116,19 @@ def test_somebody_elses_key(model: Path, key: Path) -> None:
     with pytest.raises(ManifestError, match="found none") as caught:
         validate(model, against=key)
     assert str(caught.value.path) == str(model / "model.sig")
+
+
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_link_that_became_a_folder_is_not_passed_over(
+    model: Path, key: Path, follow: bool
+) -> None:
+    """It was listed as a link, and what is in it was not listed."""
+    (model / "code").mkdir()
+    form, signer = formats.detect(str(model)), formats.key_at(str(key))
+    assert signer is not None
+    permits = formats.read_signed(form, str(model), signer).permits
+    assert permits is not None
+    assert not permits("code", follow)
 
 
 def test_links_that_lead_out_are_followed_if_asked(model: Path, key: Path) -> None:

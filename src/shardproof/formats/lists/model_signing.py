@@ -268,8 +268,9 @@ def _permits(
             return False
         raise
     if stat.S_ISDIR(status.st_mode):
-        name = os.path.relpath(real_path(place), path)
-        return not f"{name}/".startswith("../") and not how.leaves_out(name)
+        real = os.path.relpath(real_path(place), path)
+        is_inside = real != name and not f"{real}/".startswith("../")  # if it is a link even now
+        return is_inside and not how.leaves_out(real)
     is_owed = how.method == "files" or status.st_size > 0
     return stat.S_ISREG(status.st_mode) and (not is_owed or how.leaves_out(name))
 
