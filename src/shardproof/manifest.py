@@ -83,6 +83,9 @@ class Manifest:
             findings at every level, since what they promise is unknown.
         stores: Real absolute paths of directories outside the root into which files may be links,
             because the format keeps bytes there (DVC's cache).
+        links: Whether files may be links, as far as the promise says.
+        permits: Whether something may lie in the directory, asked with its name and whether links
+            are followed, where the promise says that all else may not; asked at every level.
 
     Raises:
         ManifestError: A name that could lead out of the root or to two files at once, a size below
@@ -99,6 +102,8 @@ class Manifest:
     contradictions: Callable[[], Iterable[Contradiction]] = tuple
     damaged: Sequence[Contradiction] = ()
     stores: Sequence[str] = ()
+    links: bool = True
+    permits: Callable[[str, bool], bool] | None = None
 
     def __post_init__(self) -> None:
         names = [file.name for file in self.files]

@@ -55,7 +55,8 @@ def validate(
         against: A promise from elsewhere, in place of the directory's own: ``hf://`` or another
             address whose files are listed; a list of digests, as ``sha256sum`` writes it, or its
             address; another directory, whose sizes count, and with ``valid`` its bytes. A public
-            key or a certificate, in PEM, for the directory's own promise if its owner signed it.
+            key or a certificate, in PEM, for the directory's own promise if its owner signed it:
+            then whatever was not signed is a finding.
         strict: Whether files that nothing promises are findings; of a directory, not of a prefix,
             beside which other checkpoints lie.
         quick: Whether files that are as they were when the directory was sealed, by size, times and

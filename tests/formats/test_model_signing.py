@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,13 @@ from tests.helpers.drawing import examples
 FILES = {"model.bin": b"weights" * 100, "sub/config.json": b"{}", "empty": b""}
 
 
+HOW = {"method": "files", "hash_type": "sha256", "allow_symlinks": False}
+STATEMENT = {
+    "_type": "https://in-toto.io/Statement/v1",
+    "predicateType": "https://model_signing/signature/v1.0",
+}
+
+
 def resource(name: str, data: bytes, algorithm: str = "sha256") -> dict[str, str]:
     digest = hashlib.new(algorithm, data).hexdigest()
     return {"name": name, "digest": digest, "algorithm": algorithm}
@@ -31,18 +39,28 @@ def write(path: Path, resources: list[dict[str, str]] | None = None, **predicate
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_bytes(data)
     listed = [resource(*item) for item in FILES.items()] if resources is None else resources
-    ignored = {"ignore_paths": [".git", "model.sig", "notes"]}
-    statement = {
-        "_type": "https://in-toto.io/Statement/v1",
-        "predicateType": "https://model_signing/signature/v1.0",
-        "predicate": {"serialization": ignored, "resources": listed, **predicate},
-    }
-    write_payload(path, base64.b64encode(json.dumps(statement).encode()).decode())
+    algorithm = listed[0]["algorithm"] if listed else "sha256"
+    how = HOW | {"ignore_paths": [".git", "model.sig", "notes"], "hash_type": algorithm}
+    write_statement(
+        path, STATEMENT | stated({"serialization": how, "resources": listed} | predicate)
+    )
     return path
 
 
+def stated(predicate: dict[str, Any]) -> dict[str, Any]:
+    """A predicate, and the one subject: the digest of all digests."""
+    digests = b"".join(bytes.fromhex(each["digest"]) for each in predicate["resources"])
+    subject = {"name": "model", "digest": {"sha256": hashlib.sha256(digests).hexdigest()}}
+    return {"predicate": predicate, "subject": [subject]}
+
+
+def write_statement(path: Path, statement: dict[str, Any]) -> None:
+    write_payload(path, base64.b64encode(json.dumps(statement).encode()).decode())
+
+
 def write_payload(path: Path, payload: str) -> None:
-    bundle = {"mediaType": "x", "verificationMaterial": {}, "dsseEnvelope": {"payload": payload}}
+    envelope = {"payload": payload, "payloadType": "application/vnd.in-toto+json"}
+    bundle = {"mediaType": "x", "verificationMaterial": {}, "dsseEnvelope": envelope}
     (path / "model.sig").write_text(json.dumps(bundle, separators=(",", ":")))
 
 
@@ -79,13 +97,14 @@ def parts(n_bytes: int = 300, algorithm: str = "sha256") -> list[dict[str, str]]
     return listed
 
 
-IN_PARTS = {"method": "shards", "shard_size": 300, "ignore_paths": ["model.sig"]}
+IN_PARTS = HOW | {"method": "shards", "shard_size": 300.0, "ignore_paths": ["model.sig"]}
 
 
 class TestInParts:
     @pytest.mark.parametrize("algorithm", ["sha256", "blake2b"])
     def test_whole_ones(self, tmp_path, algorithm: str) -> None:
-        write(tmp_path, parts(algorithm=algorithm), serialization=IN_PARTS)
+        how = IN_PARTS | {"hash_type": algorithm}
+        write(tmp_path, parts(algorithm=algorithm), serialization=how)
         report = validate(tmp_path, level="valid")
         assert (report.ok, report.n_proven, report.unproven) == (True, 2, ())
 
@@ -103,10 +122,11 @@ class TestInParts:
         (tmp_path / "model.bin").write_bytes((b"weights" * 101)[:size])
         assert found_in(tmp_path) == [("size", "model.bin")]
 
-    def test_parts_of_an_algorithm_that_nobody_has(self, tmp_path) -> None:
-        listed = [each | {"algorithm": "x-sharded-300"} for each in parts()]
-        report = validate(write(tmp_path, listed, serialization=IN_PARTS), level="valid")
-        assert (report.ok, len(report.unproven)) == (True, 2)
+    @pytest.mark.parametrize("algorithm", ["x-sharded-300", "sha256", "sha256-sharded-299"])
+    def test_by_another_algorithm_than_the_list_is(self, tmp_path, algorithm: str) -> None:
+        listed = [each | {"algorithm": algorithm} for each in parts()]
+        with pytest.raises(ManifestError, match="expected digests by sha256-sharded-300, found"):
+            validate(write(tmp_path, listed, serialization=IN_PARTS))
 
     @pytest.mark.parametrize(
         "names",
@@ -119,11 +139,14 @@ class TestInParts:
             ["model.bin:0:4", "model.bin:5:9"],
             ["model.bin:0:4", "model.bin:3:9"],
             ["model.bin:0:4", "model.bin:0:4"],
+            ["model.bin:0:300", "model.bin:300:601"],
+            ["model.bin:0:200", "model.bin:200:500"],
+            ["model.bin:999999999999999998:999999999999999999"],
             ["../x:0:4"],
         ],
     )
     def test_parts_that_are_none(self, tmp_path, names: list[str]) -> None:
-        listed = [resource(name, b"") for name in names]
+        listed = [resource(name, b"") | {"algorithm": "sha256-sharded-300"} for name in names]
         with pytest.raises(ManifestError, match=r"model\.sig"):
             validate(write(tmp_path, listed, serialization=IN_PARTS))
 
@@ -143,7 +166,6 @@ def test_files_that_others_keep_beside_a_model(tmp_path) -> None:
     for name in (".cache/x", ".git/HEAD", ".DS_Store"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    (tmp_path / "nowhere").symlink_to("gone")
     (tmp_path / "folder").symlink_to("sub")
     assert found_in(tmp_path) == []
     seal(tmp_path)
@@ -156,13 +178,9 @@ def test_a_signature_of_before_version_1(tmp_path) -> None:
         {"name": name, "digest": {"sha256": hashlib.sha256(data).hexdigest()}}
         for name, data in FILES.items()
     ]
-    statement = {
-        "_type": "https://in-toto.io/Statement/v1",
-        "predicateType": "https://model_signing/Digests/v0.1",
-        "subject": subjects,
-        "predicate": {"unused": "Unused, just passed due to API requirements"},
-    }
-    write_payload(tmp_path, base64.b64encode(json.dumps(statement).encode()).decode())
+    old = {"predicateType": "https://model_signing/Digests/v0.1", "subject": subjects}
+    unused = {"predicate": {"unused": "Unused, just passed due to API requirements"}}
+    write_statement(tmp_path, STATEMENT | old | unused)
     assert validate(tmp_path, level="valid").n_proven == 3
     (tmp_path / "model.bin").write_bytes(b"x")
     assert found_in(tmp_path, "valid") == [("digest", "model.bin")]
@@ -173,23 +191,26 @@ def test_a_list_that_is_not_the_one_that_was_signed(tmp_path, is_true: bool) -> 
     write(tmp_path)
     bundle = json.loads((tmp_path / "model.sig").read_text())
     statement = json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
-    digests = [bytes.fromhex(each["digest"]) for each in statement["predicate"]["resources"]]
-    total = hashlib.sha256(b"".join(digests if is_true else digests[1:])).hexdigest()
-    statement["subject"] = [{"name": "model", "digest": {"sha256": total}}]
-    write_payload(tmp_path, base64.b64encode(json.dumps(statement).encode()).decode())
-    assert found_in(tmp_path) == ([] if is_true else [("structure", "model.sig")])
+    if not is_true:
+        statement["predicate"]["resources"].pop()
+    write_statement(tmp_path, statement)
+    found = [] if is_true else [("structure", "model.sig")]
+    assert found_in(tmp_path, "present") == found
 
 
 def test_without_blake3_its_digests_prove_nothing(tmp_path, monkeypatch) -> None:
     import blake3
 
-    about = resource("model.bin", FILES["model.bin"])
-    about |= {"algorithm": "blake3", "digest": blake3.blake3(FILES["model.bin"]).hexdigest()}
-    write(tmp_path, [about, *map(resource, [*FILES][1:], [*FILES.values()][1:])])
+    listed = [
+        {"name": name, "algorithm": "blake3", "digest": blake3.blake3(data).hexdigest()}
+        for name, data in FILES.items()
+    ]
+    write(tmp_path, listed)
     assert validate(tmp_path, level="valid").n_proven == 3
     monkeypatch.setitem(sys.modules, "blake3", None)
+    (tmp_path / "empty").write_text("x")
     report = validate(tmp_path, level="valid")
-    assert [path.name for path in report.unproven] == ["model.bin"]
+    assert (report.ok, len(report.unproven)) == (True, 3)
 
 
 @pytest.mark.parametrize("name", ["../x", "/etc/passwd", ""])
@@ -216,6 +237,31 @@ def test_another_signature_is_not_claimed(tmp_path) -> None:
     assert not FORMAT.recognizes(str(tmp_path))
 
 
+def too_large(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 2**26 + 1)
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (too_large, "expected at most 67108864 bytes, found 67108865"),
+        (os.mkfifo, "expected a regular file, found a FIFO"),
+    ],
+)
+def test_a_bundle_that_is_not_read_is_told_as_such(tmp_path, make: Any, problem: str) -> None:
+    """It may be whole: that no format knows the directory would be wrong."""
+    make(tmp_path / "model.sig")
+    with pytest.raises(ManifestError, match=problem):
+        validate(tmp_path)
+
+
+def test_so_many_names_are_left_out_as_no_signer_leaves_out(tmp_path) -> None:
+    how = HOW | {"ignore_paths": [f"{number}" for number in range(100_001)]}
+    with pytest.raises(ManifestError, match=r"ignore_paths.* length <= 100000"):
+        validate(write(tmp_path, serialization=how))
+
+
 class TestFormat(FormatContract):
     manifest_name = "model.sig"
 
@@ -227,7 +273,7 @@ class TestFormat(FormatContract):
         base.mkdir()
         for number in range(value.n_shards):
             (base / f"{number}.bin").write_bytes(b"weights" * (number + 1))
-        write_statement(base, [f"{number}.bin" for number in range(value.n_shards)])
+        write_of_one_part(base, [f"{number}.bin" for number in range(value.n_shards)])
         return base
 
     def shard_files(self, path: Path) -> list[Path]:
@@ -248,21 +294,21 @@ class TestFormat(FormatContract):
         return renamed
 
 
-def write_statement(path: Path, names: list[str]) -> None:
+def write_of_one_part(path: Path, names: list[str]) -> None:
     """Of files in one part each, so that their sizes are known."""
     listed = []
     for name in names:
         data = (path / name).read_bytes()
-        listed.append(resource(f"{name}:0:{len(data)}", data))
-    statement = {"predicate": {"serialization": IN_PARTS, "resources": listed}}
-    write_payload(path, base64.b64encode(json.dumps(statement).encode()).decode())
+        about = resource(f"{name}:0:{len(data)}", data)
+        listed.append(about | {"algorithm": "sha256-sharded-300"})
+    write_statement(path, STATEMENT | stated({"serialization": IN_PARTS, "resources": listed}))
 
 
 @examples(200)
 @given(st.data())
 def test_hostile_statements_are_refused(tmp_path_factory, data) -> None:
     path = tmp_path_factory.mktemp("x")
-    document = {"predicate": {"resources": [resource("a", b"a")], "n": 1}}
+    document = STATEMENT | stated({"resources": [resource("a", b"a")], "serialization": HOW})
     text = data.draw(hostile_json(document))
     write_payload(path, base64.b64encode(text).decode())
     with pytest.raises(ManifestError, match=r"model\.sig"):

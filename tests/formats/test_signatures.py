@@ -1,9 +1,12 @@
 """Who signed a model: a key is a promise from elsewhere, and counts for the list that it signed."""
 
 import base64
+import contextlib
 import datetime
 import hashlib
 import json
+import os
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from shardproof import ManifestError, repair, validate
+from shardproof import ManifestError, formats, repair, validate
 from shardproof.cli import app
 from tests.goldens import GOLDENS, Golden
 
@@ -62,8 +65,7 @@ def sign(model: Path, private: ec.EllipticCurvePrivateKey, texts: Callable[[byte
     algorithm = {256: hashes.SHA256(), 384: hashes.SHA384(), 521: hashes.SHA512()}
     signature = private.sign(text, ec.ECDSA(algorithm[private.key_size]))
     bundle["dsseEnvelope"]["signatures"] = [
-        {"sig": base64.b64encode(b"of another").decode(), "keyid": ""},
-        {"sig": base64.b64encode(signature).decode(), "keyid": ""},
+        {"sig": base64.b64encode(each).decode(), "keyid": ""} for each in (signature, b"another")
     ]
     (model / "model.sig").write_text(json.dumps(bundle))
 
@@ -116,13 +118,144 @@ def test_somebody_elses_key(model: Path, key: Path) -> None:
     assert str(caught.value.path) == str(model / "model.sig")
 
 
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_link_that_became_a_folder_is_not_passed_over(
+    model: Path, key: Path, follow: bool
+) -> None:
+    """It was listed as a link, and what is in it was not listed."""
+    (model / "code").mkdir()
+    form, signer = formats.detect(str(model)), formats.key_at(str(key))
+    assert signer is not None
+    permits = formats.read_signed(form, str(model), signer).permits
+    assert permits is not None
+    assert not permits("code", follow)
+
+
+def test_links_that_lead_out_are_followed_if_asked(model: Path, key: Path) -> None:
+    """Signed ones; what was not signed is a finding even so, and a folder outside is."""
+    by_a_link(model / "model.bin")
+    assert found_in(model, key, "valid") == {"model.bin": "not-regular"}
+    assert found_in(model, key, "valid", links="follow") == {}
+    write(model.parent / "out/run.py")
+    (model / "code").symlink_to("../out")
+    (model / "run.py").symlink_to("../out/run.py")
+    found = found_in(model, key, "valid", links="follow")
+    assert found == {"code": "stray", "run.py": "stray"}
+
+
+def test_a_digest_that_nothing_here_computes_is_no_proof(
+    model: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a key it is told as unproven; who has one asks for a proof."""
+
+    def by_blake3(statement: dict[str, Any]) -> None:
+        statement["predicate"]["serialization"]["hash_type"] = "blake3"
+        for each in statement["predicate"]["resources"]:
+            each["algorithm"] = each["algorithm"].replace("sha256", "blake3")
+
+    private = ec.generate_private_key(ec.SECP256R1())
+    key.write_bytes(public_pem(private))
+    change_statement(model, by_blake3)
+    sign(model, private, encoded)
+    assert "digest" in found_in(model, key, "valid").values()
+    monkeypatch.setitem(sys.modules, "blake3", None)
+    with pytest.raises(ManifestError, match=r"pip install shardproof\[blake3\]"):
+        validate(model, level="valid", against=key)
+
+
 def test_a_list_beside_it_proves_nothing(model: Path, key: Path) -> None:
     """Nobody signed it, whatever algorithm it has."""
     (model / "model.bin").write_bytes(b"Weights" * 50)
     digest = hashlib.blake2b((model / "model.bin").read_bytes()).hexdigest()
     (model / "B2SUMS").write_text(f"{digest}  model.bin\n")
-    findings = validate(model, level="valid", against=key).findings
-    assert [each.kind.value for each in findings] == ["digest"]
+    assert found_in(model, key, "valid") == {"model.bin": "digest", "B2SUMS": "stray"}
+
+
+def found_in(model: Path, key: Path, level: Any = "present", **how: Any) -> dict[str, str]:
+    findings = validate(model, level=level, against=key, **how).findings
+    return {os.path.relpath(each.path, model): each.kind.value for each in findings}
+
+
+def write(path: Path, text: str = "evil") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def by_a_link(path: Path) -> None:
+    """Put a link in the place of a file: to it, where it lies now."""
+    place = path.parent.parent / "moved" / path.name
+    place.parent.mkdir(exist_ok=True)
+    path.rename(place)
+    path.symlink_to(place)
+
+
+def by_a_link_inside(path: Path) -> None:
+    """As above, to where the library looks for links and special files alone."""
+    write(path.parent / ".git/HEAD")
+    path.rename(path.parent / ".git" / path.name)
+    path.symlink_to(f".git/{path.name}")
+
+
+def listen(path: Path) -> None:
+    with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as server:
+        server.bind(path.name)
+
+
+UNSIGNED: dict[str, tuple[Callable[[Path], object], dict[str, str]]] = {
+    "code in a folder with a list's name": (
+        lambda model: write(model / "SHA256SUMS/evil.py"),
+        {"SHA256SUMS/evil.py": "stray"},
+    ),
+    "a link to a hidden folder": (
+        lambda model: (write(model / ".evil/run.py"), (model / "code").symlink_to(".evil")),
+        {".evil/run.py": "stray", "code": "stray"},
+    ),
+    "a link to a folder outside": (
+        lambda model: (write(model.parent / "out/run.py"), (model / "code").symlink_to("../out")),
+        {"code": "stray"},
+    ),
+    "a link that leads nowhere": (
+        lambda model: (model / "code").symlink_to("nowhere"),
+        {"code": "stray"},
+    ),
+    "a link that leads round": (
+        lambda model: (model / "code").symlink_to("code"),
+        {"code": "stray"},
+    ),
+    "a FIFO": (lambda model: os.mkfifo(model / "pipe"), {"pipe": "stray"}),
+    "a socket": (lambda model: listen(model / "socket"), {"socket": "stray"}),
+    "a signed file replaced by a link": (
+        lambda model: by_a_link(model / "model.bin"),
+        {"model.bin": "not-regular"},
+    ),
+    "a signed file replaced by a link inside": (
+        lambda model: by_a_link_inside(model / "model.bin"),
+        {"model.bin": "not-regular"},
+    ),
+    "the signature replaced by a link": (
+        lambda model: by_a_link_inside(model / "model.sig"),
+        {"model.sig": "stray"},
+    ),
+    "a link in a folder that is left out": (
+        lambda model: (write(model / ".git/HEAD"), (model / ".git/x").symlink_to("HEAD")),
+        {".git/x": "stray"},
+    ),
+    "a hidden file": (lambda model: write(model / ".evil"), {".evil": "stray"}),
+    "a list of digests": (lambda model: write(model / "SHA256SUMS"), {"SHA256SUMS": "stray"}),
+    "what git keeps": (
+        lambda model: (write(model / ".git/HEAD"), write(model / ".gitignore")),
+        {},
+    ),
+    "an empty folder": (lambda model: (model / "folder").mkdir(), {}),
+}
+
+
+@pytest.mark.parametrize("level", ["present", "valid"])
+@pytest.mark.parametrize("case", UNSIGNED)
+def test_what_was_not_signed_is_a_finding(model: Path, key: Path, case: str, level: Any) -> None:
+    spoil, findings = UNSIGNED[case]
+    spoil(model)
+    assert found_in(model, key, level) == findings
 
 
 @pytest.mark.parametrize("curve", [ec.SECP256R1(), ec.SECP384R1(), ec.SECP521R1()])
@@ -178,7 +311,8 @@ def test_what_is_no_key_to_look_with(model: Path, key: Path, text: bytes) -> Non
 @pytest.mark.parametrize("signatures", [[], [{}], [{"sig": ""}], [{"sig": "AAAA"}] * 1000])
 def test_signatures_that_are_none(model: Path, key: Path, signatures: list[Any]) -> None:
     bundle = json.loads((model / "model.sig").read_text())
-    bundle["dsseEnvelope"]["signatures"] = signatures
+    bundle["dsseEnvelope"]["signatures"] = [*signatures, *bundle["dsseEnvelope"]["signatures"]]
+    bundle["dsseEnvelope"]["signatures"] *= bool(signatures)
     (model / "model.sig").write_text(json.dumps(bundle))
     assert validate(model).ok
     with pytest.raises(ManifestError, match="expected a signature"):
@@ -190,8 +324,7 @@ def test_a_signature_that_is_no_base64(model: Path, key: Path, signature: str) -
     bundle = json.loads((model / "model.sig").read_text())
     bundle["dsseEnvelope"]["signatures"] = [{"sig": signature}]
     (model / "model.sig").write_text(json.dumps(bundle))
-    assert validate(model).ok
-    with pytest.raises(ManifestError, match="expected a"):
+    with pytest.raises(ManifestError, match=r"dsseEnvelope\.signatures\[0\]\.sig: invalid base64"):
         validate(model, against=key)
 
 

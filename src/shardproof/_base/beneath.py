@@ -18,9 +18,10 @@ import sys
 import types
 from collections.abc import Callable
 
+from shardproof._base.messages import shown
 from shardproof._base.opening import MAX_LINKS
 
-__all__ = ["OpenAt", "OutsideError", "open_beneath"]
+__all__ = ["NotRegularError", "OpenAt", "open_beneath"]
 
 OpenAt = Callable[[str, int], int | None]
 """Opens what has a name of one part in the directory of a descriptor; None for a symbolic link."""
@@ -33,19 +34,21 @@ _RESOLVE_NO_MAGICLINKS = 0x02
 _RESOLVE_BENEATH = 0x08
 
 
-class OutsideError(Exception):
-    """A name that leads out of the directory.
+class NotRegularError(Exception):
+    """A name that leads to something else than a regular file inside the root.
 
     Attributes:
-        path: Where to, without links.
+        found: What it is.
+        outside: Where to, without links, if it leads out of the root.
     """
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self.path = path
+    def __init__(self, found: str, outside: str | None = None) -> None:
+        super().__init__(found)
+        self.found = found
+        self.outside = outside
 
 
-def open_beneath(name: str, open_at: OpenAt, *, root: str, dir_fd: int) -> int:
+def open_beneath(name: str, open_at: OpenAt, *, root: str, dir_fd: int, links: bool = True) -> int:
     """Return a descriptor of what a name leads to, inside a directory.
 
     Args:
@@ -54,9 +57,10 @@ def open_beneath(name: str, open_at: OpenAt, *, root: str, dir_fd: int) -> int:
         root: The directory's real absolute path: a link that leaves it is followed if it leads
             back.
         dir_fd: A descriptor of the directory.
+        links: Whether the name may lead through symbolic links.
 
     Raises:
-        OutsideError: The name leads out of the directory.
+        NotRegularError: The name leads out of the directory, or through a link and may not.
         OSError: A folder or a link could not be opened or read.
     """
     folder, _, base = name.rpartition("/")
@@ -64,21 +68,21 @@ def open_beneath(name: str, open_at: OpenAt, *, root: str, dir_fd: int) -> int:
     if not folder:
         fd = open_at(base, dir_fd)
     # Another function there (of a fake file system, of planned faults) sees the calls of a walk.
-    elif (call := _openat2()) is not None and isinstance(os.open, types.BuiltinFunctionType):
+    elif links and (call := _openat2()) and isinstance(os.open, types.BuiltinFunctionType):
         folder_fd = call(dir_fd, os.fsencode(folder))
         if folder_fd >= 0:
             try:
                 fd = open_at(base, folder_fd)
             finally:
                 os.close(folder_fd)
-    return _Walk(root, dir_fd).open(name, open_at) if fd is None else fd
+    return _Walk(root, dir_fd, links=links).open(name, open_at) if fd is None else fd
 
 
 class _Walk:
     """The way from a directory to what a name leads to."""
 
-    def __init__(self, root: str, dir_fd: int) -> None:
-        self._root, self._dir_fd = root, dir_fd
+    def __init__(self, root: str, dir_fd: int, *, links: bool) -> None:
+        self._root, self._dir_fd, self._links = root, dir_fd, links
         self._folders: list[tuple[str, int]] = []  # names and descriptors from there to here
         self._parts: list[str] = []  # what is still to be walked
         self._n_links = 0
@@ -126,6 +130,8 @@ class _Walk:
 
     def _follow(self, part: str) -> None:
         """Put what a link says in the place of its name."""
+        if not self._links:
+            raise NotRegularError(f"symbolic link, '{shown(self._path(part))}'")
         self._count(self._path(part))
         try:
             text = os.readlink(part, dir_fd=self._at)
@@ -149,7 +155,7 @@ class _Walk:
                     raise
                 self._count(path)  # something on the way was a link, and is none any more
         if os.path.commonpath([self._root, real]) != self._root:
-            raise OutsideError(real)
+            raise NotRegularError(f"symbolic link to '{shown(real)}', outside the root", real)
         self._return_to_root()
         self._parts = _parts_of(os.path.relpath(real, self._root))
 

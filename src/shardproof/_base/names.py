@@ -13,8 +13,8 @@ import unicodedata
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from shardproof._base.beneath import OutsideError, open_beneath
-from shardproof._base.messages import quoted, shown
+from shardproof._base.beneath import NotRegularError, open_beneath
+from shardproof._base.messages import quoted
 from shardproof._base.opening import is_link, mode_of, permission_denied, real_path
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 
@@ -51,20 +51,6 @@ class Refusal(NamedTuple):
     entry: int
     name: str
     reason: str
-
-
-class NotRegularError(Exception):
-    """A name that leads to something else than a regular file inside the root.
-
-    Attributes:
-        found: What it is.
-        outside: Where to, without links, if it leads out of the root.
-    """
-
-    def __init__(self, found: str, outside: str | None = None) -> None:
-        super().__init__(found)
-        self.found = found
-        self.outside = outside
 
 
 def refusals(names: Sequence[str]) -> list[Refusal]:
@@ -208,11 +194,11 @@ def replaced(root: str) -> OSError:
     return OSError(errno.ESTALE, "it was replaced while it was looked at", root)
 
 
-def open_inside(name: str, *, root: str, dir_fd: int) -> int:
+def open_inside(name: str, *, root: str, dir_fd: int, links: bool = True) -> int:
     """Open a file of the root for reading and return its descriptor, if the file is one to open.
 
-    A symbolic link is followed when it stays inside the root. Whatever is renamed or replaced
-    meanwhile, what is opened was inside the root; see `_base.beneath`.
+    A symbolic link is followed when it stays inside the root, and ``links`` permits it. Whatever is
+    renamed or replaced meanwhile, what is opened was inside the root; see `_base.beneath`.
 
     Nothing but a regular file is opened: opening a FIFO may block or wake its writer, and opening
     a device may act on it (open(2)). Only what is put in the place of a regular file between the
@@ -222,16 +208,13 @@ def open_inside(name: str, *, root: str, dir_fd: int) -> int:
         name: A name that `refusals` accepted.
         root: The root's real absolute path.
         dir_fd: A descriptor of the root.
+        links: Whether the name may lead through symbolic links.
 
     Raises:
         NotRegularError: It is something else, or lies outside the root.
         OSError: The file is missing or can't be opened.
     """
-    try:
-        return open_beneath(name, open_regular, root=root, dir_fd=dir_fd)
-    except OutsideError as error:
-        found = f"symbolic link to '{shown(error.path)}', outside the root"
-        raise NotRegularError(found, error.path) from error
+    return open_beneath(name, open_regular, root=root, dir_fd=dir_fd, links=links)
 
 
 def open_regular(path: str, dir_fd: int | None = None) -> int | None:

@@ -166,21 +166,39 @@ def matching(directory: str | os.PathLike[str], pattern: str) -> list[str]:
 def tree(directory: str | os.PathLike[str]) -> Iterator[tuple[str, list[str], list[str]]]:
     """Walk a directory as `os.walk` does, each level sorted; no link is followed.
 
+    Each folder is opened in the one above it: none is entered that became a link meanwhile.
+
     Yields:
         A directory's path, the names of its directories, and those of all else in it.
 
     Raises:
         OSError: A directory below could not be listed to its end.
     """
-    todo = [os.fspath(directory)]
-    while todo:
-        here = todo.pop()
-        with os.scandir(here) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
-        directories = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-        others = set(directories)
-        yield here, directories, [e.name for e in entries if e.name not in others]
-        todo += [os.path.join(here, name) for name in reversed(directories)]
+    todo, above = [(0, os.fspath(directory))], list[int]()
+    try:
+        while todo:
+            depth, here = todo.pop()
+            while len(above) > depth:
+                os.close(above.pop())
+            above.append(_enter(here, *above[-1:]))
+            with os.scandir(above[-1]) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+            directories = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+            others = set(directories)
+            yield here, directories, [e.name for e in entries if e.name not in others]
+            todo += [(depth + 1, os.path.join(here, name)) for name in reversed(directories)]
+    finally:
+        for fd in above:
+            os.close(fd)
+
+
+def _enter(path: str, above: int | None = None) -> int:
+    name, never = (path, 0) if above is None else (os.path.basename(path), os.O_NOFOLLOW)
+    try:
+        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | never, dir_fd=above)
+    except OSError as error:
+        error.filename = path
+        raise
 
 
 def files_below(directory: str | os.PathLike[str], *, hidden: bool = False) -> list[str]:

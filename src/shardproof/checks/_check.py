@@ -50,8 +50,8 @@ def check(
             than are promised.
         links: Whether links that lead out of the root are followed; those into the format's own
             stores always are.
-        beside: Patterns of what may lie beside the promised files; all else is a finding. None to
-            look at promised files alone.
+        beside: Patterns of what may lie beside the promised files; all else is a finding. None for
+            all that the manifest permits.
         proofs: What a journal tells of files; one that is as it was then is not read again.
 
     Raises:
@@ -65,7 +65,7 @@ def check(
         probe=manifest.probe,
         prove=manifest.prove,
         digest_threads=n_threads,
-        links=links,
+        links="none" if links == "inside" and not manifest.links else links,
         stores=manifest.stores,
         proofs=proofs or {},
     )
@@ -90,8 +90,8 @@ def check(
     findings += _structural(manifest, manifest.damaged)
     if level != "present":
         findings += _structural(manifest, manifest.contradictions())
-    if beside is not None:
-        findings += strays(manifest, beside)
+    if beside is not None or manifest.permits is not None:
+        findings += strays(manifest, beside, follow=links == "follow")
     return Report(
         path=manifest.root,
         format=manifest.format,

@@ -42,7 +42,7 @@ class Question(NamedTuple):
     probe: Probe | None
     prove: Prove | None
     digest_threads: int
-    links: Links
+    links: Links | Literal["none"]
     stores: Sequence[str]
     proofs: Mapping[str, SealedProof]
 
@@ -142,7 +142,8 @@ def _look_closely(question: Question, dir_fd: int, file: PromisedFile) -> _Answe
 def _open(question: Question, dir_fd: int, name: str) -> int:
     """Open a file of the root; a link that leaves it only where that is promised, or asked for."""
     try:
-        return open_inside(name, root=question.root, dir_fd=dir_fd)
+        links = question.links != "none"
+        return open_inside(name, root=question.root, dir_fd=dir_fd, links=links)
     except NotRegularError as error:
         target = error.outside
         if target is None or not (question.links == "follow" or _is_stored(question, target)):

@@ -1,10 +1,9 @@
 """A promise that somebody signed: it counts only if it was the owner of a key that the user has."""
 
 import contextlib
-import itertools
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from shardproof._base import json
 from shardproof._base.messages import shown, told
@@ -17,7 +16,6 @@ __all__ = ["key_at", "read_signed", "require_signature"]
 
 _MAX_BYTES = 2**16
 _BEGIN = re.compile(rb"(?m)^-----BEGIN (?:CERTIFICATE|(?:[A-Z]+ )*(?:PUBLIC|PRIVATE) KEY)-----")
-_MOST_SIGNATURES = 16
 _EXPECTED = "to look who signed it: expected a public key or a certificate in PEM"
 
 
@@ -56,19 +54,19 @@ def read_signed(form: Format, path: str, key: SignerKey) -> Manifest:
 
 
 def require_signature(
-    texts: Collection[bytes], signatures: Iterable[bytes], key: SignerKey, *, path: str
+    texts: Iterable[bytes], signature: bytes, key: SignerKey, *, path: str
 ) -> None:
-    """Raise unless one of some signatures is by the owner of a key, of one of some texts.
+    """Raise unless a signature is by the owner of a key, of one of some texts.
 
     Args:
         texts: What may have been signed.
-        signatures: Those of ECDSA, as DER; the first sixteen are looked at.
+        signature: One of ECDSA, as DER.
         key: A public key of the curves P-256, P-384 and P-521; or a certificate, of which the key
             counts, and not who issued it nor until when.
-        path: Where they are from, for messages.
+        path: Where it is from, for messages.
 
     Raises:
-        ManifestError: None is, or the key is none that can be used.
+        ManifestError: It is not, or the key is none that can be used.
         ImportError: The package cryptography is not installed.
     """
     try:
@@ -87,8 +85,7 @@ def require_signature(
     if not isinstance(public, ec.EllipticCurvePublicKey) or public.curve.name not in hash_of:
         raise ManifestError(f"{_EXPECTED}, of P-256, P-384 or P-521; found another", path=key.path)
     algorithm = ec.ECDSA(hash_of[public.curve.name])
-    few = itertools.islice(signatures, _MOST_SIGNATURES)
-    for signature, text in itertools.product(few, texts):
+    for text in texts:
         with contextlib.suppress(InvalidSignature):
             public.verify(signature, text, algorithm)
             return

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shardproof._base import files
-from shardproof._base.beneath import OutsideError, open_beneath
+from shardproof._base.beneath import NotRegularError, open_beneath
 from shardproof._base.messages import shown
 from shardproof._base.names import OPEN_FLAGS, file_type, open_root
 from shardproof._base.opening import mode_of
@@ -129,8 +129,8 @@ def _opened(folder: str, path: str, *, root: str, root_fd: int) -> int:
     """Open a folder to pass through it; a link is followed where it stays inside."""
     try:
         fd = open_beneath(folder, _open_folder, root=root, dir_fd=root_fd)
-    except OutsideError as error:
-        raise _refusal(path, f"symbolic link to '{shown(error.path)}'") from error
+    except NotRegularError as error:
+        raise _refusal(path, error.found) from error
     except OSError as error:
         if error.errno in _NO_FOLDER and (mode := mode_of(path)) and not stat.S_ISDIR(mode):
             raise _refusal(path, file_type(mode)) from error

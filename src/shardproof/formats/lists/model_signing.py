@@ -6,24 +6,23 @@ digests: files, or parts of files, ``<name>:<begin>:<end>``
 (https://github.com/secure-systems-lab/dsse/blob/v1.0.0/protocol.md).
 """
 
-import base64
-import binascii
 import dataclasses
 import functools
 import hashlib
+import operator
 import os
 import re
 import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
 from shardproof._base import digest, digest_lists, json
 from shardproof._base.messages import quoted, told
-from shardproof._base.opening import files_below
-from shardproof.errors import ManifestError
+from shardproof._base.opening import files_below, real_path
+from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._format import Format, SignerKey
 from shardproof.formats._signed import require_signature
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
@@ -32,18 +31,21 @@ from shardproof.report import is_conclusive
 __all__ = ["FORMAT", "SignedParts"]
 
 _BUNDLE = "model.sig"
-_PARTS = "shards"
 _PART = re.compile(r"(.+):(\d{1,18}):(\d{1,18})", re.DOTALL)
+_Hex = Annotated[str, msgspec.Meta(pattern=r"^(?:[0-9A-Fa-f]{2})*\Z")]
+_Paths = Annotated[set[str], msgspec.Meta(max_length=100_000)]
 _PAYLOAD_TYPE = b"application/vnd.in-toto+json"
-_BEFORE_1 = "https://model_signing/Digests/v0.1"
+_OF_GIT = (".git", ".gitattributes", ".github", ".gitignore")
+"""What is left out, unless the list says itself what is."""
 
 
 class _Signature(msgspec.Struct):
-    sig: str = ""
+    sig: bytes = b""
 
 
 class _Envelope(msgspec.Struct):
-    payload: str
+    payload: bytes
+    type: Literal["application/vnd.in-toto+json"] = msgspec.field(name="payloadType")
     signatures: list[_Signature] = []
 
 
@@ -53,29 +55,59 @@ class _SigstoreBundle(msgspec.Struct):
 
 class _SignedResource(msgspec.Struct):
     name: str
-    digest: str
+    digest: _Hex
     algorithm: str
 
 
 class _Serialization(msgspec.Struct):
-    method: str = "files"
-    ignored: list[str] = msgspec.field(default_factory=list, name="ignore_paths")
+    method: Literal["files", "shards"]
+    hash_type: Literal["sha256", "blake2b", "blake3"]
+    links: bool = msgspec.field(name="allow_symlinks")
+    part_bytes: Annotated[float, msgspec.Meta(ge=1)] = msgspec.field(default=1, name="shard_size")
+    left_out: _Paths = msgspec.field(default_factory={*_OF_GIT}.copy, name="ignore_paths")
+
+    def __post_init__(self) -> None:
+        self.left_out = {_BUNDLE, *(str(PurePosixPath(each)) for each in self.left_out)}
+
+    def leaves_out(self, name: str) -> bool:
+        """Whether a name, or that of a folder that it is in, is not to be signed."""
+        path = PurePosixPath(name)
+        return any(str(each) in self.left_out for each in (path, *path.parents))
 
 
 class _SignedModel(msgspec.Struct):
-    resources: list[_SignedResource] = []
-    serialization: _Serialization = msgspec.field(default_factory=_Serialization)
+    serialization: _Serialization
+    resources: list[_SignedResource]
+
+
+class _Sha256(msgspec.Struct):
+    sha256: _Hex
 
 
 class _SignedSubject(msgspec.Struct):
-    digest: dict[str, str]
-    name: str = ""
+    name: str
+    digest: _Sha256
 
 
-class _InTotoStatement(msgspec.Struct):
+class _InTotoStatement(msgspec.Struct, tag_field="predicateType"):
+    type: Literal["https://in-toto.io/Statement/v1"] = msgspec.field(name="_type")
+    subject: list[_SignedSubject]
+
+
+class _Statement(_InTotoStatement, tag="https://model_signing/signature/v1.0"):
     predicate: _SignedModel
-    subject: list[_SignedSubject] = []
-    predicate_type: str = msgspec.field(default="", name="predicateType")
+
+
+class _StatementBefore1(_InTotoStatement, tag="https://model_signing/Digests/v0.1"):
+    @property
+    def predicate(self) -> _SignedModel:
+        """Each file is a subject of its own."""
+        how = _Serialization("files", "sha256", links=False)
+        files = [(each.name, each.digest.sha256) for each in self.subject]
+        return _SignedModel(how, [_SignedResource(*each, "sha256") for each in files])
+
+
+_AnyStatement = _Statement | _StatementBefore1
 
 
 class _SignedPart(NamedTuple):
@@ -89,45 +121,47 @@ class _SignedPart(NamedTuple):
 def _recognizes(path: str) -> bool:
     try:
         return b'"dsseEnvelope"' in json.read_bytes(path, _BUNDLE, max_bytes=json.MAX_BYTES)
-    except ManifestError:
+    except ManifestNotFoundError:
         return False
+    except ManifestError:  # too large, or may not be read: to read it says which
+        return True
 
 
 def _read_manifest(path: str, key: SignerKey | None = None) -> Manifest:
     where = os.path.join(path, _BUNDLE)
     statement = _statement(path, where, key)
-    model = statement.predicate
-    resources = _resources(statement)
-    if not resources:
+    how = statement.predicate.serialization
+    digests = list(_digests(statement.predicate, where, key))
+    if not digests:
         raise ManifestError("it lists no file", path=where)
-    if model.serialization.method == _PARTS:
-        parts = _parts(resources, where)
-        files, prove = list(map(_in_parts, parts.items())), SignedParts(parts)
+    if how.method == "shards":
+        parts = _parts(digests, int(how.part_bytes), where)
+        files = [PromisedFile(name=name, size=some[-1].end) for name, some in parts.items()]
+        prove = SignedParts(parts)
     else:
-        files = [PromisedFile.by_digest(each.name, _provable(each)) for each in resources]
-        prove = None
-    signed = {file.name for file in files}
+        files, prove = [PromisedFile.by_digest(*each) for each in digests], None
+    permits = functools.partial(_permits, path, how, {file.name for file in files})
     return Manifest(
         root=Path(path),
         path=Path(where),
         format=FORMAT.name,
         files=files,
         prove=prove,
-        contradictions=functools.partial(_contradictions, path, statement, signed),
+        damaged=list(_another_sum(statement)),
+        contradictions=tuple if key else functools.partial(_unsigned, path, permits),
+        links=key is None or how.links,
+        permits=permits if key else None,
     )
 
 
-def _statement(path: str, where: str, key: SignerKey | None) -> _InTotoStatement:
-    bundle = json.read(path, _BUNDLE, _SigstoreBundle)
-    try:
-        text = base64.b64decode(bundle.envelope.payload, validate=True)
-        signatures = [base64.b64decode(each.sig) for each in bundle.envelope.signatures if key]
-    except (binascii.Error, ValueError):
-        problem = "expected a payload and signatures in base64"
-        raise ManifestError(problem, path=where, field="$.dsseEnvelope") from None
+def _statement(path: str, where: str, key: SignerKey | None) -> _AnyStatement:
+    envelope = json.read(path, _BUNDLE, _SigstoreBundle).envelope
     if key:
-        require_signature([_signed_text(text), _signed_before_1(text)], signatures, key, path=where)
-    return json.decode(text, _InTotoStatement, path=where)
+        texts = (encode(envelope.payload) for encode in (_signed_text, _signed_before_1))
+        signature, *_ = envelope.signatures or [_Signature()]
+        require_signature(texts, signature.sig, key, path=where)
+    kind: type[_AnyStatement] = _AnyStatement  # type: ignore[assignment] # it takes unions too
+    return json.decode(envelope.payload, kind, path=where)
 
 
 def _signed_text(payload: bytes) -> bytes:
@@ -140,41 +174,38 @@ def _signed_before_1(payload: bytes) -> bytes:
     return b"DSSEV1 %d %b %d %a" % (len(_PAYLOAD_TYPE), _PAYLOAD_TYPE, len(payload), payload)
 
 
-def _resources(statement: _InTotoStatement) -> Sequence[_SignedResource]:
-    """Return what was signed; before version 1.0 each file was a subject of its own."""
-    if statement.predicate_type != _BEFORE_1:
-        return statement.predicate.resources
-    return [
-        _SignedResource(subject.name, subject.digest.get("sha256", ""), "sha256")
-        for subject in statement.subject
-    ]
-
-
-def _provable(resource: _SignedResource) -> str | None:
-    """Return the digest of a resource; None if there is nothing here that computes it."""
-    text = f"{resource.algorithm.partition('-sharded-')[0]}:{resource.digest.lower()}"
-    is_ours = text.partition(":")[0] in digest.ALGORITHMS
-    return text if is_ours else digest.best([text])
-
-
-def _parts(resources: Sequence[_SignedResource], where: str) -> Mapping[str, Sequence[_SignedPart]]:
-    """Return the parts of each file, from its begin to its end.
-
-    Raises:
-        ManifestError: They are not all of a file.
-    """
-    parts: dict[str, list[_SignedPart]] = {}
-    for resource in resources:
-        found = _PART.fullmatch(resource.name)
-        if found is None:
-            problem = f"expected a name with its first and last byte, found {quoted(resource.name)}"
+def _digests(
+    model: _SignedModel, where: str, key: SignerKey | None
+) -> Iterator[tuple[str, str | None]]:
+    """Yield each name with its digest; None, unless a key is given, if nothing here computes it."""
+    how, algorithm = model.serialization, model.serialization.hash_type
+    name = f"{algorithm}-sharded-{how.part_bytes:.0f}" if how.method == "shards" else algorithm
+    for each in model.resources:
+        if each.algorithm != name:
+            problem = f"expected digests by {name}, found {quoted(each.algorithm)}"
             raise ManifestError(problem, path=where)
-        part = _SignedPart(int(found[2]), int(found[3]), _checked(_provable(resource), where))
+        text = f"{algorithm}:{each.digest.lower()}"
+        yield each.name, text if key or algorithm != "blake3" else digest.best([text])
+
+
+def _parts(
+    digests: Sequence[tuple[str, str | None]], n_bytes: int, where: str
+) -> Mapping[str, Sequence[_SignedPart]]:
+    """Return the parts of each file, all of it, from its begin to its end."""
+    parts: dict[str, list[_SignedPart]] = {}
+    for name, text in digests:
+        found = _PART.fullmatch(name)
+        if found is None:
+            problem = f"expected a name with its first and last byte, found {quoted(name)}"
+            raise ManifestError(problem, path=where)
+        part = _SignedPart(int(found[2]), int(found[3]), _checked(text, where))
         parts.setdefault(found[1], []).append(part)
     for name, some in parts.items():
         some.sort(key=lambda part: part[:2])
-        ends = [0, *(part.end for part in some)]
-        if any(part.begin != end or part.end <= end for part, end in zip(some, ends, strict=False)):
+        size = some[-1].end
+        begins = range(0, size, n_bytes)
+        spans = ((begin, min(begin + n_bytes, size)) for begin in begins)
+        if len(begins) != len(some) or any(map(operator.ne, spans, (part[:2] for part in some))):
             problem = f"expected parts of {quoted(name)} one after the other, found others"
             raise ManifestError(problem, path=where)
     return parts
@@ -185,11 +216,6 @@ def _checked(text: str | None, where: str) -> str | None:
         return text and str(digest.parse(text))
     except ValueError as error:
         raise ManifestError(told(error), path=where) from None
-
-
-def _in_parts(item: tuple[str, Sequence[_SignedPart]]) -> PromisedFile:
-    name, parts = item
-    return PromisedFile(name=name, size=parts[-1].end)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -215,54 +241,49 @@ class SignedParts:
         return all(part.digest is not None for part in parts)
 
 
-def _contradictions(
-    path: str, statement: _InTotoStatement, signed: Collection[str]
-) -> Iterator[Contradiction]:
-    yield from _another_sum(statement)
-    yield from _unsigned(path, statement.predicate.serialization, signed)
-
-
-def _another_sum(statement: _InTotoStatement) -> Iterator[Contradiction]:
+def _another_sum(statement: _AnyStatement) -> Iterator[Contradiction]:
     """Yield where the digest of all digests is not the one that the subject has."""
-    stated = statement.subject[0].digest.get("sha256") if len(statement.subject) == 1 else None
-    if stated is None or statement.predicate_type == _BEFORE_1:
-        return
-    try:
-        digests = [bytes.fromhex(each.digest) for each in statement.predicate.resources]
-    except ValueError:  # of an algorithm that nobody knows
-        return
+    stated = [each.digest.sha256.lower() for each in statement.subject]
+    digests = (bytes.fromhex(each.digest) for each in statement.predicate.resources)
     found = hashlib.sha256(b"".join(digests)).hexdigest()
-    if found != stated.lower():
-        expected = f"files whose digests together have the digest {quoted(stated)}"
+    if stated != [found] and isinstance(statement, _Statement):
+        expected = f"files whose digests together have the digest {quoted(', '.join(stated))}"
         yield Contradiction(_BUNDLE, Mismatch(expected=expected, found=quoted(found)))
 
 
-def _unsigned(
-    path: str, serialization: _Serialization, signed: Collection[str]
-) -> Iterator[Contradiction]:
-    """Yield files that were not signed, and were not to be left out.
+def _permits(
+    path: str, how: _Serialization, signed: Collection[str], name: str, follow: bool
+) -> bool:
+    """Whether something may lie in a signed model, by the rules of who signs.
 
-    Hidden ones are passed over: clients keep theirs beside a model, and so does git.
+    A link to a folder may, where links may, if all that is in the folder has to be signed.
     """
-    left_out = (_BUNDLE, *digest_lists.NAMES.values(), *serialization.ignored)
-    for name in files_below(path):
-        if name in signed or any(name == each or name.startswith(f"{each}/") for each in left_out):
-            continue
-        if _would_be_signed(os.path.join(path, name), serialization):
-            mismatch = Mismatch(expected="a file that was signed", found="one that was not")
-            yield Contradiction(name, mismatch)
-
-
-def _would_be_signed(path: str, serialization: _Serialization) -> bool:
-    """Whether a signer would take a file: of no link to a folder, nor a file without parts."""
+    if name in signed:
+        return True
+    place = os.path.join(path, name)
     try:
-        status = os.stat(path)
+        status = os.stat(place, follow_symlinks=follow or how.links)
     except OSError as error:
         if is_conclusive(error.errno):  # a link that leads nowhere
             return False
         raise
-    is_owed = serialization.method != _PARTS or status.st_size > 0
-    return stat.S_ISREG(status.st_mode) and is_owed
+    if stat.S_ISDIR(status.st_mode):
+        real = os.path.relpath(real_path(place), path)
+        is_inside = real != name and not f"{real}/".startswith("../")  # if it is a link even now
+        return is_inside and not how.leaves_out(real)
+    is_owed = how.method == "files" or status.st_size > 0
+    return stat.S_ISREG(status.st_mode) and (not is_owed or how.leaves_out(name))
+
+
+def _unsigned(path: str, permits: Callable[[str, bool], bool]) -> Iterator[Contradiction]:
+    """Yield files that were not signed, and may not be there.
+
+    Hidden ones are passed over: clients keep theirs beside a model; and so are lists of digests.
+    """
+    for name in files_below(path):
+        if name not in digest_lists.NAMES.values() and not permits(name, True):
+            mismatch = Mismatch(expected="a file that was signed", found="one that was not")
+            yield Contradiction(name, mismatch)
 
 
 FORMAT = Format(
@@ -275,8 +296,8 @@ FORMAT = Format(
     complete="that no file is there that was not signed, and the list is the one that was; sizes, "
     "where parts of files were signed",
     valid="the digest of each file, or of all its parts; with `--against KEY.pem`, as each level, "
-    "that the owner of the key signed the list",
-    blind_spots="who signed it, without a key; who issued a certificate, and models that Sigstore "
-    "signed without a key: `model_signing verify` proves these; hidden files",
+    "that the owner of the key signed the list, and nothing is there that was not signed",
+    blind_spots="who signed it, and hidden files, without a key; who issued a certificate, and "
+    "models that Sigstore signed without a key: `model_signing verify` proves these",
     includes=("safetensors",),
 )

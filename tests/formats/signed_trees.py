@@ -1,0 +1,646 @@
+"""Signed models that somebody changed, and what OpenSSF's model_signing says of each.
+
+::
+
+    python -m tests.formats.signed_trees           # compare with what is recorded
+    python -m tests.formats.signed_trees --write   # record anew
+
+Run it with an interpreter that has model_signing; ``tox -e goldens-signing`` does. A tree is a
+recipe: how it was signed, and up to three changes. ``data/signed_trees.json`` has the recipes with
+the library's verdicts, and ``test_signed_trees.py`` ours.
+"""
+
+import argparse
+import base64
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import random
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+RECORD = Path(__file__).with_name("data") / "signed_trees.json"
+N_DRAWN = 400
+PART = 256
+KEY, OTHER_KEY = (ec.derive_private_key(secret, ec.SECP256R1()) for secret in (18, 19))
+
+FILES = {
+    "model.bin": b"weights" * 100,
+    "config.json": b"{}",
+    "sub/weights.bin": b"w" * PART,
+    "sub/deep/x.bin": b"x",
+    "sub/deep/same.bin": b"weights" * 100,
+    ".hidden": b"signed too",
+    "empty": b"",
+}
+GIT = [".git", ".gitattributes", ".github", ".gitignore"]
+
+
+class Recipe(NamedTuple):
+    """How a tree is made.
+
+    Attributes:
+        signed: One of `SIGNED`.
+        changes: Names of `CHANGES`, each with its arguments.
+    """
+
+    signed: str
+    changes: tuple[tuple[str, ...], ...] = ()
+
+
+class Signed(NamedTuple):
+    """How a model was signed.
+
+    Attributes:
+        method: ``files`` or ``shards``.
+        algorithm: Of the digests, by the library's name.
+        ignored: What the signature says that it leaves out; None where it says nothing.
+        links: Whether links are signed; there are some then.
+        is_old: Whether by a version before 1.0.
+        is_guessed: Whether the library finds out from the signature how to verify it.
+    """
+
+    method: str = "files"
+    algorithm: str = "sha256"
+    ignored: tuple[str, ...] | None = ("model.sig", *GIT)
+    links: bool = False
+    is_old: bool = False
+    is_guessed: bool = False
+
+
+SIGNED = {
+    "by its command": Signed(is_guessed=True),
+    "by blake2b": Signed(algorithm="blake2b"),
+    "by blake3": Signed(algorithm="blake3", is_guessed=True),
+    "in parts": Signed(method="shards"),
+    "in parts by blake2b": Signed(method="shards", algorithm="blake2b"),
+    "with links": Signed(links=True),
+    "in parts with links": Signed(method="shards", links=True),
+    "without notes": Signed(ignored=("model.sig", "notes", *GIT), is_guessed=True),
+    "with what git keeps": Signed(ignored=("model.sig",)),
+    "by version 1.0": Signed(ignored=None),
+    "by version 0.2": Signed(ignored=None, is_old=True),
+}
+
+
+def digest_of(data: bytes, algorithm: str) -> str:
+    if algorithm == "blake3":
+        import blake3
+
+        return blake3.blake3(data).hexdigest()
+    return hashlib.new(algorithm, data).hexdigest()
+
+
+def resources_of(root: Path, how: Signed) -> list[dict[str, str]]:
+    """What the library lists of a model that nobody has changed."""
+    listed = []
+    for path in sorted(root.rglob("*")):
+        if not path.is_file() or path.name == "model.sig":
+            continue
+        name, data = path.relative_to(root).as_posix(), path.read_bytes()
+        if how.method == "files":
+            listed.append((name, data, how.algorithm))
+        for at in range(0, len(data), PART) if how.method == "shards" else ():
+            part = data[at : at + PART]
+            listed.append(
+                (f"{name}:{at}:{at + len(part)}", part, f"{how.algorithm}-sharded-{PART}")
+            )
+    return [
+        {"name": name, "digest": digest_of(data, how.algorithm), "algorithm": algorithm}
+        for name, data, algorithm in listed
+        if how.ignored is None or not name.startswith("notes/")
+    ]
+
+
+def statement_of(root: Path, how: Signed) -> dict[str, Any]:
+    resources = resources_of(root, how)
+    statement: dict[str, Any] = {"_type": "https://in-toto.io/Statement/v1"}
+    if how.is_old:
+        statement["predicateType"] = "https://model_signing/Digests/v0.1"
+        statement["predicate"] = {"unused": "Unused, just passed due to API requirements"}
+        statement["subject"] = [
+            {"name": each["name"], "digest": {"sha256": each["digest"]}} for each in resources
+        ]
+        return statement
+    said: dict[str, Any] = {"method": how.method, "hash_type": how.algorithm}
+    said |= {"allow_symlinks": how.links}
+    if how.method == "shards":
+        said["shard_size"] = float(PART)
+    if how.ignored is not None:
+        said["ignore_paths"] = list(how.ignored)
+    statement["predicateType"] = "https://model_signing/signature/v1.0"
+    statement["predicate"] = {"serialization": said, "resources": resources}
+    statement["subject"] = [{"name": "model", "digest": {}}]
+    return statement
+
+
+def total(statement: dict[str, Any]) -> None:
+    """Have the subject name the digest of all digests."""
+    digests = [bytes.fromhex(each["digest"]) for each in statement["predicate"]["resources"]]
+    together = hashlib.sha256(b"".join(digests)).hexdigest()
+    statement["subject"][0]["digest"]["sha256"] = together
+
+
+def pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return key.public_key().public_bytes(serialization.Encoding.PEM, form)
+
+
+class Draft(NamedTuple):
+    """A signature on its way.
+
+    Attributes:
+        root: The model.
+        statement: What is to be signed.
+        after: What is to be done with the bundle.
+    """
+
+    root: Path
+    statement: dict[str, Any]
+    after: list[Callable[[dict[str, Any]], object]]
+
+    @property
+    def outside(self) -> Path:
+        """A folder beside the model, with files in it."""
+        return self.root.parent / "outside"
+
+    @property
+    def listed(self) -> list[dict[str, Any]]:
+        """What is signed: resources, or subjects of an old statement."""
+        return self.statement["predicate"].get("resources", self.statement["subject"])
+
+
+def bundle_of(payload: bytes, *, is_old: bool) -> dict[str, Any]:
+    kind = b"application/vnd.in-toto+json"
+    text = b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+    if is_old:
+        text = f"DSSEV1 {len(kind)} {kind.decode()} {len(payload)} {payload!r}".encode()
+    signature = base64.b64encode(KEY.sign(text, ec.ECDSA(hashes.SHA256()))).decode()
+    hint = hashlib.sha256(pem(KEY)).hexdigest()
+    return {
+        "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
+        "verificationMaterial": {"publicKey": {"hint": hint}, "tlogEntries": []},
+        "dsseEnvelope": {
+            "payload": base64.b64encode(payload).decode(),
+            "payloadType": kind.decode(),
+            "signatures": [{"sig": signature, "keyid": ""}],
+        },
+    }
+
+
+def build(recipe: Recipe, root: Path) -> None:
+    """Make a tree, with what lies beside it."""
+    how = SIGNED[recipe.signed]
+    for name, data in FILES.items():
+        write(root / name, data)
+    (root.parent / "outside/folder").mkdir(parents=True)
+    write(root.parent / "outside/run.py", b"evil")
+    write(root.parent / "outside/model.bin", FILES["model.bin"])
+    write(root.parent / "outside/folder/x.bin", b"x")
+    if how.links:
+        (root / "alias").symlink_to("model.bin")
+        (root / "more").symlink_to("sub")
+    if "git" in recipe.signed:
+        write(root / ".gitattributes", b"*.bin -text")
+    draft = Draft(root, statement_of(root, how), [])
+    if not how.is_old:
+        total(draft.statement)
+    for name, *arguments in recipe.changes:
+        CHANGES[name](draft, *arguments)
+    payload = json.dumps(draft.statement).encode()
+    bundle = bundle_of(payload, is_old=how.is_old)
+    for change in draft.after:
+        change(bundle)
+    if not (root / "model.sig").is_symlink():
+        (root / "model.sig").write_text(json.dumps(bundle))
+
+
+def write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+# What may be done to the tree.
+
+
+def add(draft: Draft, name: str, text: str = "evil") -> None:
+    write(draft.root / name, text.encode())
+
+
+def add_folder(draft: Draft, name: str) -> None:
+    (draft.root / name).mkdir(parents=True, exist_ok=True)
+
+
+def add_link(draft: Draft, name: str, target: str) -> None:
+    place = draft.root / name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if target.startswith(".evil"):
+        write(draft.root / ".evil/run.py", b"evil")
+    if target.startswith(".git/"):
+        write(draft.root / ".git/hooks/run", b"evil")
+    place.symlink_to(target.format(outside=draft.outside))
+
+
+def add_fifo(draft: Draft, name: str) -> None:
+    (draft.root / name).parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(draft.root / name)
+
+
+def add_socket(draft: Draft, name: str) -> None:
+    (draft.root / name).parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.chdir((draft.root / name).parent), socket.socket(socket.AF_UNIX) as server:
+        server.bind(Path(name).name)
+
+
+def hard_link(draft: Draft, name: str) -> None:
+    place = draft.root / name
+    place.unlink()
+    place.hardlink_to(draft.outside / "model.bin")
+
+
+def by_link(draft: Draft, name: str, target: str) -> None:
+    """Put a link in the place of a file: to the same bytes, somewhere else."""
+    place = draft.root / name
+    where = {"outside": draft.outside / "kept", "git": draft.root / ".git/kept"}.get(target)
+    if where is None:
+        place.unlink()
+        place.symlink_to(os.path.relpath(draft.root / target, place.parent))
+        return
+    where.parent.mkdir(exist_ok=True)
+    place.rename(where)
+    place.symlink_to(os.path.relpath(where, place.parent))
+
+
+def folder_by_link(draft: Draft, name: str, target: str) -> None:
+    by_link(draft, name, target)
+
+
+def sign_by_link(draft: Draft) -> None:
+    """Have the signature lie where git keeps its files, and a link to it."""
+    (draft.root / ".git").mkdir(exist_ok=True)
+    (draft.root / "model.sig").symlink_to(".git/model.sig")
+    draft.after.append(
+        lambda bundle: (draft.root / ".git/model.sig").write_text(json.dumps(bundle))
+    )
+
+
+def rename(draft: Draft, name: str, other: str) -> None:
+    (draft.root / other).parent.mkdir(parents=True, exist_ok=True)
+    (draft.root / name).rename(draft.root / other)
+
+
+def exchange(draft: Draft, name: str, other: str) -> None:
+    rename(draft, name, "between")
+    rename(draft, other, name)
+    rename(draft, "between", other)
+
+
+def remove(draft: Draft, name: str) -> None:
+    (draft.root / name).unlink()
+
+
+def remove_folder(draft: Draft, name: str) -> None:
+    shutil.rmtree(draft.root / name)
+
+
+def flip(draft: Draft, name: str, at: str) -> None:
+    data = bytearray((draft.root / name).read_bytes())
+    data[int(at) % len(data)] ^= 1
+    (draft.root / name).write_bytes(data)
+
+
+def cut(draft: Draft, name: str, size: str) -> None:
+    os.truncate(draft.root / name, int(size))
+
+
+def to_folder(draft: Draft, name: str) -> None:
+    (draft.root / name).unlink()
+    write(draft.root / name / "evil.py", b"evil")
+
+
+def mode(draft: Draft, name: str, bits: str) -> None:
+    (draft.root / name).chmod(int(bits, 8))
+
+
+# What the owner of the key may sign.
+
+
+def state(draft: Draft, path: str, value: str) -> None:
+    """Put a value of JSON at a path of keys, or remove the key."""
+    *keys, last = path.split("/")
+    place: Any = draft.statement
+    for key in keys:
+        place = place[int(key) if key.isdigit() else key]
+    last = int(last) if last.isdigit() else last  # type: ignore[assignment]
+    if value == "":
+        del place[last]
+    else:
+        place[last] = json.loads(value)
+
+
+def first(draft: Draft, field: str, value: str) -> None:
+    draft.listed[0][field] = value
+
+
+def rename_signed(draft: Draft, before: str, after: str) -> None:
+    for each in draft.listed:
+        each["name"] = each["name"].replace("model.bin", f"{before}model.bin{after}", 1)
+
+
+def sign_again(draft: Draft) -> None:
+    draft.listed.append(draft.listed[0])
+
+
+def sign_another_name(draft: Draft, name: str) -> None:
+    """Add a file that is there as it is said."""
+    write(draft.root / name, b"signed")
+    span, kind = (":0:6", f"-sharded-{PART}") if ":" in draft.listed[0]["name"] else ("", "")
+    algorithm = draft.listed[0].get("algorithm", "sha256").partition("-")[0]
+    digest = digest_of(b"signed", algorithm)
+    draft.listed.append(
+        {"name": name + span, "digest": digest, "algorithm": algorithm + kind}
+        if "algorithm" in draft.listed[0]
+        else {"name": name, "digest": {"sha256": digest}}
+    )
+
+
+def forget(draft: Draft, at: str) -> None:
+    draft.listed.pop(int(at))
+
+
+def reverse(draft: Draft) -> None:
+    draft.listed.reverse()
+
+
+def in_capitals(draft: Draft) -> None:
+    for each in draft.listed:
+        if isinstance(each["digest"], str):
+            each["digest"] = each["digest"].upper()
+
+
+def to_other_parts(draft: Draft) -> None:
+    """Join the first two parts of a file."""
+    [one, two, *_] = [each for each in draft.listed if each["name"].startswith("model.bin:")]
+    data = FILES["model.bin"][: 2 * PART]
+    one["name"], one["digest"] = f"model.bin:0:{2 * PART}", digest_of(data, "sha256")
+    draft.listed.remove(two)
+
+
+def sum_up(draft: Draft) -> None:
+    """Have the digest of all digests be right again."""
+    if "resources" in draft.statement["predicate"]:
+        with contextlib.suppress(LookupError, ValueError):
+            total(draft.statement)
+
+
+# What may be done to the bundle by anybody.
+
+
+def put(draft: Draft, path: str, value: str) -> None:
+    def change(bundle: dict[str, Any]) -> None:
+        state(Draft(draft.root, bundle, []), path, value)
+
+    draft.after.append(change)
+
+
+def spoil_signature(draft: Draft) -> None:
+    def change(bundle: dict[str, Any]) -> None:
+        signature = bytearray(base64.b64decode(bundle["dsseEnvelope"]["signatures"][0]["sig"]))
+        signature[-1] ^= 1
+        text = base64.b64encode(signature).decode()
+        bundle["dsseEnvelope"]["signatures"][0]["sig"] = text
+
+    draft.after.append(change)
+
+
+def spoil_payload(draft: Draft) -> None:
+    def change(bundle: dict[str, Any]) -> None:
+        payload = base64.b64decode(bundle["dsseEnvelope"]["payload"]) + b" "
+        bundle["dsseEnvelope"]["payload"] = base64.b64encode(payload).decode()
+
+    draft.after.append(change)
+
+
+def add_signature(draft: Draft, where: str) -> None:
+    def change(bundle: dict[str, Any]) -> None:
+        other = {"sig": base64.b64encode(OTHER_KEY.sign(b"", ec.ECDSA(hashes.SHA256()))).decode()}
+        signatures = bundle["dsseEnvelope"]["signatures"]
+        signatures.insert(0 if where == "before" else 1, other | {"keyid": ""})
+
+    draft.after.append(change)
+
+
+CHANGES: dict[str, Callable[..., None]] = {
+    function.__name__: function
+    for function in (
+        *(add, add_folder, add_link, add_fifo, add_socket, hard_link, by_link, folder_by_link),
+        *(sign_by_link, rename, exchange, remove, remove_folder, flip, cut, to_folder, mode),
+        *(state, first, rename_signed, sign_again, sign_another_name, forget, reverse),
+        *(in_capitals, to_other_parts, sum_up),
+        *(put, spoil_signature, spoil_payload, add_signature),
+    )
+}
+
+PLACES = [
+    *("stray", ".stray", "sub/stray", "sub/.stray", "deep/er/stray", "model.sig.bak", "MODEL.BIN"),
+    *("SHA256SUMS", ".SHA256SUMS.journal", "SHA256SUMS/evil.py", "B3SUMS/x", "checksums.md5"),
+    *(".git/HEAD", ".git/hooks/run", ".gitignore", ".gitattributes", ".github/x", ".gitmodules"),
+    *("sub/.git/HEAD", "sub/.gitignore", ".cache/huggingface/x", "__pycache__/a.pyc", "Thumbs.db"),
+    *("notes", "notes/a", "sub/notes/a", "model.sig.d/x", "x.part", "model.bin.d/evil.py", "..x"),
+]
+TARGETS = [
+    *("model.bin", "sub", "sub/deep", ".evil", ".evil/run.py", ".git/hooks", ".git/hooks/run"),
+    *("../outside", "../outside/run.py", "{outside}", "{outside}/run.py", "nowhere", "code", "."),
+    *("..", "/dev/null", "empty", "../outside/folder"),
+]
+NAMES = sorted(FILES)
+WITH_BYTES = [name for name in NAMES if FILES[name]]
+
+
+def simple_changes() -> Iterator[tuple[str, ...]]:
+    """Changes of the tree."""
+    yield from (("add", place) for place in PLACES)
+    yield from (("add", place, "") for place in ("stray", "sub/__init__.py", ".git/x", "notes/x"))
+    yield from (("add_folder", place) for place in ("folder", ".git", "SHA256SUMS", "sub/.x"))
+    yield from (("add_link", "code", target) for target in TARGETS)
+    yield from (("add_link", ".git/x", target) for target in ("HEAD", "../model.bin", "../sub"))
+    yield from (("add_link", "notes/x", target) for target in ("../model.bin", "{outside}/run.py"))
+    for kind in ("add_fifo", "add_socket"):
+        yield from ((kind, place) for place in ("pipe", ".git/pipe", "notes/pipe", "sub/.pipe"))
+    yield from (("by_link", name, where) for name in NAMES for where in ("outside", "git"))
+    yield ("by_link", "model.bin", "sub/deep/same.bin")
+    yield ("hard_link", "model.bin")
+    yield from (
+        ("folder_by_link", name, at) for name in ("sub", "sub/deep") for at in ("git", "outside")
+    )
+    yield ("sign_by_link",)
+    yield from (("rename", name, f"{name}.old") for name in NAMES)
+    yield from (
+        ("rename", "model.bin", to) for to in ("Model.bin", ".git/model.bin", "sub/model.bin")
+    )
+    yield ("exchange", "model.bin", "sub/weights.bin")
+    yield ("exchange", "model.bin", "sub/deep/same.bin")
+    yield from (("remove", name) for name in NAMES)
+    yield from (("remove_folder", name) for name in ("sub", "sub/deep"))
+    yield from (("flip", name, at) for name in WITH_BYTES for at in ("0", "699"))
+    yield from (("cut", name, size) for name in NAMES for size in ("0", "1", "256", "1000"))
+    yield from (("to_folder", name) for name in ("model.bin", "empty"))
+    yield from (("mode", name, bits) for name in ("model.bin", "sub") for bits in ("700", "755"))
+
+
+def signed_changes() -> Iterator[tuple[str, ...]]:
+    """Changes of what is signed."""
+    v1, v0 = "https://model_signing/signature/v1.0", "https://model_signing/Digests/v0.1"
+    others = (v1, v0, f"{v1}/", v1.upper(), "https://model_signing/signature/v2.0", "")
+    yield from (("state", "predicateType", json.dumps(other)) for other in others)
+    yield ("state", "predicateType", "")
+    yield from (("state", "_type", value) for value in ("", '"https://in-toto.io/Statement/v0.1"'))
+    yield from (("state", "subject", value) for value in ("", "[]", "{}"))
+    yield ("state", "subject/0/digest/sha256", json.dumps("0" * 64))
+    yield ("state", "subject/0/name", '"another"')
+    yield ("state", "subject/0/name", "")
+    yield ("state", "more", "1")
+    yield ("state", "predicate", "{}")
+    how = "predicate/serialization"
+    yield from (("state", how, value) for value in ("", "{}"))
+    yield from (("state", f"{how}/method", value) for value in ("", '"files"', '"shards"', '"x"'))
+    for value in ("", '"sha256"', '"blake3"', '"md5"', '"blake2"'):
+        yield ("state", f"{how}/hash_type", value)
+    yield from (("state", f"{how}/allow_symlinks", value) for value in ("", "true", "false"))
+    yield from (("state", f"{how}/shard_size", value) for value in ("", "256", "255", "0", "-1"))
+    for ignored in (".sig", "stray", "sub", ".", "", "..", "/etc", "notes/", "./notes", "*"):
+        yield ("state", f"{how}/ignore_paths", json.dumps(["model.sig", ignored]))
+    yield ("state", f"{how}/more", "1")
+    yield ("state", "predicate/more", "1")
+    yield ("state", "predicate/resources/0/more", "1")
+    yield ("state", "predicate/resources", "[]")
+    yield from (("first", "algorithm", value) for value in ("md5", "sha512", "", "SHA256"))
+    yield from (("first", "digest", value) for value in ("", "0" * 64, "0" * 63, "x"))
+    for around in (("./", ""), ("sub/../", ""), ("/", ""), ("../", ""), ("sub//", ""), ("", "/.")):
+        yield ("rename_signed", *around)
+    yield from (("sign_another_name", name) for name in ("more.bin", ".git/signed", "notes/signed"))
+    yield from (("sign_another_name", name) for name in ("CONFIG.JSON", "a\\b", "a\nb", "a:b"))
+    yield from (("forget", at) for at in ("0", "-1"))
+    yield from ((name,) for name in ("sign_again", "reverse", "in_capitals"))
+
+
+def bundle_changes() -> Iterator[tuple[str, ...]]:
+    """Changes by somebody without the key."""
+    yield from ((name,) for name in ("spoil_signature", "spoil_payload"))
+    yield from (("add_signature", where) for where in ("before", "after"))
+    envelope = "dsseEnvelope"
+    yield ("put", f"{envelope}/signatures", "[]")
+    yield ("put", f"{envelope}/payload", '"e30="')
+    yield ("put", f"{envelope}/payloadType", '"application/json"')
+    yield ("put", f"{envelope}/payloadType", "")
+    yield ("put", "mediaType", '"application/vnd.dev.sigstore.bundle+json;version=0.2"')
+    yield ("put", "mediaType", "")
+    yield ("put", "more", "1")
+    yield ("put", "verificationMaterial", "")
+    yield ("put", "verificationMaterial/publicKey/hint", '"another"')
+    yield ("put", "verificationMaterial/publicKey/hint", "")
+    yield ("put", "verificationMaterial/tlogEntries", "")
+
+
+def is_possible(recipe: Recipe) -> bool:
+    """Whether a tree can be made so."""
+    with tempfile.TemporaryDirectory(prefix="tree-") as place:
+        try:
+            build(recipe, Path(place, "model"))
+        except (OSError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError):
+            return False
+    return True
+
+
+def recipes() -> list[Recipe]:
+    """Each change by itself, and some that are drawn: one or two, of trees signed in any way."""
+    simple, signed, bundle = map(list, (simple_changes(), signed_changes(), bundle_changes()))
+    summed = [(change, ("sum_up",)) for change in signed]
+    alone = [(change,) for change in (*simple, *signed, *bundle)]
+    drawn = random.Random("signed trees")
+    made = [Recipe(name) for name in SIGNED]
+    made += [Recipe("by its command", changes) for changes in (*alone, *summed)]
+    made += [Recipe("with links", (change,)) for change in simple if "link" in change[0]]
+    made += [
+        Recipe("in parts", (*change, ("sum_up",))) for change in (*alone, (("to_other_parts",),))
+    ]
+    for _ in range(N_DRAWN):
+        some = drawn.sample(simple, drawn.choice((1, 1, 2)))
+        if drawn.random() < 0.4:
+            some += [drawn.choice(signed), ("sum_up",)]
+        made.append(Recipe(drawn.choice(list(SIGNED)), tuple(some)))
+    return list(dict.fromkeys(made))
+
+
+def library_accepts(recipe: Recipe) -> bool:
+    """Whether model_signing takes a tree for the signed one, told how it was signed if need be."""
+    from model_signing import hashing, verifying
+
+    how = SIGNED[recipe.signed]
+    with tempfile.TemporaryDirectory(prefix="tree-") as place:
+        root, key = Path(place, "model"), Path(place, "signer.pub")
+        key.write_bytes(pem(KEY))
+        build(recipe, root)
+        config = verifying.Config().use_elliptic_key_verifier(public_key=key)
+        if not how.is_guessed:
+            told = hashing.Config().set_allow_symlinks(how.links)
+            algorithm: Any = {"blake2b": "blake2"}.get(how.algorithm, how.algorithm)
+            if how.method == "shards":
+                told.use_shard_serialization(hashing_algorithm=algorithm, shard_size=PART)
+            else:
+                told.use_file_serialization(hashing_algorithm=algorithm)
+            told.set_ignored_paths(paths=["model.sig"], ignore_git_paths=how.ignored is None)
+            config.set_hashing_config(told)
+        try:
+            with contextlib.redirect_stdout(None):
+                config.verify(root, root / "model.sig")
+        except Exception:  # whatever it says: it did not accept
+            return False
+    return True
+
+
+def verdicts() -> Iterator[tuple[Recipe, bool]]:
+    """Each recipe with what the library says."""
+    for recipe in filter(is_possible, recipes()):
+        yield recipe, library_accepts(recipe)
+
+
+@functools.cache
+def recorded() -> dict[Recipe, bool]:
+    """What it said when it was asked last."""
+    return {
+        Recipe(signed, tuple(map(tuple, changes))): accepts
+        for signed, changes, accepts in json.loads(RECORD.read_text())["trees"]
+    }
+
+
+def main() -> None:
+    """Compare, or record."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--write", action="store_true")
+    from importlib.metadata import version
+
+    name = f"model-signing {version('model-signing')}"
+    found = dict(verdicts())
+    if parser.parse_args().write:
+        lines = [json.dumps([*recipe, accepts]) for recipe, accepts in found.items()]
+        text = ",\n    ".join(lines)
+        RECORD.write_text(f'{{\n  "by": "{name}",\n  "trees": [\n    {text}\n  ]\n}}\n')
+    others = [recipe for recipe, accepts in recorded().items() if found.get(recipe) != accepts]
+    counts = f"{len(found)} trees, {sum(found.values())} accepted"
+    sys.stdout.write(f"{name}: {counts}, {len(others)} not as recorded\n")
+    sys.exit(bool(others))
+
+
+if __name__ == "__main__":
+    main()
