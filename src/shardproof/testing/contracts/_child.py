@@ -17,17 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import pytest
 
-__all__ = [
-    "ChildResult",
-    "Raised",
-    "left_behind",
-    "left_by",
-    "refusal",
-    "returned",
-    "run_in_child",
-    "snapshot",
-    "traces",
-]
+from shardproof.testing.samples._refusals import findings_of, kinds_of
 
 _PATIENCE = 2.0  # seconds for a thread that was told to end
 
@@ -56,12 +46,18 @@ class Raised(NamedTuple):
         text: Its ``str()``.
         errno: Where it has one.
         report: Its traceback, with notes.
+        findings: Kind and path of each finding that it carries.
     """
 
     kinds: list[str]
     text: str
     errno: int | None
     report: str
+    findings: list[list[str]]
+
+    def reported(self, path: Path) -> frozenset[str]:
+        """Return as what it reports a file: see `reported_kinds`."""
+        return kinds_of(self.kinds, self.text, self.findings, path)
 
 
 def run_in_child(function: Callable[[], Any], *, deadline: float) -> ChildResult:
@@ -96,24 +92,23 @@ def run_in_child(function: Callable[[], Any], *, deadline: float) -> ChildResult
     return ChildResult(killed_by=signal.Signals(-number).name if number < 0 else f"exit({number})")
 
 
+def crash_of(outcome: ChildResult) -> str:
+    """Return how a child ended that neither returned nor raised an exception, or nothing."""
+    if outcome.exceeded:
+        return f"a hang: it did not end within {outcome.exceeded} s"
+    if outcome.killed_by:
+        return f"a crash: the process was killed by {outcome.killed_by}"
+    if outcome.error and "Exception" not in outcome.error.kinds:
+        return f"a crash: expected an exception, found {outcome.error.kinds[0]}"
+    return ""
+
+
 def returned(outcome: ChildResult) -> Any:
     """Return what a child returned; any other end fails the test."""
-    if outcome.error:
-        pytest.fail(outcome.error.report, pytrace=False)
-    if outcome.killed_by:
-        pytest.fail(f"the process was killed by {outcome.killed_by}", pytrace=False)
-    if outcome.exceeded:
-        pytest.fail(f"it did not end within {outcome.exceeded} s", pytrace=False)
+    crash, report = crash_of(outcome), outcome.error.report if outcome.error else ""
+    if crash or report:
+        pytest.fail(f"{crash}\n{report}".strip(), pytrace=False)
     return outcome.value
-
-
-def refusal(outcome: ChildResult) -> Raised:
-    """Return what a child raised: an ordinary exception; any other end fails the test."""
-    if outcome.error is None:
-        returned(outcome)
-        pytest.fail("expected an error, found none", pytrace=False)
-    assert "Exception" in outcome.error.kinds, f"expected an exception: {outcome.error.report}"
-    return outcome.error
 
 
 def _be_the_child(function: Callable[[], Any], writing: int) -> NoReturn:
@@ -142,7 +137,8 @@ def _error(error: BaseException) -> str:
             signal.signal(number, signal.SIG_DFL)
     kinds = [kind.__name__ for kind in type(error).__mro__]
     report = "".join(traceback.format_exception(error))
-    return json.dumps(["error", [kinds, str(error), getattr(error, "errno", None), report]])
+    told = [kinds, str(error), getattr(error, "errno", None), report, findings_of(error)]
+    return json.dumps(["error", told])
 
 
 def _receive(reading: int, deadline: float) -> str | None:

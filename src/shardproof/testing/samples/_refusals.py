@@ -1,0 +1,114 @@
+"""What a loader may raise for each state of a shard, and what an error reports of a file."""
+
+import os
+import re
+from collections.abc import Iterable
+
+from shardproof.testing.samples._states import ShardState
+
+_SIZE = ("size", "structure", "digest")
+_NO_FILE = ("not-regular", "unreadable")
+MAY_REPORT: dict[ShardState, tuple[str, ...]] = {
+    ShardState.MISSING: ("missing",),
+    ShardState.UNFINISHED: ("missing",),
+    ShardState.DANGLING: ("missing", "not-regular"),
+    ShardState.UNREADABLE: ("unreadable",),
+    ShardState.LOOP: ("unreadable", "not-regular"),
+    ShardState.EMPTY: ("empty", *_SIZE),
+    **dict.fromkeys([ShardState.DIRECTORY, ShardState.OUTSIDE], _NO_FILE),
+    **dict.fromkeys([ShardState.FIFO, ShardState.SOCKET], _NO_FILE),
+    **dict.fromkeys([ShardState.TRUNCATED, ShardState.EXTENDED], _SIZE),
+    ShardState.SPARSE: ("unwritten", "structure", "digest"),
+    **dict.fromkeys([ShardState.FLIPPED, ShardState.SWAPPED], ("digest", "structure")),
+    **dict.fromkeys([ShardState.LINKED, ShardState.LEFTOVER], ()),
+}
+"""As which kinds of findings a loader may report each state; the first is the oracle's.
+
+Where that is ``missing``, the error must be a FileNotFoundError; elsewhere it may be one only if
+its findings or its words say another kind. Of no kind is what nothing is wrong with.
+"""
+
+WORDS = {
+    "missing": r"(?<!not )missing(?! (\w+ )?permission)|not found|(not|n't|unable to) find|\bgone\b"
+    r"|no such (file|shard)|(not|n't) exist|not there|no longer|vanished|absent|\bENOENT\b",
+    "empty": r"\bempty\b|\b(0|zero|no) bytes",
+    "unreadable": r"(un|not )readable|permission|denied|not permitted|too many levels"
+    r"|input/output error|\bstale\b|\b(EACCES|EIO|ESTALE|ELOOP)\b",
+    "not-regular": r"not (an? )?regular|is an? (directory|fifo|pipe|socket|device|link)|fifo|socket"
+    r"|symlink|symbolic link|\bpipe\b|\bdevice\b|outside",
+    "unwritten": r"unwritten|never written|nothing was written",
+    "size": r"\bsize|\bbytes|truncat|\bshort|(?<!no )\blong|larger|smaller|end of file|\bEOF\b",
+    "structure": r"structure",
+    "digest": r"digest|checksum",
+}
+"""By which words of a message each kind is known, in any case, as regular expressions."""
+
+_CLASSES = {
+    "FileNotFoundError": "missing",
+    "PermissionError": "unreadable",
+    "IsADirectoryError": "not-regular",
+}
+
+
+def reported_kinds(error: BaseException, path: str | os.PathLike[str]) -> frozenset[str]:
+    r"""Return as what an error reports a file: kinds of `expected_findings`, or none.
+
+    The class alone does not tell: `shardproof.ShardValidationError` is a FileNotFoundError whatever
+    it found. So the first of these counts that says anything: the findings that it carries
+    (``error.report.findings``, each with ``kind`` and ``path``); the words of the message, in the
+    line that names the file, else in the nearest one before it (as in ``Missing files:``), and in
+    all of it where it names no file; the class of the error.
+
+    Args:
+        error: What was raised.
+        path: The file.
+
+    Example:
+        >>> reported_kinds(FileNotFoundError("a.bin: permission denied"), "/data/a.bin")
+        frozenset({'unreadable'})
+        >>> reported_kinds(PermissionError("Missing files:\n  /data/a.bin"), "/data/a.bin")
+        frozenset({'missing'})
+        >>> reported_kinds(FileNotFoundError("/data/a.bin"), "/data/a.bin")
+        frozenset({'missing'})
+    """
+    classes = [kind.__name__ for kind in type(error).__mro__]
+    return kinds_of(classes, str(error), findings_of(error), path)
+
+
+def findings_of(error: BaseException) -> list[tuple[str, str]]:
+    """Return kind and path of each finding that an error carries."""
+    found = getattr(getattr(error, "report", None), "findings", ())
+    return [(str(each.kind), os.fspath(each.path)) for each in found]
+
+
+def kinds_of(
+    classes: Iterable[str],
+    text: str,
+    findings: Iterable[Iterable[str]],
+    path: str | os.PathLike[str],
+) -> frozenset[str]:
+    """Return what `reported_kinds` does, of an error that was taken apart."""
+    where, told = os.fspath(path), [*findings]
+    if told:
+        return frozenset(kind for kind, each in told if each == where)
+    by_class = frozenset(_CLASSES[name] for name in classes if name in _CLASSES)
+    return _in_words(text, where) or by_class
+
+
+def _in_words(text: str, path: str) -> frozenset[str]:
+    lines = text.splitlines()
+    name = os.path.basename(path)
+    places = [number for number, line in enumerate(lines) if name in line]
+    said = [_words(line, path) for line in lines]
+    nearest = ((said[at] for at in range(place, -1, -1) if said[at]) for place in places)
+    found = frozenset[str]().union(*(next(each, frozenset()) for each in nearest))
+    return found if places else frozenset[str]().union(*said)
+
+
+def _words(line: str, path: str) -> frozenset[str]:
+    """Return the kinds that a line names, but for the words that are parts of the path."""
+    for part in (path, os.path.dirname(path), os.path.basename(path)):
+        line = line.replace(part, " ")
+    folders = {*path.split(os.sep)} - {""}
+    rest = re.sub(r"\S*/\S*", lambda at: "" if folders & {*at[0].split("/")} else at[0], line)
+    return frozenset(kind for kind, word in WORDS.items() if re.search(word, rest, re.IGNORECASE))
