@@ -34,6 +34,14 @@ CAUGHT_BY = {
     Bug.LOSES: "test_every_seed_delivers_the_same_samples",
     Bug.RESTARTS: "test_resuming_loses_and_repeats_nothing",
     Bug.OFF_BY_ONE: "test_a_run_may_be_resumed_again_and_again",
+    Bug.DENIED_IS_MISSING: "test_what_could_not_be_looked_at_is_not_missing",
+    Bug.STATS: "test_what_could_not_be_looked_at_is_not_missing",
+    Bug.EMPTY_IS_MISSING: "test_a_refusal_says_what_is_wrong",
+    Bug.EXITS: "test_damage_is_never_delivered",
+    Bug.WAITS: "test_damage_is_never_delivered",
+    Bug.WRONG_SHARD: "test_a_refusal_names_the_absolute_path",
+    Bug.HALF_BATCH: "test_damage_is_never_delivered",
+    Bug.LEFTOVERS: "test_a_whole_directory_is_delivered",
 }
 
 

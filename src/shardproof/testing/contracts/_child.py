@@ -99,15 +99,14 @@ def crash_of(outcome: ChildResult) -> str:
     if outcome.killed_by:
         return f"a crash: the process was killed by {outcome.killed_by}"
     if outcome.error and "Exception" not in outcome.error.kinds:
-        return f"a crash: expected an exception, found {outcome.error.kinds[0]}"
+        return f"a crash: expected an exception: {outcome.error.report}"
     return ""
 
 
 def returned(outcome: ChildResult) -> Any:
     """Return what a child returned; any other end fails the test."""
-    crash, report = crash_of(outcome), outcome.error.report if outcome.error else ""
-    if crash or report:
-        pytest.fail(f"{crash}\n{report}".strip(), pytrace=False)
+    if end := crash_of(outcome) or (outcome.error and outcome.error.report):
+        pytest.fail(end, pytrace=False)
     return outcome.value
 
 

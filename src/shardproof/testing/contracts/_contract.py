@@ -95,21 +95,19 @@ class Contract:
 
     def returned(self, outcome: ChildResult, harm: Harm = Harm.UNSAFE) -> Any:
         """Return what a child returned; any other end fails the test."""
-        self._refuse_a_crash(outcome)
+        if crash := crash_of(outcome):
+            self.fail(Harm.UNSAFE, crash)
         if error := outcome.error:
             self.fail(harm, f"it raised {error.kinds[0]}: {error.text}", error.report)
         return outcome.value
 
     def raised(self, outcome: ChildResult) -> Raised:
         """Return what a child raised: an ordinary exception; any other end fails the test."""
-        self._refuse_a_crash(outcome)
+        if crash := crash_of(outcome):
+            self.fail(Harm.UNSAFE, crash)
         if outcome.error is None:
             self.fail(Harm.MANNERS, "expected an error, found none")
         return outcome.error
-
-    def _refuse_a_crash(self, outcome: ChildResult) -> None:
-        if crash := crash_of(outcome):
-            self.fail(Harm.UNSAFE, crash, outcome.error.report if outcome.error else "")
 
     def demand(self, kept: object, what: str, harm: Harm = Harm.MANNERS) -> None:
         """Fail the test for what is not kept; for want of manners only at strength ``strict``."""
@@ -125,8 +123,8 @@ class Contract:
         if self._request is None:  # outside of pytest, where somebody calls a look by itself
             return
         self._request.node.user_properties.append(("shards_contract", harm.value))
-        test, damaged = self._request.function, [each for each in self._made if _is_damaged(each)]
-        yield f"  tried: {self._tried}"
+        test, damaged = self._request.function, [d for d in self._made if {*d[0].states} != {"ok"}]
+        yield from [f"  tried: {self._tried}"] if self._tried else []
         for layout, path in damaged or self._made:
             yield f"  layout: {layout!r}"
             yield f"  on disk: {path}"
@@ -135,7 +133,3 @@ class Contract:
 
     def _advice(self, _harm: Harm) -> Iterator[str]:
         yield "override this test, and say why"
-
-
-def _is_damaged(made: tuple[Layout, Path]) -> bool:
-    return {*made[0].states} != {ShardState.OK}

@@ -42,13 +42,7 @@ class SeededLoaderContract(ShardLoaderContract):
     def orders(self) -> Callable[[int], list[str]]:
         """Return a function that gives the order of a seed, from a loader and a process anew."""
         path = self.new_dir(Layout(n_shards=8)).path
-
-        def order(seed: int) -> list[str]:
-            outcome = self.look(lambda: self.deliver(path, seed=seed), f"a pass, seed {seed}")
-            samples: list[str] = self.returned(outcome)
-            return samples
-
-        return order
+        return lambda seed: self.delivered(path, seed=seed)
 
     @asks_for_manners
     def test_a_seed_gives_one_order(self, orders: Callable[[int], list[str]]) -> None:
@@ -120,25 +114,19 @@ class ResumableLoaderContract(ShardLoaderContract):
     def test_resuming_loses_and_repeats_nothing(self, stop: str) -> None:
         """What came before the stop and what comes after it are an undisturbed run."""
         path = self.new_dir(Layout(n_shards=4)).path
-        whole = self.returned(self.look(lambda: self.deliver(path), "a pass"))
+        whole = self.delivered(path)
         early = {"at-once": 0, "after-one": 1, "half-way": len(whole) // 2}
         n_taken = early.get(stop, len(whole) - 1)
-        stopped = self.look(lambda: self._stopped(path, n_taken), f"stop {stop}")
-        first, state = self.returned(stopped)
-
-        def resumed() -> list[str]:
-            with self.opened(path) as loader:
-                self.restore(loader, json.loads(state))
-                return [self.fingerprint(sample) for sample in self.samples(loader)]
-
-        rest = self.returned(self.look(resumed, f"stop {stop}; resume in another process"))
+        first, state = self.returned(self.look(lambda: self._stopped(path, n_taken)))
+        resume = functools.partial(self._stopped, path, None, state, n_taken)
+        rest, _ = self.returned(self.look(resume, f"stop {stop}; resume in another process"))
         what = f"stopped after {n_taken} of {len(whole)} samples, other ones came"
         self.demand([*first, *rest] == whole, what, Harm.UNSAFE)
 
     def test_a_run_may_be_resumed_again_and_again(self) -> None:
         """A week-long job is stopped more than once."""
         path = self.new_dir(Layout(n_shards=4)).path
-        whole = self.returned(self.look(lambda: self.deliver(path), "a pass"))
+        whole = self.delivered(path)
         step = max(1, len(whole) // 3)
         found: list[str] = []
         state: str | None = None
@@ -151,7 +139,7 @@ class ResumableLoaderContract(ShardLoaderContract):
         self.demand(found == whole, "other samples than in one run", Harm.UNSAFE)
 
     def _stopped(
-        self, path: Path, n_taken: int, state: str | None = None, n_before: int = 0
+        self, path: Path, n_taken: int | None, state: str | None = None, n_before: int = 0
     ) -> tuple[list[str], str]:
         """Take some samples, and the state as the text that a checkpoint would hold."""
         with self.opened(path) as loader:

@@ -29,13 +29,13 @@ its findings or its words say another kind. Of no kind is what nothing is wrong 
 """
 
 WORDS = {
-    "missing": r"(?<!not )missing(?! (\w+ )?permission)|not found|(not|n't|unable to) find|\bgone\b"
-    r"|no such (file|shard)|(not|n't) exist|not there|no longer|vanished|absent|\bENOENT\b",
+    "missing": r"(?<!not )missing(?! (\w+ )?permission)|(not|n't) (be )?f(i|ou)nd|unable to find|absent"
+    r"|no such (file|shard)|(not|n't) (exist|there|present)|no longer|vanished|\bgone\b|\bENOENT\b",
     "empty": r"\bempty\b|\b(0|zero|no) bytes",
     "unreadable": r"(un|not )readable|permission|denied|not permitted|too many levels"
     r"|input/output error|\bstale\b|\b(EACCES|EIO|ESTALE|ELOOP)\b",
-    "not-regular": r"not (an? )?regular|is an? (directory|fifo|pipe|socket|device|link)|fifo|socket"
-    r"|symlink|symbolic link|\bpipe\b|\bdevice\b|outside",
+    "not-regular": r"not[ -](an? )?regular|is an? (directory|fifo|pipe|socket|device|link)|outside"
+    r"|fifo|socket|symlink|symbolic link|\bpipe\b|\bdevice\b",
     "unwritten": r"unwritten|never written|nothing was written",
     "size": r"\bsize|\bbytes|truncat|\bshort|(?<!no )\blong|larger|smaller|end of file|\bEOF\b",
     "structure": r"structure",
@@ -43,11 +43,7 @@ WORDS = {
 }
 """By which words of a message each kind is known, in any case, as regular expressions."""
 
-_CLASSES = {
-    "FileNotFoundError": "missing",
-    "PermissionError": "unreadable",
-    "IsADirectoryError": "not-regular",
-}
+_CLASSES = {"FileNotFoundError": "missing", "PermissionError": "unreadable"}
 
 
 def reported_kinds(error: BaseException, path: str | os.PathLike[str]) -> frozenset[str]:
@@ -56,8 +52,8 @@ def reported_kinds(error: BaseException, path: str | os.PathLike[str]) -> frozen
     The class alone does not tell: `shardproof.ShardValidationError` is a FileNotFoundError whatever
     it found. So the first of these counts that says anything: the findings that it carries
     (``error.report.findings``, each with ``kind`` and ``path``); the words of the message, in the
-    line that names the file, else in the nearest one before it (as in ``Missing files:``), and in
-    all of it where it names no file; the class of the error.
+    line that names the file, else in the heading before it (as ``Missing files:``), and in all of
+    it where it does not name the file; the class of the error.
 
     Args:
         error: What was raised.
@@ -96,13 +92,18 @@ def kinds_of(
 
 
 def _in_words(text: str, path: str) -> frozenset[str]:
-    lines = text.splitlines()
-    name = os.path.basename(path)
-    places = [number for number, line in enumerate(lines) if name in line]
-    said = [_words(line, path) for line in lines]
-    nearest = ((said[at] for at in range(place, -1, -1) if said[at]) for place in places)
-    found = frozenset[str]().union(*(next(each, frozenset()) for each in nearest))
-    return found if places else frozenset[str]().union(*said)
+    lines, name = text.splitlines(), os.path.basename(path)
+    naming = [number for number, line in enumerate(lines) if name in line]
+    if not naming:
+        return _words(text, path)
+    return frozenset[str]().union(*(_words_at(lines, number, path) for number in naming))
+
+
+def _words_at(lines: list[str], number: int, path: str) -> frozenset[str]:
+    headings = [line for line in lines[number - 1 :: -1] if line.endswith(":")] if number else []
+    return next(
+        filter(None, (_words(each, path) for each in [lines[number], *headings])), frozenset()
+    )
 
 
 def _words(line: str, path: str) -> frozenset[str]:
