@@ -3,7 +3,6 @@
 `outcomes` runs this file in a process of its own; most of it fails, and that is what it is for.
 """
 
-import dataclasses
 import functools
 import os
 import tempfile
@@ -61,7 +60,7 @@ class _Peer:
 
 def _with_second(state: ShardState) -> Layout:
     third = state if state is ShardState.SWAPPED else ShardState.OK
-    return dataclasses.replace(_WHOLE, states=(ShardState.OK, state, third, ShardState.OK))
+    return _WHOLE.replace((ShardState.OK, state, third, ShardState.OK))
 
 
 def _tell(record_property, outcome, whole: list[str], shards: list[Path]) -> None:

@@ -29,8 +29,8 @@ its findings or its words say another kind. Of no kind is what nothing is wrong 
 """
 
 WORDS = {
-    "missing": r"(?<!not )missing(?! (\w+ )?permission)|(not|n't) (be )?f(i|ou)nd|unable to find|absent"
-    r"|no such (file|shard)|(not|n't) (exist|there|present)|no longer|vanished|\bgone\b|\bENOENT\b",
+    "missing": r"(?<!not )missing(?! (\w+ )?permission)|(not|n't) (be )?f(i|ou)nd|unable to find"
+    r"|no such (file|shard)|(not|n't) (exist|there|present)|no longer|vanished|absent|\bgone\b",
     "empty": r"\bempty\b|\b(0|zero|no) bytes",
     "unreadable": r"(un|not )readable|permission|denied|not permitted|too many levels"
     r"|input/output error|\bstale\b|\b(EACCES|EIO|ESTALE|ELOOP)\b",
