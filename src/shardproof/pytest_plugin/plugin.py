@@ -304,16 +304,14 @@ class _ShardsValidation:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many failures of the kit's contracts hurt somebody, and which those are."""
-    failures: dict[object, list[str]] = {"unsafe": [], "manners": []}
-    for report in terminalreporter.stats.get("failed", []):
-        harms = [value for name, value in report.user_properties if name == "shards_contract"]
-        for harm in harms[:1]:
-            failures[harm].append(report.nodeid)
-    if any(failures.values()):
+    failed = terminalreporter.stats.get("failed", [])
+    harms = [(dict(each.user_properties).get("shards_contract"), each.nodeid) for each in failed]
+    unsafe = [nodeid for harm, nodeid in harms if harm == "unsafe"]
+    n_manners = [harm for harm, _ in harms].count("manners")
+    if unsafe or n_manners:
         terminalreporter.section("shards contracts")
-        n_unsafe, n_manners = map(len, failures.values())
-        terminalreporter.write_line(f"failed: {n_unsafe} unsafe, {n_manners} only for manners")
-        for nodeid in failures["unsafe"]:
+        terminalreporter.write_line(f"failed: {len(unsafe)} unsafe, {n_manners} only for manners")
+        for nodeid in unsafe:
             terminalreporter.write_line(f"unsafe: {nodeid}")
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardproof.testing.contracts._child import Raised, left_by, snapshot
-from shardproof.testing.contracts._contract import MANY, Contract, Harm, MakeDir
+from shardproof.testing.contracts._contract import MANY, Contract, Harm
 from shardproof.testing.contracts.strategies import hostile_json, hostile_names, twin_names
 from shardproof.testing.faults import FileSystemFaults
 from shardproof.testing.samples._layout import Layout
@@ -53,9 +53,9 @@ class FormatContract(Contract):
     max_examples = 200
 
     @pytest.fixture
-    def root(self, make_dir: MakeDir) -> Path:
+    def root(self) -> Path:
         """A whole directory of three shards, by its real path."""
-        whole = make_dir(Layout(n_shards=3)).path
+        whole = self.new_dir(Layout(n_shards=3)).path
         return Path(os.path.realpath(whole, strict=True))  # noqa: TID251 - it raises
 
     def refused(self, form: Any, root: Path) -> Raised:
@@ -64,7 +64,7 @@ class FormatContract(Contract):
         def read() -> None:
             form.read_manifest(str(root))
 
-        error = self.raised(self.look(read, "read the manifest"))
+        error = self.raised(self.look(read, "read the manifest"), Harm.UNSAFE)
         is_one = self.refusal in error.kinds
         self.demand(is_one, f"expected {self.refusal}: {error.report}", Harm.UNSAFE)
         return error

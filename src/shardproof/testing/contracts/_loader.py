@@ -83,12 +83,12 @@ class ShardLoaderContract(Contract):
 
     @pytest.fixture(autouse=True)
     def _take(self, open_loader: OpenLoader) -> None:
-        self.open = open_loader
+        self._open = open_loader
 
     @contextlib.contextmanager
     def opened(self, path: str | Path, **options: Any) -> Iterator[Any]:
         """Open a loader and close it at the end."""
-        loader = self.open(path, **options)
+        loader = self._open(path, **options)
         try:
             yield loader
         finally:
@@ -107,7 +107,7 @@ class ShardLoaderContract(Contract):
 
     def refused_at_opening(self, path: Path) -> Raised:
         """Return what opening a loader raises; any other end fails the test."""
-        return self.raised(self.look(lambda: self.close(self.open(path)), "open the loader"))
+        return self.raised(self.look(lambda: self.close(self._open(path)), "open the loader"))
 
     def refused_or_right(
         self,
@@ -160,7 +160,7 @@ class ShardLoaderContract(Contract):
         self.demand(first, "the loader delivered nothing", Harm.UNSAFE)
         same = Counter(first) == Counter(again)
         self.demand(same, "a second loader delivered other samples", Harm.UNSAFE)
-        for state in (ShardState.LINKED, ShardState.LEFTOVER):
+        for state in (ShardState.LEFTOVER, ShardState.LINKED):
             path = self.new_dir(_WHOLE.replace([state] * _WHOLE.n_shards)).path
             same = Counter(self.delivered(path, Harm.MANNERS)) == Counter(first)
             self.demand(same, f"{state}: other samples were delivered", Harm.UNSAFE)
@@ -199,7 +199,7 @@ class ShardLoaderContract(Contract):
 
         def by_a_relative_path() -> None:
             os.chdir("/")
-            self.close(self.open(os.path.relpath(path)))
+            self.close(self._open(os.path.relpath(path)))
 
         error = self.raised(self.look(by_a_relative_path, "open the loader by a relative path"))
         self._demand_name(error, shards[1])
@@ -208,11 +208,11 @@ class ShardLoaderContract(Contract):
     def test_a_refusal_says_what_is_wrong(self, refused_state: ShardState) -> None:
         """By its findings, its words or its class; what says nothing of these is no lie."""
         path, shards = self.new_dir(_between_whole(refused_state))
+        self._about = shards[1]
         if error := self.look(lambda: self.deliver(path), _DELIVERY).error:
-            found, may_be = error.reported(shards[1]), MAY_REPORT[refused_state]
-            said = " or ".join(sorted(found))
-            what = f"expected {' or '.join(may_be)}, found {said}: {error.text}"
-            self.demand(not found or found & {*may_be}, what)
+            found, may_be = error.reported, MAY_REPORT[refused_state]
+            what = f"expected {' or '.join(may_be)}, found {' or '.join(found)}: {error.text}"
+            self.demand(not found or {*found} & {*may_be}, what)
 
     @asks_for_manners
     def test_all_problems_are_named_at_once(self) -> None:
@@ -255,15 +255,16 @@ class ShardLoaderContract(Contract):
         """A shard that nobody may read, or EIO from it: it may be whole; don't make it anew."""
         whole = self.delivered(self.new_dir(_between_whole(ShardState.OK)).path)
         is_state = cause in {*ShardState}
-        path, shards = self.new_dir(_between_whole(ShardState(cause if is_state else "ok")))
-        within = None if is_state else _failing(path, cause, shards[1].name)
+        state = ShardState(cause if is_state else "ok")
+        path, shards = self.new_dir(_between_whole(state))
+        self._about, name = shards[1], shards[1].name
+        within = None if is_state else _failing(path, cause, name)
         tried = _DELIVERY if is_state else f"{_DELIVERY}; {cause} fails for a shard with EIO"
         error = self.refused_or_right(path, whole, tried, within)
         if error:
-            what = f"{shards[1].name} could not be looked at, and is called missing: {error.text}"
-            self.demand("missing" not in error.reported(shards[1]), what, Harm.UNSAFE)
-            named = shards[1].name in error.text
-            self.demand(named, f"{shards[1].name} is not named in: {error.text}")
+            what = f"{name} could not be looked at, and is called missing: {error.text}"
+            self.demand("missing" not in error.reported, what, Harm.UNSAFE)
+            self.demand(name in error.text, f"{name} is not named in: {error.text}")
 
     @pytest.mark.parametrize("fault", ["vanished", "shrunk", "emptied"])
     def test_damage_during_iteration(self, fault: str) -> None:

@@ -17,8 +17,6 @@ from shardproof.testing.contracts._loader import OpenLoader, ShardLoaderContract
 from shardproof.testing.contracts._samples import fingerprint
 from shardproof.testing.samples._layout import Layout
 
-OpenSeededLoader = Callable[..., Any]
-
 _SEEDS = (0, 1, 17)
 
 
@@ -34,7 +32,7 @@ class SeededLoaderContract(ShardLoaderContract):
     """
 
     @pytest.fixture
-    def open_loader(self, open_seeded_loader: OpenSeededLoader) -> OpenLoader:
+    def open_loader(self, open_seeded_loader: OpenLoader) -> OpenLoader:
         """Open with one seed, for all that does not depend on it."""
         return functools.partial(open_seeded_loader, seed=_SEEDS[0])
 

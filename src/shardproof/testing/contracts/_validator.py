@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from shardproof.testing.contracts._child import left_by, snapshot
-from shardproof.testing.contracts._contract import MANY, Contract, MakeDir
+from shardproof.testing.contracts._contract import MANY, Contract
 from shardproof.testing.contracts.stateful import ShardsDirMachine
 from shardproof.testing.contracts.strategies import layouts
 from shardproof.testing.faults import FileSystemFaults
@@ -51,15 +51,13 @@ class ValidatorContract(Contract):
     def _find(self, find_problems: FindProblems, path: str | Path, level: str) -> list[list[str]]:
         return sorted([str(kind), str(found)] for kind, found in find_problems(path, level))
 
-    def _found(self, find_problems: FindProblems, path: Path, level: str) -> list[list[str]]:
-        found: list[list[str]] = self.returned(
-            self.look(lambda: self._find(find_problems, path, level), f"find problems, {level}")
-        )
-        return found
+    def _found(self, find_problems: FindProblems, path: Path, level: str) -> Any:
+        look = functools.partial(self._find, find_problems, path, level)
+        return self.returned(self.look(look, f"find the problems, {level}"))
 
-    def test_a_fifo_is_not_waited_for(self, find_problems: FindProblems, make_dir: MakeDir) -> None:
+    def test_a_fifo_is_not_waited_for(self, find_problems: FindProblems) -> None:
         """open(2) of a FIFO waits for a writer, and none will come."""
-        self._found(find_problems, make_dir(Layout(fifo=[1])).path, self.levels[0])
+        self._found(find_problems, self.new_dir(Layout(fifo=[1])).path, self.levels[0])
 
     def test_it_says_what_the_oracle_says(self, find_problems: FindProblems) -> None:
         """Of any directory: every problem, and none where there is none."""
@@ -99,12 +97,10 @@ class ValidatorContract(Contract):
         self.returned(self.look(run, "find the problems again and again", looks=MANY))
 
     @pytest.mark.parametrize("kind", [str, Path])
-    def test_paths_are_absolute(
-        self, find_problems: FindProblems, make_dir: MakeDir, kind: type
-    ) -> None:
+    def test_paths_are_absolute(self, find_problems: FindProblems, kind: type) -> None:
         """However the directory is named."""
         value = Layout(missing=[0], empty=[2])
-        path, level = make_dir(value).path, self.levels[0]
+        path, level = self.new_dir(value).path, self.levels[0]
 
         def from_its_parent(_: Path, level: str) -> Iterable[tuple[str, Path]]:
             os.chdir(path.parent)
@@ -115,14 +111,12 @@ class ValidatorContract(Contract):
         assert found == sorted([k, str(p)] for k, p in expected)
 
     @pytest.mark.parametrize("call", ["open", "stat"])
-    def test_what_could_not_be_looked_at(
-        self, find_problems: FindProblems, make_dir: MakeDir, call: str
-    ) -> None:
+    def test_what_could_not_be_looked_at(self, find_problems: FindProblems, call: str) -> None:
         """EIO is neither passed over nor called missing; the other shards are judged all the same.
 
         A validator may say so by an error of its own instead.
         """
-        path = make_dir(Layout(n_shards=4, missing=[2])).path
+        path = self.new_dir(Layout(n_shards=4, missing=[2])).path
 
         def with_eio(path: Path, level: str) -> list[tuple[str, Path]]:
             with FileSystemFaults(path) as fs:
@@ -139,10 +133,13 @@ class ValidatorContract(Contract):
             assert found.get("acts000001.bin", "passed over") not in {"missing", "passed over"}
             assert found.get("acts000002.bin") == "missing"
 
-    def test_nothing_is_left_behind(self, find_problems: FindProblems, make_dir: MakeDir) -> None:
+    def test_nothing_is_left_behind(self, find_problems: FindProblems) -> None:
         """No thread, process or descriptor, and the directory as it was."""
         every = [state for state in self.states if state is not ShardState.SWAPPED]
-        path, level = make_dir(Layout.of(every, n_examples=4 * len(every))).path, self.levels[-1]
+        path, level = (
+            self.new_dir(Layout.of(every, n_examples=4 * len(every))).path,
+            self.levels[-1],
+        )
         files = snapshot(path)
         look = functools.partial(self._find, find_problems, path, level)
         assert not self.returned(self.look(lambda: left_by(look), "four times", looks=4))

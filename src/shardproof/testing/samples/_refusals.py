@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Iterable
 
 from shardproof.testing.samples._states import ShardState
 
@@ -43,7 +42,7 @@ WORDS = {
 }
 """By which words of a message each kind is known, in any case, as regular expressions."""
 
-_CLASSES = {"FileNotFoundError": "missing", "PermissionError": "unreadable"}
+_CLASSES = {FileNotFoundError: "missing", PermissionError: "unreadable"}
 
 
 def reported_kinds(error: BaseException, path: str | os.PathLike[str]) -> frozenset[str]:
@@ -67,28 +66,11 @@ def reported_kinds(error: BaseException, path: str | os.PathLike[str]) -> frozen
         >>> reported_kinds(FileNotFoundError("/data/a.bin"), "/data/a.bin")
         frozenset({'missing'})
     """
-    classes = [kind.__name__ for kind in type(error).__mro__]
-    return kinds_of(classes, str(error), findings_of(error), path)
-
-
-def findings_of(error: BaseException) -> list[tuple[str, str]]:
-    """Return kind and path of each finding that an error carries."""
-    found = getattr(getattr(error, "report", None), "findings", ())
-    return [(str(each.kind), os.fspath(each.path)) for each in found]
-
-
-def kinds_of(
-    classes: Iterable[str],
-    text: str,
-    findings: Iterable[Iterable[str]],
-    path: str | os.PathLike[str],
-) -> frozenset[str]:
-    """Return what `reported_kinds` does, of an error that was taken apart."""
-    where, told = os.fspath(path), [*findings]
-    if told:
-        return frozenset(kind for kind, each in told if each == where)
-    by_class = frozenset(_CLASSES[name] for name in classes if name in _CLASSES)
-    return _in_words(text, where) or by_class
+    where, report = os.fspath(path), getattr(error, "report", None)
+    if findings := getattr(report, "findings", ()):
+        return frozenset(str(each.kind) for each in findings if os.fspath(each.path) == where)
+    by_class = (kind for known, kind in _CLASSES.items() if isinstance(error, known))
+    return _in_words(str(error), where) or frozenset(by_class)
 
 
 def _in_words(text: str, path: str) -> frozenset[str]:
