@@ -51,7 +51,7 @@ class Contract:
 
     strength = "strict"
     deadline = 5.0
-    _request: pytest.FixtureRequest | None = None
+    _request: pytest.FixtureRequest
     _made: tuple[tuple[Layout, Path], ...] = ()
     _tried = ""
     _about: Path | None = None  # the file of which is asked as what an error reports it
@@ -119,20 +119,14 @@ class Contract:
         """Fail with all that it takes to see it again, and to know whether to care."""
         if harm is Harm.MANNERS and self.strength == "safe":
             pytest.skip(f"{harm}: {what}")
-        lines = [f"{harm}: {what}", *self._context(harm), report]
+        self._request.node.user_properties.append(("shards_contract", harm.value))
+        lines = [f"{harm}: {what}", *self._context(), report]
         pytest.fail("\n".join(lines).rstrip(), pytrace=False)
 
-    def _context(self, harm: Harm) -> Iterator[str]:
-        if self._request is None:  # outside of pytest, where somebody calls a look by itself
-            return
-        self._request.node.user_properties.append(("shards_contract", harm.value))
+    def _context(self) -> Iterator[str]:
         test, damaged = self._request.function, [d for d in self._made if {*d[0].states} != {"ok"}]
         yield from [f"  tried: {self._tried}"] if self._tried else []
         for layout, path in damaged or self._made:
             yield f"  layout: {layout!r}"
             yield f"  on disk: {path}"
         yield f"  rule: {test.__name__}: {(inspect.getdoc(test) or '').partition(os.linesep)[0]}"
-        yield from (f"  to ask for less: {advice}" for advice in self._advice(harm))
-
-    def _advice(self, _harm: Harm) -> Iterator[str]:
-        yield "override this test, and say why"

@@ -143,14 +143,12 @@ class ShardLoaderContract(Contract):
         lost = left.total()
         return f"{lost} samples did not come, and no error was raised" if lost else ""
 
-    def _advice(self, harm: Harm) -> Iterator[str]:
-        if harm is Harm.MANNERS:
-            yield 'strength = "safe" asks for no manners'
+    def _context(self) -> Iterator[str]:
+        yield from super()._context()
         states = {f"{state}" for layout, _ in self._made for state in layout.states}
         if narrowed := sorted(states & {*self.refused}):
             kept = f"[s for s in ShardLoaderContract.refused if s not in {narrowed}]"
-            yield f"refused = {kept}, where your format can't notice it"
-        yield from super()._advice(harm)
+            yield f"  if your format can't notice it: refused = {kept}"
 
     # The contract.
 
