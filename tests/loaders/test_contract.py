@@ -19,7 +19,13 @@ def rows(loader):
             yield {name: values[row] for name, values in batch.items()}
 
 
-class TestOrdered(ResumableLoaderContract):
+class Patient:
+    """On a machine that many share, nothing is a hang before a minute has passed."""
+
+    deadline = 60.0
+
+
+class TestOrdered(Patient, ResumableLoaderContract):
     """Of batches: that is what a state counts."""
 
     @pytest.fixture
@@ -27,7 +33,7 @@ class TestOrdered(ResumableLoaderContract):
         return functools.partial(shardproof.OrderedDataLoader, layer="all", batch_size=16)
 
 
-class TestOrderedTokens(ShardLoaderContract):
+class TestOrderedTokens(Patient, ShardLoaderContract):
     """One layer, and no special token: rows between which others lie."""
 
     samples = staticmethod(rows)
@@ -37,7 +43,7 @@ class TestOrderedTokens(ShardLoaderContract):
         return functools.partial(shardproof.OrderedDataLoader, layer=11, batch_size=16)
 
 
-class TestShuffled(ResumableLoaderContract):
+class TestShuffled(Patient, ResumableLoaderContract):
     @pytest.fixture
     def open_loader(self):
         return functools.partial(
@@ -45,7 +51,7 @@ class TestShuffled(ResumableLoaderContract):
         )
 
 
-class TestShuffledSeeds(SeededLoaderContract):
+class TestShuffledSeeds(Patient, SeededLoaderContract):
     samples = staticmethod(rows)
 
     @pytest.fixture
@@ -55,7 +61,7 @@ class TestShuffledSeeds(SeededLoaderContract):
         )
 
 
-class TestPermuted(SeededLoaderContract):
+class TestPermuted(Patient, SeededLoaderContract):
     samples = staticmethod(rows)
 
     @pytest.fixture
@@ -65,7 +71,7 @@ class TestPermuted(SeededLoaderContract):
         )
 
 
-class TestIndexed(ShardLoaderContract):
+class TestIndexed(Patient, ShardLoaderContract):
     @pytest.fixture
     def open_loader(self):
         return functools.partial(shardproof.IndexedDataset, layer=6)

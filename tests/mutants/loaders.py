@@ -1,7 +1,8 @@
 """A loader of a screenful, and the mistakes that people make in one.
 
 ``Loader(path)`` is right: it delivers a row of float32 after the other. With a `Bug` it is wrong in
-one way.
+one way; with ``taken_for`` it takes shards of one kind for those of another. `Usual` is how people
+write one over `np.memmap`.
 """
 
 import enum
@@ -10,10 +11,13 @@ import mmap
 import os
 import random
 import subprocess
+import sys
 import threading
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
+
+import numpy as np
 
 from tests.mutants.validators import find_problems
 
@@ -49,14 +53,34 @@ class Bug(enum.StrEnum):
     LOSES = "the shuffle draws with replacement"
     RESTARTS = "the state is the number of shards that were finished"
     OFF_BY_ONE = "the sample at hand belongs to the next run"
+    DENIED_IS_MISSING = "except (FileNotFoundError, PermissionError)"
+    STATS = "os.path.exists is what everybody writes"
+    EMPTY_IS_MISSING = "0 bytes are as good as none"
+    EXITS = "sys.exit says it too"
+    WAITS = "a missing shard is on its way"
+    WRONG_SHARD = "shards are counted from 1"
+    HALF_BATCH = "the last batch is shorter, as ever"
+    LEFTOVERS = "glob('acts*.bin*')"
 
 
+_TAKEN_FOR = {
+    Bug.DENIED_IS_MISSING: ("unreadable", "missing"),
+    Bug.EIO_IS_MISSING: ("unreadable", "missing"),
+    Bug.EMPTY_IS_MISSING: ("empty", "missing"),
+}
 _shared: dict[str, list[str]] = {}
 
 
 class Loader:
-    def __init__(self, path, seed: int | None = None, bug: Bug | None = None) -> None:
+    def __init__(
+        self,
+        path,
+        seed: int | None = None,
+        bug: Bug | None = None,
+        taken_for: tuple[str, str] | None = None,
+    ) -> None:
         self._bug, self._seed, self._taken = bug, seed, 0
+        self._taken_for = dict([taken_for or _TAKEN_FOR.get(bug, ("", ""))])
         if bug is Bug.STR_ONLY and not isinstance(path, str):
             raise TypeError("path: expected str")
         self._path = Path(os.path.abspath(path))
@@ -85,6 +109,8 @@ class Loader:
                 return []
             kind = RuntimeError if self._bug is Bug.NO_DIRECTORY else FileNotFoundError
             raise kind(f"expected a shards directory: {self._path}")
+        if self._bug is Bug.LEFTOVERS:
+            return sorted(path.name for path in self._path.glob("acts*.bin*"))
         return [entry["name"] for entry in json.loads(manifest.read_text())]
 
     def _validate(self) -> None:
@@ -94,20 +120,35 @@ class Loader:
         problems = find_problems(self._path, "complete")
         if self._bug is Bug.FIRST_ONLY:
             problems = problems[:1]
+        if self._bug is Bug.HALF_BATCH:
+            problems = [problem for problem in problems if problem[0] != "size"]
+        while self._bug is Bug.WAITS and any(kind == "missing" for kind, _ in problems):
+            threading.Event().wait(0.1)
         if problems:
             raise self._refusal(problems)
 
     def _refusal(self, problems: list[tuple[str, Path]]) -> Exception:
-        names = [path.name if self._bug is Bug.NAMES_ONLY else path for _, path in problems]
+        said = [(self._said(kind, path), self._named(path)) for kind, path in problems]
         if self._bug is Bug.BLAMES_ALL:
-            names = [self._path / name for name in self._read_names()]
-        text = f"damaged shards: {', '.join(map(str, names))}"
+            said = [(said[0][0], str(self._path / name)) for name in self._read_names()]
+        text = "damaged shards:" + "".join(f"\n  {kind}: {name}" for kind, name in said)
+        if self._bug is Bug.EXITS:
+            sys.exit(text)
         if self._bug is Bug.VALUE_ERROR:
             return ValueError(text)
-        missing = any(kind == "missing" for kind, _ in problems)
-        if self._bug is Bug.EIO_IS_MISSING:
-            missing = True
+        missing = any(kind == "missing" for kind, _ in said)
         return FileNotFoundError(text) if missing else OSError(text)
+
+    def _said(self, kind: str, path: Path) -> str:
+        if self._bug is Bug.STATS and not os.path.exists(path):
+            return "missing"
+        return self._taken_for.get(kind, kind)
+
+    def _named(self, path: Path) -> str:
+        if self._bug is Bug.WRONG_SHARD:
+            names = self._read_names()
+            return str(self._path / names[names.index(path.name) - 1])
+        return path.name if self._bug is Bug.NAMES_ONLY else str(path)
 
     def __iter__(self) -> Iterator[array]:
         if self._bug is Bug.LATE:
@@ -148,6 +189,9 @@ class Loader:
             data = self._read(self._path / name)
             for start in range(0, len(data) - self._row_bytes + 1, self._row_bytes):
                 yield array("f", data[start : start + self._row_bytes])
+            if self._bug is Bug.HALF_BATCH and len(data) % self._row_bytes:
+                yield array("f", data[start:].ljust(2 * self._row_bytes)[: self._row_bytes - 4])
+                raise OSError(f"{self._path / name}: the end is not there")
 
     def _read(self, path: Path) -> bytes:
         if self._bug is Bug.MAPS:
@@ -166,7 +210,8 @@ class Loader:
         try:
             size = self._size()
             data = os.read(fd, size)
-            while len(data) < size and self._bug not in {Bug.STOPS, Bug.ZEROS}:
+            stops = {Bug.STOPS, Bug.ZEROS, Bug.HALF_BATCH, Bug.LEFTOVERS}
+            while len(data) < size and self._bug not in stops:
                 chunk = os.read(fd, size - len(data))
                 if not chunk:
                     raise OSError(f"expected {size} bytes, found {len(data)}")
@@ -182,3 +227,24 @@ class Loader:
         per_example = tokens * len(metadata["layers"])
         examples = metadata["max_tokens_per_shard"] // per_example
         return 4 * examples * per_example * metadata["d_model"]
+
+
+class Usual:
+    """An `np.memmap` for each shard, made when it is opened, and a batch after the other."""
+
+    def __init__(self, path) -> None:
+        shards = json.loads(Path(path, "shards.json").read_text())
+        metadata = json.loads(Path(path, "metadata.json").read_text())
+        tokens = metadata["content_tokens_per_example"] + metadata["cls_token"]
+        per_example = tokens * len(metadata["layers"])
+        examples = metadata["max_tokens_per_shard"] // per_example
+        shape = (examples, per_example, metadata["d_model"])
+        self._counts = [shard["n_examples"] for shard in shards]
+        self._maps = [
+            np.memmap(Path(path) / shard["name"], np.float32, mode="r", shape=shape)
+            for shard in shards
+        ]
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        for count, acts in zip(self._counts, self._maps, strict=True):
+            yield from np.array(acts[:count])

@@ -3,7 +3,6 @@
 `outcomes` runs this file in a process of its own; most of it fails, and that is what it is for.
 """
 
-import dataclasses
 import functools
 import os
 import tempfile
@@ -36,20 +35,20 @@ class _Peer:
     deadline = 15.0
 
     @pytest.mark.parametrize("state", _DAMAGE, ids=str)
-    def test_one_pass(self, state, open_loader, make_dir, record_property) -> None:
+    def test_one_pass(self, state, make_dir, record_property) -> None:
         path = make_dir(_WHOLE).path
-        whole = self.look(lambda: self.deliver(open_loader, path)).value
+        whole = self.look(lambda: self.deliver(path)).value
         damaged, shards = make_dir(_with_second(state))
-        outcome = self.look(lambda: self.deliver(open_loader, damaged))
+        outcome = self.look(lambda: self.deliver(damaged))
         _tell(record_property, outcome, whole, shards[1:2])
 
     @pytest.mark.parametrize("cut", _CUTS)
-    def test_one_pass_cut(self, cut, open_loader, make_dir, record_property) -> None:
+    def test_one_pass_cut(self, cut, make_dir, record_property) -> None:
         path, shards = make_dir(_LARGE)
-        whole = self.look(lambda: self.deliver(open_loader, path)).value
+        whole = self.look(lambda: self.deliver(path)).value
 
         def cut_after_the_first_sample() -> list[str]:
-            with self.opened(open_loader, path) as loader:
+            with self.opened(path) as loader:
                 run = map(self.fingerprint, self.samples(loader))
                 first = next(run)
                 for shard in shards:
@@ -61,7 +60,7 @@ class _Peer:
 
 def _with_second(state: ShardState) -> Layout:
     third = state if state is ShardState.SWAPPED else ShardState.OK
-    return dataclasses.replace(_WHOLE, states=(ShardState.OK, state, third, ShardState.OK))
+    return _WHOLE.replace((ShardState.OK, state, third, ShardState.OK))
 
 
 def _tell(record_property, outcome, whole: list[str], shards: list[Path]) -> None:
@@ -117,10 +116,10 @@ class _MDS(_Peer):
     def shard_files(self, path):
         return loaders.mds_files(path)
 
-    def look(self, function):
+    def look(self, function, tried="", *, looks=1):
         """Streaming removes its shared memory when a process exits; a look's child is killed."""
         try:
-            return super().look(function)
+            return super().look(function, tried, looks=looks)
         finally:
             _remove_shared_memory_and_locks()
 

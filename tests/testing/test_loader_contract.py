@@ -1,8 +1,17 @@
 """The contracts for loaders: a right one keeps them, and every planted bug breaks one."""
 
+import re
+
 import pytest
 
-from shardproof.testing.contracts import ResumableLoaderContract, SeededLoaderContract
+from shardproof.testing import Layout
+from shardproof.testing.contracts import (
+    FormatContract,
+    ResumableLoaderContract,
+    SeededLoaderContract,
+    ShardLoaderContract,
+    ValidatorContract,
+)
 from tests.mutants.loaders import Bug, Loader
 
 CAUGHT_BY = {
@@ -34,11 +43,21 @@ CAUGHT_BY = {
     Bug.LOSES: "test_every_seed_delivers_the_same_samples",
     Bug.RESTARTS: "test_resuming_loses_and_repeats_nothing",
     Bug.OFF_BY_ONE: "test_a_run_may_be_resumed_again_and_again",
+    Bug.DENIED_IS_MISSING: "test_what_could_not_be_looked_at_is_not_missing",
+    Bug.STATS: "test_what_could_not_be_looked_at_is_not_missing",
+    Bug.EMPTY_IS_MISSING: "test_a_refusal_says_what_is_wrong",
+    Bug.EXITS: "test_damage_is_never_delivered",
+    Bug.WAITS: "test_damage_is_never_delivered",
+    Bug.WRONG_SHARD: "test_a_refusal_names_the_absolute_path",
+    Bug.HALF_BATCH: "test_damage_is_never_delivered",
+    Bug.LEFTOVERS: "test_a_whole_directory_is_delivered",
 }
 
 
 class TestReference(ResumableLoaderContract):
     """Without a bug the mutants' stock is right: so it is the bug that is caught."""
+
+    deadline = 60.0  # on a machine that many share
 
     @pytest.fixture
     def open_loader(self):
@@ -46,6 +65,8 @@ class TestReference(ResumableLoaderContract):
 
 
 class TestSeeded(SeededLoaderContract):
+    deadline = 60.0
+
     @pytest.fixture
     def open_seeded_loader(self):
         return Loader
@@ -161,3 +182,77 @@ def test_a_loader_that_is_killed_by_a_signal_fails_one_test(pytester: pytest.Pyt
     """)
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-k", "during_iteration")
     result.stdout.fnmatch_lines(["*the process was killed by SIGBUS*"])
+
+
+LOADER = """
+    import functools
+    import pytest
+    from tests.mutants.loaders import Bug, Loader
+    from shardproof.testing.contracts import ShardLoaderContract
+
+    class TestLoader(ShardLoaderContract):
+        strength = {strength!r}
+
+        @pytest.fixture
+        def open_loader(self):
+            return functools.partial(Loader, bug=Bug.{bug})
+"""
+
+
+def run(pytester: pytest.Pytester, bug: Bug, strength: str, *args: str) -> pytest.RunResult:
+    pytester.makepyfile(LOADER.format(bug=bug.name, strength=strength))
+    return pytester.runpytest_inprocess("-p", "no:cacheprovider", *args)
+
+
+def test_a_failure_says_all_that_it_takes_to_see_it_again(pytester: pytest.Pytester) -> None:
+    result = run(pytester, Bug.NO_DAMAGE, "strict", "-k", "never_delivered and empty")
+    text = result.stdout.str()
+    said = dict(re.findall(r"(?m)^  ([\w ]+): (.*)$", text))
+    assert re.search(r"(?m)^unsafe: 32 samples did not come, and no error was raised$", text)
+    assert eval(said["layout"]) == Layout(n_shards=3, empty=[1], n_examples=12)
+    assert [size_of(pytester, path) for path in [said["on disk"]]] == [0]
+    assert "take all samples" in said["tried"]
+    assert said["rule"].startswith("test_damage_is_never_delivered: The right samples or an error")
+    result.stdout.fnmatch_lines(["  if your format can't*: refused = *if s not in ?'empty'?]"])
+
+
+def size_of(pytester: pytest.Pytester, path: str) -> int:
+    return (pytester.path / path / "acts000001.bin").stat().st_size
+
+
+def test_what_could_not_be_looked_at_and_is_called_missing_is_unsafe(
+    pytester: pytest.Pytester,
+) -> None:
+    """By a loader that takes a PermissionError for a FileNotFoundError, on `chmod 0`."""
+    result = run(pytester, Bug.DENIED_IS_MISSING, "safe", "-k", "not_missing and unreadable")
+    result.stdout.fnmatch_lines(["unsafe: acts000001.bin could not be looked at, and is called *"])
+    result.assert_outcomes(failed=1)
+
+
+def test_at_strength_safe_only_what_hurts_somebody_fails(pytester: pytest.Pytester) -> None:
+    some = ("-k", "on_opening or at_once or never_delivered or not_missing or iteration")
+    safe, strict = (run(pytester, Bug.LATE, how, *some) for how in ("safe", "strict"))
+    safe.assert_outcomes(passed=12 + 4 + 3, skipped=12 + 1)
+    strict.assert_outcomes(passed=12 + 4 + 3, failed=12 + 1)
+
+
+def test_the_summary_counts_whom_failures_hurt(pytester: pytest.Pytester) -> None:
+    result = run(pytester, Bug.NO_DAMAGE, "strict", "-k", "at_once or never_delivered and empty")
+    result.stdout.fnmatch_lines(
+        [
+            "*= shards contracts =*",
+            "failed: 1 unsafe, 1 only for manners",
+            "unsafe: *::TestLoader::test_damage_is_never_delivered?empty?",
+        ]
+    )
+    assert "shards contracts" not in run(pytester, Bug.LATE, "safe", "-k", "at_once").stdout.str()
+
+
+def test_another_strength_is_refused(pytester: pytest.Pytester) -> None:
+    result = run(pytester, Bug.LATE, "stict", "-k", "whole_directory")
+    result.stdout.fnmatch_lines(["*strength: there is no 'stict'; did you mean 'strict'?*"])
+    result.assert_outcomes(errors=1)
+
+
+def test_a_hang_costs_five_seconds() -> None:
+    assert {c.deadline for c in (ShardLoaderContract, ValidatorContract, FormatContract)} == {5.0}

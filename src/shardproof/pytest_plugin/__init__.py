@@ -24,6 +24,7 @@ from shardproof.pytest_plugin.plugin import (
     pytest_addoption,
     pytest_configure,
     pytest_make_collect_report,
+    pytest_terminal_summary,
 )
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "pytest_configure",
     "pytest_make_collect_report",
     "pytest_runtest_call",
+    "pytest_terminal_summary",
     "shard_hub",
     "shards_dir_factory",
 ]

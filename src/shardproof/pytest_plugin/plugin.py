@@ -28,7 +28,12 @@ from shardproof.pytest_plugin.nodes import (
 if TYPE_CHECKING:
     from shardproof import Level
 
-__all__ = ["pytest_addoption", "pytest_configure", "pytest_make_collect_report"]
+__all__ = [
+    "pytest_addoption",
+    "pytest_configure",
+    "pytest_make_collect_report",
+    "pytest_terminal_summary",
+]
 
 _EMPTY = "expected a path, found none: is a variable not set? The current directory is '.'"
 # A line is taken as it is: of an empty path in quotes, as in a shell, it has them.
@@ -295,6 +300,19 @@ class _ShardsValidation:
             n_findings = _n(properties, "shards_findings")
             why = counted(n_findings, "finding") if n_findings else "could not be validated"
             terminalreporter.write_line(f"FAILED {shown(root)}: {why}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many failures of the kit's contracts hurt somebody, and which those are."""
+    failed = terminalreporter.stats.get("failed", [])
+    harms = [(dict(each.user_properties).get("shards_contract"), each.nodeid) for each in failed]
+    unsafe = [nodeid for harm, nodeid in harms if harm == "unsafe"]
+    n_manners = [harm for harm, _ in harms].count("manners")
+    if unsafe or n_manners:
+        terminalreporter.section("shards contracts")
+        terminalreporter.write_line(f"failed: {len(unsafe)} unsafe, {n_manners} only for manners")
+        for nodeid in unsafe:
+            terminalreporter.write_line(f"unsafe: {nodeid}")
 
 
 @pytest.hookimpl(tryfirst=True)

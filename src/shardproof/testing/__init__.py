@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         expected_findings,
         expected_unproven,
     )
+    from shardproof.testing.samples._refusals import reported_kinds
     from shardproof.testing.samples._states import ShardState, apply_states
 
 __all__ = [
@@ -54,6 +55,7 @@ __all__ = [
     "expected_files",
     "expected_findings",
     "expected_unproven",
+    "reported_kinds",
     "shards_dir",
     "time_limit",
     "without_root_override",
@@ -69,6 +71,7 @@ _HOMES = {
     **dict.fromkeys(["Layout", "SampleFormat", "SampleOptions"], "samples._layout"),
     **dict.fromkeys(_ORACLE, "samples._oracle"),
     **dict.fromkeys(["ShardState", "apply_states"], "samples._states"),
+    "reported_kinds": "samples._refusals",
     "time_limit": "contracts._time_limit",
     "without_root_override": "samples._capabilities",
 }

@@ -10,8 +10,9 @@ from shardproof._base.imports import attached
 from shardproof.testing._extras import extra
 
 if TYPE_CHECKING:
+    from shardproof.testing.contracts._contract import SampleDir
     from shardproof.testing.contracts._format import FormatContract
-    from shardproof.testing.contracts._loader import SampleDir, ShardLoaderContract
+    from shardproof.testing.contracts._loader import ShardLoaderContract
     from shardproof.testing.contracts._order import ResumableLoaderContract, SeededLoaderContract
     from shardproof.testing.contracts._samples import fingerprint
     from shardproof.testing.contracts._validator import ValidatorContract
@@ -33,7 +34,7 @@ _get, __dir__ = attached(
     {
         "FormatContract": "_format",
         "ResumableLoaderContract": "_order",
-        "SampleDir": "_loader",
+        "SampleDir": "_contract",
         "SeededLoaderContract": "_order",
         "ShardLoaderContract": "_loader",
         "ValidatorContract": "_validator",

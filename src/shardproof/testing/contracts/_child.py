@@ -17,67 +17,40 @@ from typing import Any, NamedTuple, NoReturn
 
 import pytest
 
-__all__ = [
-    "ChildResult",
-    "Raised",
-    "left_behind",
-    "left_by",
-    "refusal",
-    "returned",
-    "run_in_child",
-    "snapshot",
-    "traces",
-]
+from shardproof.testing.samples._refusals import reported_kinds
 
 _PATIENCE = 2.0  # seconds for a thread that was told to end
 
 
 class ChildResult(NamedTuple):
-    """How a child ended; one of the four is set, or none where it returned None.
+    """How a child ended; one of the four is set, or none where it returned None."""
 
-    Attributes:
-        value: What the function returned, as JSON gives it back.
-        error: What it raised.
-        killed_by: Name of the signal that ended it, such as ``"SIGBUS"``.
-        exceeded: The deadline that it did not meet, in seconds.
-    """
-
-    value: Any = None
+    value: Any = None  # as JSON gives it back
     error: "Raised | None" = None
-    killed_by: str = ""
-    exceeded: float = 0.0
+    killed_by: str = ""  # the name of a signal, such as "SIGBUS"
+    exceeded: float = 0.0  # the deadline, in seconds
 
 
 class Raised(NamedTuple):
-    """An exception, as told by the child.
+    """An exception, as told by the child."""
 
-    Attributes:
-        kinds: Names of its classes, from its own to ``"BaseException"``.
-        text: Its ``str()``.
-        errno: Where it has one.
-        report: Its traceback, with notes.
-    """
-
-    kinds: list[str]
+    kinds: list[str]  # names of its classes, from its own to "BaseException"
     text: str
-    errno: int | None
-    report: str
+    report: str  # its traceback, with notes
+    reported: list[str]  # as what it reports the file that the child was about: `reported_kinds`
 
 
-def run_in_child(function: Callable[[], Any], *, deadline: float) -> ChildResult:
-    """Call a function in a forked process and say how that went.
-
-    Args:
-        function: Called without arguments; what it returns must be plain JSON values.
-        deadline: Seconds after which it is killed, with all that it started.
-    """
+def run_in_child(
+    function: Callable[[], Any], *, deadline: float, about: Path | None = None
+) -> ChildResult:
+    """Call a function that returns plain JSON in a fork; once it is late, kill all it started."""
     reading, writing = os.pipe()
     with warnings.catch_warnings():
         # From Python 3.12 on: threads of the parent may hold locks. The deadline ends such a child.
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if not pid:
-        _be_the_child(function, writing)
+        _be_the_child(function, writing, about)
     os.close(writing)
     message = None
     try:
@@ -96,27 +69,25 @@ def run_in_child(function: Callable[[], Any], *, deadline: float) -> ChildResult
     return ChildResult(killed_by=signal.Signals(-number).name if number < 0 else f"exit({number})")
 
 
+def crash_of(outcome: ChildResult) -> str:
+    """Return how a child ended that neither returned nor raised an exception, or nothing."""
+    if outcome.exceeded:
+        return f"a hang: it did not end within {outcome.exceeded} s"
+    if outcome.killed_by:
+        return f"a crash: the process was killed by {outcome.killed_by}"
+    if outcome.error and "Exception" not in outcome.error.kinds:
+        return f"a crash: expected an exception: {outcome.error.report}"
+    return ""
+
+
 def returned(outcome: ChildResult) -> Any:
     """Return what a child returned; any other end fails the test."""
-    if outcome.error:
-        pytest.fail(outcome.error.report, pytrace=False)
-    if outcome.killed_by:
-        pytest.fail(f"the process was killed by {outcome.killed_by}", pytrace=False)
-    if outcome.exceeded:
-        pytest.fail(f"it did not end within {outcome.exceeded} s", pytrace=False)
+    if end := crash_of(outcome) or (outcome.error and outcome.error.report):
+        pytest.fail(end, pytrace=False)
     return outcome.value
 
 
-def refusal(outcome: ChildResult) -> Raised:
-    """Return what a child raised: an ordinary exception; any other end fails the test."""
-    if outcome.error is None:
-        returned(outcome)
-        pytest.fail("expected an error, found none", pytrace=False)
-    assert "Exception" in outcome.error.kinds, f"expected an exception: {outcome.error.report}"
-    return outcome.error
-
-
-def _be_the_child(function: Callable[[], Any], writing: int) -> NoReturn:
+def _be_the_child(function: Callable[[], Any], writing: int, about: Path | None) -> NoReturn:
     code = 1
     try:
         os.setsid()  # a group of its own, for whatever it starts to be killed with it
@@ -125,9 +96,9 @@ def _be_the_child(function: Callable[[], Any], writing: int) -> NoReturn:
             try:
                 message = json.dumps(["value", function()])
             except BaseException as error:  # whatever it is, the parent judges it
-                message = _error(error)
+                message = _error(error, about)
         except BaseException as error:  # of a signal's handler, while another error was told
-            message = _error(error)
+            message = _error(error, about)
         with open(writing, "w", encoding="utf-8") as pipe:
             pipe.write(message + "\n")
         code = 0
@@ -135,14 +106,15 @@ def _be_the_child(function: Callable[[], Any], writing: int) -> NoReturn:
         os._exit(code)  # nothing of the parent's is to run a second time: no atexit, no finally
 
 
-def _error(error: BaseException) -> str:
+def _error(error: BaseException, about: Path | None) -> str:
     # Python's handlers may raise at any time, as that of torch's workers for SIGCHLD does.
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
     kinds = [kind.__name__ for kind in type(error).__mro__]
     report = "".join(traceback.format_exception(error))
-    return json.dumps(["error", [kinds, str(error), getattr(error, "errno", None), report]])
+    reported = sorted(reported_kinds(error, about)) if about else []
+    return json.dumps(["error", [kinds, str(error), report, reported]])
 
 
 def _receive(reading: int, deadline: float) -> str | None:

@@ -2,53 +2,27 @@
 
 import contextlib
 import errno
-import fnmatch
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardproof.testing.contracts._child import (
-    Raised,
-    left_by,
-    refusal,
-    returned,
-    run_in_child,
-    snapshot,
-)
+from shardproof.testing.contracts._child import Raised, left_by, snapshot
+from shardproof.testing.contracts._contract import MANY, Contract, Harm
 from shardproof.testing.contracts.strategies import hostile_json, hostile_names, twin_names
 from shardproof.testing.faults import FileSystemFaults
-from shardproof.testing.samples._capabilities import without_root_override
-from shardproof.testing.samples._directories import restore_modes, write_layout
 from shardproof.testing.samples._layout import Layout
+from shardproof.testing.samples._oracle import KINDS
 from shardproof.testing.samples._states import ShardState, apply_states
 
-__all__ = ["FormatContract", "FormatUnderTest"]
 
-
-class FormatUnderTest(Protocol):
-    """What the contract asks of a format, such as a `shardproof.formats.Format`."""
-
-    def recognizes(self, path: str) -> bool:
-        """Return whether the directory looks like this format's."""
-        ...
-
-    def read_manifest(self, path: str) -> Any:
-        """Return the `Manifest`: its ``root``, ``path``, ``files`` and ``probe`` are looked at.
-
-        Raises:
-            ManifestError: It can't be read, or promises what nothing can keep.
-        """
-        ...
-
-
-class FormatContract:
+class FormatContract(Contract):
     """Tests for a new format: define the fixture ``form``, and say how a directory of it is made.
 
     ::
@@ -63,56 +37,45 @@ class FormatContract:
             def write_dir(self, value, base):
                 ...
 
+    What is asked of a format is two functions, each called with the directory as a str:
+    ``recognizes(path)``, and ``read_manifest(path)``, of whose `Manifest` the contract looks at
+    ``root``, ``path``, ``files`` and ``probe``.
+
     Attributes:
         manifest_name: The file that lists the shards; JSON.
         refusal: Name of the exception class of which every refusal is.
         max_examples: How many hostile manifests each property test makes.
-        deadline: Seconds after which one test counts as a hang.
+        deadline: Seconds after which a look counts as a hang; a property test has 25 times as many.
     """
 
     manifest_name = "shards.json"
     refusal = "ManifestError"
     max_examples = 200
-    deadline = 120.0
-
-    def write_dir(self, value: Layout, base: Path) -> Path:
-        """Write a whole directory of as many shards and return its path."""
-        return write_layout(value, base)
-
-    def shard_files(self, path: Path) -> list[Path]:
-        """Return the shards of a whole directory, in order."""
-        return [path / name for name in sorted(fnmatch.filter(os.listdir(path), "acts*.bin"))]
 
     @pytest.fixture
-    def root(self, tmp_path: Path) -> Iterator[Path]:
+    def root(self) -> Path:
         """A whole directory of three shards, by its real path."""
-        whole = self.write_dir(Layout(n_shards=3), tmp_path / "whole")
-        yield Path(os.path.realpath(whole, strict=True))  # noqa: TID251 - it raises
-        restore_modes(tmp_path)
+        whole = self.new_dir(Layout(n_shards=3)).path
+        return Path(os.path.realpath(whole, strict=True))  # noqa: TID251 - it raises
 
-    def look(self, function: Callable[[], Any]) -> Any:
-        """Call a function in a child in which ``chmod 0`` counts for root too."""
-        with without_root_override():
-            return returned(run_in_child(function, deadline=self.deadline))
-
-    def refused(self, form: FormatUnderTest, root: Path) -> Raised:
+    def refused(self, form: Any, root: Path) -> Raised:
         """Read, and return the refusal."""
 
         def read() -> None:
             form.read_manifest(str(root))
 
-        with without_root_override():
-            error = refusal(run_in_child(read, deadline=self.deadline))
-        assert self.refusal in error.kinds, f"expected {self.refusal}: {error.report}"
+        error = self.raised(self.look(read, "read the manifest"), Harm.UNSAFE)
+        is_one = self.refusal in error.kinds
+        self.demand(is_one, f"expected {self.refusal}: {error.report}", Harm.UNSAFE)
         return error
 
-    def test_a_whole_directory_is_claimed(self, form: FormatUnderTest, root: Path) -> None:
+    def test_a_whole_directory_is_claimed(self, form: Any, root: Path) -> None:
         """By looking at it, without a change."""
         before = snapshot(root)
         assert form.recognizes(str(root))
         assert snapshot(root) == before
 
-    def test_a_directory_without_shards_is_claimed(self, form: FormatUnderTest, root: Path) -> None:
+    def test_a_directory_without_shards_is_claimed(self, form: Any, root: Path) -> None:
         """What a purge leaves: the manifest alone."""
         for shard in self.shard_files(root):
             shard.unlink()
@@ -120,7 +83,7 @@ class FormatContract:
 
     @pytest.mark.parametrize("content", [[], ["README.md", "data.bin", "index.txt"]])
     def test_other_directories_are_not_claimed(
-        self, form: FormatUnderTest, tmp_path: Path, content: Sequence[str]
+        self, form: Any, tmp_path: Path, content: Sequence[str]
     ) -> None:
         """Nor is an empty one."""
         other = tmp_path / "other"
@@ -129,16 +92,14 @@ class FormatContract:
             (other / name).write_bytes(b"text")
         assert not form.recognizes(str(other))
 
-    def test_every_shard_is_promised_once(self, form: FormatUnderTest, root: Path) -> None:
+    def test_every_shard_is_promised_once(self, form: Any, root: Path) -> None:
         """By its name relative to the directory."""
         names = [file.name for file in form.read_manifest(str(root)).files]
         shards = [shard.relative_to(root).as_posix() for shard in self.shard_files(root)]
         assert sorted(set(names) & set(shards)) == sorted(shards)
         assert len(set(names)) == len(names)
 
-    def test_promises_of_a_whole_directory_are_kept(
-        self, form: FormatUnderTest, root: Path
-    ) -> None:
+    def test_promises_of_a_whole_directory_are_kept(self, form: Any, root: Path) -> None:
         """Sizes are those of the files, and the probe finds nothing."""
         manifest = form.read_manifest(str(root))
         for file in manifest.files:
@@ -147,7 +108,7 @@ class FormatContract:
             assert _probe(manifest, file) is None
 
     @pytest.mark.parametrize("state", [ShardState.TRUNCATED, ShardState.EXTENDED])
-    def test_another_size_shows(self, form: FormatUnderTest, root: Path, state: ShardState) -> None:
+    def test_another_size_shows(self, form: Any, root: Path, state: ShardState) -> None:
         """In the promised size or to the probe: that is what level ``complete`` is for."""
         shards = self.shard_files(root)
         apply_states(shards, [state] * len(shards))
@@ -159,21 +120,19 @@ class FormatContract:
                 kept = file.size in {None, size} and _probe(manifest, file) is None
                 assert not kept, f"{file.name} is {state}, and nothing shows it"
 
-    def test_the_promise_does_not_depend_on_what_is_there(
-        self, form: FormatUnderTest, root: Path
-    ) -> None:
+    def test_the_promise_does_not_depend_on_what_is_there(self, form: Any, root: Path) -> None:
         """A missing shard is promised like any other."""
         whole = _promised(form.read_manifest(str(root)))
         self.shard_files(root)[1].unlink()
         assert _promised(form.read_manifest(str(root))) == whole
 
-    def test_paths_are_absolute(self, form: FormatUnderTest, root: Path) -> None:
+    def test_paths_are_absolute(self, form: Any, root: Path) -> None:
         """Those of the directory and of the file that refusals name."""
         manifest = form.read_manifest(str(root))
         assert Path(manifest.root) == root
         assert Path(manifest.path) == root / self.manifest_name
 
-    def test_no_shard_is_opened(self, form: FormatUnderTest, root: Path) -> None:
+    def test_no_shard_is_opened(self, form: Any, root: Path) -> None:
         """A manifest is read without its shards, of which there may be a hundred thousand."""
         shards = {str(shard) for shard in self.shard_files(root)}
         with FileSystemFaults(root) as fs:
@@ -182,30 +141,20 @@ class FormatContract:
         opened = {str(call.path) for call in fs.calls if call.operation == "open"}
         assert not opened & shards
 
-    def test_a_missing_manifest_is_refused(self, form: FormatUnderTest, root: Path) -> None:
+    def test_a_missing_manifest_is_refused(self, form: Any, root: Path) -> None:
         """With its path."""
         (root / self.manifest_name).unlink()
         assert str(root / self.manifest_name) in self.refused(form, root).text
 
     @pytest.mark.parametrize(
-        "state",
-        [
-            *(ShardState.EMPTY, ShardState.UNREADABLE, ShardState.DIRECTORY, ShardState.DANGLING),
-            *(ShardState.LOOP, ShardState.OUTSIDE, ShardState.FIFO, ShardState.SOCKET),
-            *(ShardState.TRUNCATED, ShardState.SPARSE, ShardState.UNFINISHED),
-        ],
-        ids=str,
+        "state", [*(s for s in KINDS["complete"] if s not in {"missing", "extended"}), "sparse"]
     )
-    def test_a_damaged_manifest_is_refused(
-        self, form: FormatUnderTest, root: Path, state: ShardState
-    ) -> None:
+    def test_a_damaged_manifest_is_refused(self, form: Any, root: Path, state: str) -> None:
         """With its path, and without waiting for a writer to a FIFO."""
         apply_states([root / self.manifest_name], [state])
         assert str(root / self.manifest_name) in self.refused(form, root).text
 
-    def test_an_error_of_the_file_system_passes_through(
-        self, form: FormatUnderTest, root: Path
-    ) -> None:
+    def test_an_error_of_the_file_system_passes_through(self, form: Any, root: Path) -> None:
         """EIO: the manifest may be whole, and must not be written anew."""
 
         def read_with_eio() -> str:
@@ -217,23 +166,24 @@ class FormatContract:
                     return errno.errorcode[error.errno or 0]
             return "nothing"
 
-        assert self.look(read_with_eio) == "EIO"
+        found = self.returned(self.look(read_with_eio, "read the manifest, which fails with EIO"))
+        assert found == "EIO"
 
-    def test_hostile_json_is_refused(self, form: FormatUnderTest, root: Path) -> None:
+    def test_hostile_json_is_refused(self, form: Any, root: Path) -> None:
         """Whatever it is, with the path of the file."""
         text = (root / self.manifest_name).read_bytes()
         self._refuses_all(form, root, hostile_json(json.loads(text)))
 
-    def test_hostile_names_are_refused(self, form: FormatUnderTest, root: Path) -> None:
+    def test_hostile_names_are_refused(self, form: Any, root: Path) -> None:
         """Those that leave the directory, or are another file elsewhere."""
         rename = self._renamed(root)
         self._refuses_all(form, root, hostile_names().map(lambda name: rename([name])))
 
-    def test_twins_are_refused(self, form: FormatUnderTest, root: Path) -> None:
+    def test_twins_are_refused(self, form: Any, root: Path) -> None:
         """Two names that are one file on some file systems."""
         self._refuses_all(form, root, twin_names().map(self._renamed(root)))
 
-    def test_nothing_from_the_manifest_is_executed(self, form: FormatUnderTest, root: Path) -> None:
+    def test_nothing_from_the_manifest_is_executed(self, form: Any, root: Path) -> None:
         """No pickle is loaded, no text compiled, no program started, no connection made.
 
         Seen by an audit hook (PEP 578).
@@ -247,9 +197,9 @@ class FormatContract:
             form.read_manifest(str(root))
             return seen
 
-        assert self.look(events) == []
+        assert self.returned(self.look(events, "read the manifest three times")) == []
 
-    def test_nothing_is_left_behind(self, form: FormatUnderTest, root: Path) -> None:
+    def test_nothing_is_left_behind(self, form: Any, root: Path) -> None:
         """No descriptor or thread, and the directory as it was; after a refusal too."""
         files = snapshot(root)
 
@@ -262,7 +212,7 @@ class FormatContract:
             (root / self.manifest_name).write_bytes(b"[")
             return found + left_by(refused)
 
-        assert self.look(left) == []
+        assert self.returned(self.look(left, "read the manifest eight times", looks=8)) == []
         assert (root / self.manifest_name).read_bytes() == b"["
         assert set(snapshot(root)) == set(files)
 
@@ -279,9 +229,7 @@ class FormatContract:
 
         return renamed
 
-    def _refuses_all(
-        self, form: FormatUnderTest, root: Path, texts: st.SearchStrategy[Any]
-    ) -> None:
+    def _refuses_all(self, form: Any, root: Path, texts: st.SearchStrategy[Any]) -> None:
         path = root / self.manifest_name
 
         @settings(max_examples=self.max_examples, deadline=None)
@@ -294,7 +242,7 @@ class FormatContract:
             assert self.refusal in kinds, f"expected {self.refusal}: {refused.value!r}"
             assert str(path) in str(refused.value), f"{path} is not named in: {refused.value}"
 
-        self.look(refuses)
+        self.returned(self.look(refuses, f"read {self.max_examples} manifests", looks=MANY))
 
 
 _EXECUTES = {

@@ -2,56 +2,40 @@
 
 import contextlib
 import errno
-import fnmatch
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from shardproof.testing.contracts._child import (
-    ChildResult,
-    left_by,
-    refusal,
-    returned,
-    run_in_child,
-    snapshot,
-)
+from shardproof.testing.contracts._child import Raised, left_by, snapshot
+from shardproof.testing.contracts._contract import Contract, Harm, asks_for_manners
 from shardproof.testing.contracts._samples import fingerprint
 from shardproof.testing.faults import FileSystemFaults
-from shardproof.testing.samples._capabilities import without_root_override
-from shardproof.testing.samples._directories import restore_modes, write_layout
 from shardproof.testing.samples._layout import Layout
-from shardproof.testing.samples._states import ShardState, apply_states
-
-__all__ = ["MakeDir", "OpenLoader", "SampleDir", "ShardLoaderContract"]
+from shardproof.testing.samples._oracle import KINDS
+from shardproof.testing.samples._refusals import MAY_REPORT
+from shardproof.testing.samples._states import ShardState
 
 OpenLoader = Callable[..., Any]
 
 _WHOLE = Layout(n_shards=4)
 # 1 MiB a shard, in many samples: more than a loader holds of what it was not asked for yet.
 _LARGE = Layout(n_shards=4, examples_per_shard=512, d_model=64)
+_DELIVERY = "open the loader, and take all samples"
 
 
-class SampleDir(NamedTuple):
-    """A directory made for one test."""
-
-    path: Path
-    shards: list[Path]
-    """Absolute path of each shard, be it there or not."""
-
-
-MakeDir = Callable[[Layout], SampleDir]
-
-
-class ShardLoaderContract:
+class ShardLoaderContract(Contract):
     """Tests for a loader: subclass it and define the fixture ``open_loader``.
 
     ::
 
         class TestMyLoader(ShardLoaderContract):
+            strength = "safe"
+
             @pytest.fixture
             def open_loader(self):
                 return MyLoader  # called with a path, str or Path; the result is iterable
@@ -61,28 +45,21 @@ class ShardLoaderContract:
     loader happens in a forked process with a deadline: a hang or a SIGBUS fails one test and no
     more. What is left of that process at its end is killed, and does not tidy up.
 
+    Each failure says whom it hurts. *unsafe*: samples are wrong or fewer, the loader hangs or
+    crashes, or takes for missing what it can't read. *manners*: nobody is hurt, but it refuses
+    late, or in words that help nobody, or does not tidy up.
+
     Attributes:
+        strength: ``"safe"``: only what is unsafe fails, and tests that ask for nothing but manners
+            are skipped; ``"strict"``: both.
         refused: States that the loader must refuse when it is opened. Leave out only what your
             format can't notice.
         deadline: Seconds after which a look counts as a hang.
     """
 
-    refused: Sequence[ShardState] = (
-        *(ShardState.MISSING, ShardState.EMPTY, ShardState.UNREADABLE, ShardState.DIRECTORY),
-        *(ShardState.DANGLING, ShardState.LOOP, ShardState.OUTSIDE, ShardState.FIFO),
-        *(ShardState.SOCKET, ShardState.TRUNCATED, ShardState.EXTENDED, ShardState.UNFINISHED),
-    )
-    deadline = 60.0
+    refused: Sequence[ShardState] = tuple(map(ShardState, KINDS["complete"]))
 
-    # What a subclass may override.
-
-    def write_dir(self, value: Layout, base: Path) -> Path:
-        """Write a whole directory of as many shards, and of that size, and return its path."""
-        return write_layout(value, base)
-
-    def shard_files(self, path: Path) -> list[Path]:
-        """Return the shards of a whole directory, in order."""
-        return [path / name for name in sorted(fnmatch.filter(os.listdir(path), "acts*.bin"))]
+    # What a subclass may override, besides.
 
     def samples(self, loader: Any) -> Iterable[Any]:
         """Return what the loader delivers: by default what iterating over it gives."""
@@ -104,238 +81,275 @@ class ShardLoaderContract:
         if "refused_state" in metafunc.fixturenames:
             metafunc.parametrize("refused_state", getattr(metafunc.cls, "refused"), ids=str)  # noqa: B009
 
-    @pytest.fixture
-    def make_dir(self, tmp_path: Path) -> Iterator[MakeDir]:
-        """Return a function that writes a layout in this loader's format."""
-        numbers = iter(range(1000))
-
-        def make(value: Layout) -> SampleDir:
-            whole = value.replace([ShardState.OK] * value.n_shards)
-            path = self.write_dir(whole, tmp_path / f"contract-{next(numbers)}")
-            shards = self.shard_files(path)
-            apply_states(shards, value.states)
-            return SampleDir(path, shards)
-
-        yield make
-        restore_modes(tmp_path)
-
-    def look(self, function: Callable[[], Any]) -> ChildResult:
-        """Call a function in a child in which ``chmod 0`` counts for root too."""
-        with without_root_override():
-            return run_in_child(function, deadline=self.deadline)
-
-    def deliver(self, open_loader: OpenLoader, path: str | Path) -> list[str]:
-        """Return everything that a fresh loader delivers."""
-        with self.opened(open_loader, path) as loader:
-            return [self.fingerprint(sample) for sample in self.samples(loader)]
+    @pytest.fixture(autouse=True)
+    def _take(self, open_loader: OpenLoader) -> None:
+        self._open = open_loader
 
     @contextlib.contextmanager
-    def opened(self, open_loader: OpenLoader, *args: Any) -> Iterator[Any]:
+    def opened(self, path: str | Path, **options: Any) -> Iterator[Any]:
         """Open a loader and close it at the end."""
-        loader = open_loader(*args)
+        loader = self._open(path, **options)
         try:
             yield loader
         finally:
             self.close(loader)
 
+    def deliver(self, path: str | Path, **options: Any) -> list[str]:
+        """Return everything that a fresh loader delivers."""
+        with self.opened(path, **options) as loader:
+            return [self.fingerprint(sample) for sample in self.samples(loader)]
+
+    def delivered(self, path: str | Path, harm: Harm = Harm.UNSAFE, **options: Any) -> list[str]:
+        """Return everything that a loader delivers in a child; an error fails the test."""
+        outcome = self.look(lambda: self.deliver(path, **options), _DELIVERY)
+        samples: list[str] = self.returned(outcome, harm)
+        return samples
+
+    def refused_at_opening(self, path: Path) -> Raised:
+        """Return what opening a loader raises; any other end fails the test."""
+        return self.raised(self.look(lambda: self.close(self._open(path)), "open the loader"))
+
+    def refused_or_right(
+        self,
+        path: Path,
+        whole: list[str],
+        tried: str = _DELIVERY,
+        within: AbstractContextManager[object] | None = None,
+        after_first: Callable[[], object] = lambda: None,
+    ) -> Raised | None:
+        """Return the error that ends a pass, or none; wrong samples, or fewer, fail the test."""
+
+        def take() -> str:
+            with within or contextlib.nullcontext(), self.opened(path) as loader:
+                return self._wrong(loader, Counter(whole), after_first)
+
+        outcome = self.look(take, tried)
+        if outcome.error:
+            return self.raised(outcome)
+        if wrong := self.returned(outcome):
+            self.fail(Harm.UNSAFE, wrong)
+        return None
+
+    def _wrong(self, loader: Any, left: Counter[str], after_first: Callable[[], object]) -> str:
+        """Take all samples, and return what is wrong with them; the first one that is ends it."""
+        for number, sample in enumerate(self.samples(loader)):
+            if (text := self.fingerprint(sample)) not in left:
+                return f"sample {number} is none of the whole directory's"
+            left[text] -= 1
+            if left[text] < 0:
+                return f"sample {number} came once more"
+            if not number:
+                after_first()
+        lost = left.total()
+        return f"{lost} samples did not come, and no error was raised" if lost else ""
+
+    def _context(self) -> Iterator[str]:
+        yield from super()._context()
+        states = {f"{state}" for layout, _ in self._made for state in layout.states}
+        if narrowed := sorted(states & {*self.refused}):
+            kept = f"[s for s in ShardLoaderContract.refused if s not in {narrowed}]"
+            yield f"  if your format can't notice it: refused = {kept}"
+
     # The contract.
 
-    def test_a_whole_directory_is_delivered(
-        self, open_loader: OpenLoader, make_dir: MakeDir
-    ) -> None:
-        """Samples come, and each time the same ones."""
-        path = make_dir(_WHOLE).path
-        first = returned(self.look(lambda: self.deliver(open_loader, path)))
-        again = returned(self.look(lambda: self.deliver(open_loader, path)))
-        assert first, "the loader delivered nothing"
-        assert Counter(first) == Counter(again), "a second loader delivered other samples"
+    def test_a_whole_directory_is_delivered(self) -> None:
+        """Samples come, and each time the same ones, through a link and beside a leftover too."""
+        first, again = (self.delivered(self.new_dir(_WHOLE).path) for _ in range(2))
+        self.demand(first, "the loader delivered nothing", Harm.UNSAFE)
+        same = Counter(first) == Counter(again)
+        self.demand(same, "a second loader delivered other samples", Harm.UNSAFE)
+        for state in (ShardState.LEFTOVER, ShardState.LINKED):
+            path = self.new_dir(_WHOLE.replace([state] * _WHOLE.n_shards)).path
+            same = Counter(self.delivered(path, Harm.MANNERS)) == Counter(first)
+            self.demand(same, f"{state}: other samples were delivered", Harm.UNSAFE)
 
-    def test_str_and_path_are_the_same(self, open_loader: OpenLoader, make_dir: MakeDir) -> None:
+    def test_str_and_path_are_the_same(self) -> None:
         """Whichever way the directory is named."""
-        path = make_dir(_WHOLE).path
-        by_path = returned(self.look(lambda: self.deliver(open_loader, path)))
-        by_text = returned(self.look(lambda: self.deliver(open_loader, str(path))))
-        assert Counter(by_path) == Counter(by_text)
+        path = self.new_dir(_WHOLE).path
+        by_path, by_text = (self.delivered(kind(path), Harm.MANNERS) for kind in (Path, str))
+        same = Counter(by_path) == Counter(by_text)
+        self.demand(same, "str and Path gave other samples", Harm.UNSAFE)
 
-    def test_two_loaders_do_not_disturb_each_other(
-        self, open_loader: OpenLoader, make_dir: MakeDir
-    ) -> None:
+    def test_two_loaders_do_not_disturb_each_other(self) -> None:
         """One process reads two directories in turns."""
-        one, other = (make_dir(_WHOLE.replace(d_model=n)).path for n in (8, 16))
+        paths = [self.new_dir(_WHOLE.replace(d_model=n)).path for n in (8, 16)]
+        alone = [Counter(self.delivered(path)) for path in paths]
 
         def in_turns() -> list[list[str]]:
-            with self.opened(open_loader, one) as a, self.opened(open_loader, other) as b:
+            with self.opened(paths[0]) as a, self.opened(paths[1]) as b:
                 runs = [map(self.fingerprint, self.samples(loader)) for loader in (a, b)]
                 firsts = [next(run) for run in runs]
                 return [[first, *run] for first, run in zip(firsts, runs, strict=True)]
 
-        a, b = returned(self.look(in_turns))
-        assert Counter(a) == Counter(returned(self.look(lambda: self.deliver(open_loader, one))))
-        assert Counter(b) == Counter(returned(self.look(lambda: self.deliver(open_loader, other))))
+        together = self.returned(self.look(in_turns, "take samples of two in turns", looks=2))
+        same = [*map(Counter, together)] == alone
+        self.demand(same, "in turns, other samples came than alone", Harm.UNSAFE)
 
-    def test_damage_is_refused_on_opening(
-        self, open_loader: OpenLoader, make_dir: MakeDir, refused_state: ShardState
-    ) -> None:
+    @asks_for_manners
+    def test_damage_is_refused_on_opening(self, refused_state: ShardState) -> None:
         """Not later, deep in a training run."""
-        path = make_dir(_between_whole(refused_state)).path
-        refusal(self.look(lambda: self.close(open_loader(path))))
+        self.refused_at_opening(self.new_dir(_between_whole(refused_state)).path)
 
-    def test_a_refusal_names_the_absolute_path(
-        self, open_loader: OpenLoader, make_dir: MakeDir, refused_state: ShardState
-    ) -> None:
+    @asks_for_manners
+    def test_a_refusal_names_the_absolute_path(self, refused_state: ShardState) -> None:
         """Also where the directory was named by a relative one: the log is read elsewhere."""
-        path, shards = make_dir(_between_whole(refused_state))
+        path, shards = self.new_dir(_between_whole(refused_state))
 
         def by_a_relative_path() -> None:
             os.chdir("/")
-            self.close(open_loader(os.path.relpath(path)))
+            self.close(self._open(os.path.relpath(path)))
 
-        error = refusal(self.look(by_a_relative_path))
-        assert str(shards[1]) in error.text, f"{shards[1]} is not named in: {error.text}"
+        error = self.raised(self.look(by_a_relative_path, "open the loader by a relative path"))
+        self._demand_name(error, shards[1])
 
-    def test_all_problems_are_named_at_once(
-        self, open_loader: OpenLoader, make_dir: MakeDir
-    ) -> None:
+    @asks_for_manners
+    def test_a_refusal_says_what_is_wrong(self, refused_state: ShardState) -> None:
+        """By its findings, its words or its class; what says nothing of these is no lie."""
+        path, shards = self.new_dir(_between_whole(refused_state))
+        self._about = shards[1]
+        if error := self.look(lambda: self.deliver(path), _DELIVERY).error:
+            found, may_be = error.reported, MAY_REPORT[refused_state]
+            what = f"expected {' or '.join(may_be)}, found {' or '.join(found)}: {error.text}"
+            self.demand(not found or {*found} & {*may_be}, what)
+
+    @asks_for_manners
+    def test_all_problems_are_named_at_once(self) -> None:
         """A user who restores one shard at a time waits in the job queue for each."""
-        path, shards = make_dir(_between_whole(*self.refused))
-        error = refusal(self.look(lambda: self.close(open_loader(path))))
-        unnamed = [shard.name for shard in shards[1:-1] if str(shard) not in error.text]
-        assert not unnamed, f"not named: {', '.join(unnamed)}; the text is: {error.text}"
-        assert str(shards[0]) not in error.text, "a whole shard is blamed"
-        assert str(shards[-1]) not in error.text, "a whole shard is blamed"
+        path, shards = self.new_dir(_between_whole(*self.refused))
+        text = self.refused_at_opening(path).text
+        unnamed = [shard.name for shard in shards[1:-1] if str(shard) not in text]
+        what = f"not named: {', '.join(unnamed)}; the text is: {text}"
+        self.demand(not unnamed, what)
+        for whole in (shards[0], shards[-1]):
+            self.demand(str(whole) not in text, f"{whole} is whole, and blamed")
 
-    def test_damage_is_never_delivered(
-        self, open_loader: OpenLoader, make_dir: MakeDir, refused_state: ShardState
-    ) -> None:
+    def test_damage_is_never_delivered(self, refused_state: ShardState) -> None:
         """The right samples or an error, be it a late one: no others, and not fewer in silence."""
-        whole, path = (make_dir(_between_whole(s)).path for s in (ShardState.OK, refused_state))
-        samples = returned(self.look(lambda: self.deliver(open_loader, whole)))
-        outcome = self.look(lambda: self.deliver(open_loader, path))
-        if outcome.error is None:
-            _assert_same(returned(outcome), samples)
+        whole = self.delivered(self.new_dir(_between_whole(ShardState.OK)).path)
+        self.refused_or_right(self.new_dir(_between_whole(refused_state)).path, whole)
 
-    def test_a_missing_shard_is_a_file_not_found_error(
-        self, open_loader: OpenLoader, make_dir: MakeDir
-    ) -> None:
+    @asks_for_manners
+    def test_a_missing_shard_is_a_file_not_found_error(self) -> None:
         """Which is what callers catch."""
-        path = make_dir(_between_whole(ShardState.MISSING)).path
-        error = refusal(self.look(lambda: self.close(open_loader(path))))
-        assert "FileNotFoundError" in error.kinds, f"found {error.kinds[0]}"
+        for state in self.refused:
+            if "missing" in MAY_REPORT[state]:
+                self._demand_not_found(self.new_dir(_between_whole(state)).path)
 
-    def test_no_directory_is_a_file_not_found_error(
-        self, open_loader: OpenLoader, tmp_path: Path
-    ) -> None:
-        """And says which."""
-        path = tmp_path / "nowhere"
-        error = refusal(self.look(lambda: self.close(open_loader(path))))
-        assert "FileNotFoundError" in error.kinds, f"found {error.kinds[0]}"
-        assert str(path) in error.text, f"{path} is not named in: {error.text}"
+    def test_no_directory_is_a_file_not_found_error(self, tmp_path: Path) -> None:
+        """And says which; without a directory, no samples are no success."""
+        self._refuse_samples_of(tmp_path / "nowhere")
+        if self.strength == "strict":
+            self._demand_not_found(tmp_path / "nowhere")
 
     @pytest.mark.parametrize("kind", ["empty-directory", "file"])
-    def test_what_is_no_shards_directory_is_refused(
-        self, open_loader: OpenLoader, tmp_path: Path, kind: str
-    ) -> None:
+    def test_what_is_no_shards_directory_is_refused(self, tmp_path: Path, kind: str) -> None:
         """An empty directory is what a purge or a wrong mount leaves: no data is no success."""
         path = tmp_path / kind
         path.write_bytes(b"text") if kind == "file" else path.mkdir()
-        error = refusal(self.look(lambda: self.close(open_loader(path))))
-        assert str(path) in error.text, f"{path} is not named in: {error.text}"
+        self._refuse_samples_of(path)
 
-    def test_what_could_not_be_looked_at_is_not_missing(
-        self, open_loader: OpenLoader, make_dir: MakeDir
-    ) -> None:
-        """EIO from a shard: it may be whole, and must not be made anew."""
-        path, shards = make_dir(_WHOLE)
-
-        def with_eio() -> list[str]:
-            with FileSystemFaults(path) as fs:
-                fs.fail("open", errno.EIO, match=shards[1].name)
-                return self.deliver(open_loader, path)
-
-        error = refusal(self.look(with_eio))
-        assert error.errno != errno.ENOENT, f"it is called missing: {error.text}"
-        assert error.kinds[0] != "FileNotFoundError", f"it is called missing: {error.text}"
-        assert shards[1].name in error.text, f"{shards[1].name} is not named in: {error.text}"
+    @pytest.mark.parametrize("cause", ["unreadable", "loop", "open", "stat"])
+    def test_what_could_not_be_looked_at_is_not_missing(self, cause: str) -> None:
+        """A shard that nobody may read, or EIO from it: it may be whole; don't make it anew."""
+        whole = self.delivered(self.new_dir(_between_whole(ShardState.OK)).path)
+        is_state = cause in {*ShardState}
+        state = ShardState(cause if is_state else "ok")
+        path, shards = self.new_dir(_between_whole(state))
+        self._about, name = shards[1], shards[1].name
+        within = None if is_state else _failing(path, cause, name)
+        tried = _DELIVERY if is_state else f"{_DELIVERY}; {cause} fails for a shard with EIO"
+        error = self.refused_or_right(path, whole, tried, within)
+        if error:
+            what = f"{name} could not be looked at, and is called missing: {error.text}"
+            self.demand("missing" not in error.reported, what, Harm.UNSAFE)
+            self.demand(name in error.text, f"{name} is not named in: {error.text}")
 
     @pytest.mark.parametrize("fault", ["vanished", "shrunk", "emptied"])
-    def test_damage_during_iteration(
-        self, open_loader: OpenLoader, make_dir: MakeDir, fault: str
-    ) -> None:
+    def test_damage_during_iteration(self, fault: str) -> None:
         """An error that names a shard, or the right samples: no hang, no SIGBUS, no other bytes.
 
         The right samples may still come where files are held open or were read ahead.
         """
-        path, shards = make_dir(_LARGE)
-        whole = returned(self.look(lambda: self.deliver(open_loader, path)))
+        path, shards = self.new_dir(_LARGE)
+        whole = self.delivered(path)
 
-        def damaged_after_the_first() -> list[str]:
-            with self.opened(open_loader, path) as loader:
-                run = map(self.fingerprint, self.samples(loader))
-                first = next(run)
-                for shard in shards:
-                    _DURING[fault](shard)
-                return [first, *run]
+        def damage() -> None:
+            for shard in shards:
+                _DURING[fault](shard)
 
-        _assert_same_or_raised(self.look(damaged_after_the_first), whole, shards)
+        tried = f"take a sample; all shards are {fault}; take the others"
+        error = self.refused_or_right(path, whole, tried, after_first=damage)
+        self._demand_name(error, *shards)
 
     @pytest.mark.parametrize("fault", ["eio", "short"])
-    def test_reads_that_fail(self, open_loader: OpenLoader, make_dir: MakeDir, fault: str) -> None:
+    def test_reads_that_fail(self, fault: str) -> None:
         """A read that fails is an error, a short one is no end: or the samples are the right ones.
 
         A loader that maps its files reads without calls, and is not reached by this.
         """
-        path, shards = make_dir(_WHOLE)
-        whole = returned(self.look(lambda: self.deliver(open_loader, path)))
+        path, shards = self.new_dir(_WHOLE)
+        whole = self.delivered(path)
+        within = _failing(path, "read", shards[1].name, is_short=fault == "short")
+        tried = f"{_DELIVERY}; reads of a shard are {fault}"
+        self._demand_name(self.refused_or_right(path, whole, tried, within), *shards)
 
-        def with_fault() -> list[str]:
-            with FileSystemFaults(path) as fs:
-                if fault == "eio":
-                    fs.fail("read", errno.EIO, times=None, match=shards[1].name, optional=True)
-                else:
-                    fs.short("read", 7, times=None, match=shards[1].name, optional=True)
-                return self.deliver(open_loader, path)
-
-        _assert_same_or_raised(self.look(with_fault), whole, shards)
-
+    @asks_for_manners
     @pytest.mark.parametrize("end", ["exhausted", "abandoned", "refused"])
-    def test_nothing_is_left_behind(
-        self, open_loader: OpenLoader, make_dir: MakeDir, end: str
-    ) -> None:
+    def test_nothing_is_left_behind(self, end: str) -> None:
         """No thread, process or descriptor, once a loader is closed and gone."""
         value = _between_whole(ShardState.MISSING) if end == "refused" else _WHOLE
-        path = make_dir(value).path
+        path = self.new_dir(value).path
         expected = [Exception] if end == "refused" else []
 
         def use() -> None:
-            with contextlib.suppress(*expected), self.opened(open_loader, path) as loader:
+            with contextlib.suppress(*expected), self.opened(path) as loader:
                 for _ in self.samples(loader):
                     if end == "abandoned":
                         break
 
-        found = returned(self.look(lambda: left_by(use)))
-        assert not found, f"left behind: {', '.join(found)}"
+        outcome = self.look(lambda: left_by(use), f"open four loaders, each {end}", looks=4)
+        found = self.returned(outcome)
+        self.demand(not found, f"left behind: {', '.join(found)}")
 
-    def test_the_directory_is_left_as_it_was(
-        self, open_loader: OpenLoader, make_dir: MakeDir
-    ) -> None:
+    def test_the_directory_is_left_as_it_was(self) -> None:
         """A reader writes nothing: others read the same directory, which may be read-only."""
-        path = make_dir(_WHOLE).path
+        path, shards = self.new_dir(_WHOLE)
         before = snapshot(path)
-        returned(self.look(lambda: self.deliver(open_loader, path)))
-        assert snapshot(path) == before
+        self.delivered(path)
+        after = snapshot(path)
+        for shard in map(str, shards):
+            self.demand(after.get(shard) == before[shard], f"{shard} was changed", Harm.UNSAFE)
+        self.demand(after == before, f"{path} was changed")
+
+    def _refuse_samples_of(self, path: Path) -> None:
+        """Look where there are none: an error, and at strength ``strict`` on opening."""
+        outcome = self.look(lambda: self.deliver(path), _DELIVERY)
+        if outcome.error is None:
+            n_samples = len(self.returned(outcome))
+            self.fail(Harm.UNSAFE, f"{path}: {n_samples} samples, and no error")
+        self.raised(outcome)
+        if self.strength == "strict":
+            self._demand_name(self.refused_at_opening(path), path)
+
+    def _demand_name(self, error: Raised | None, *paths: Path) -> None:
+        named = error is None or any(str(path) in error.text for path in paths)
+        what = f"the absolute path of {paths[0].name} is not named in: {error and error.text}"
+        self.demand(named, what)
+
+    def _demand_not_found(self, path: Path) -> None:
+        kinds = self.refused_at_opening(path).kinds
+        self.demand("FileNotFoundError" in kinds, f"expected FileNotFoundError, found {kinds[0]}")
 
 
-def _assert_same(found: list[str], whole: list[str]) -> None:
-    assert Counter(found) == Counter(whole), "other samples were delivered, and no error raised"
-
-
-def _assert_same_or_raised(outcome: ChildResult, whole: list[str], shards: list[Path]) -> None:
-    if outcome.error is None:
-        _assert_same(returned(outcome), whole)
-    else:
-        text = refusal(outcome).text
-        named = any(str(shard) in text for shard in shards)
-        assert named, f"no shard's absolute path is named in: {text}"
+@contextlib.contextmanager
+def _failing(path: Path, call: str, name: str, *, is_short: bool = False) -> Iterator[None]:
+    """Let all calls for one file fail with EIO, or be short."""
+    with FileSystemFaults(path) as fs:
+        if is_short:
+            fs.short(call, 7, times=None, match=name, optional=True)
+        else:
+            fs.fail(call, errno.EIO, times=None, match=name, optional=True)
+        yield
 
 
 _DURING: dict[str, Callable[[Path], None]] = {

@@ -12,14 +12,10 @@ from typing import Any
 
 import pytest
 
-from shardproof.testing.contracts._child import returned
-from shardproof.testing.contracts._loader import MakeDir, OpenLoader, ShardLoaderContract
+from shardproof.testing.contracts._contract import Harm, asks_for_manners
+from shardproof.testing.contracts._loader import OpenLoader, ShardLoaderContract
 from shardproof.testing.contracts._samples import fingerprint
 from shardproof.testing.samples._layout import Layout
-
-__all__ = ["ResumableLoaderContract", "SeededLoaderContract"]
-
-OpenSeededLoader = Callable[..., Any]
 
 _SEEDS = (0, 1, 17)
 
@@ -36,61 +32,55 @@ class SeededLoaderContract(ShardLoaderContract):
     """
 
     @pytest.fixture
-    def open_loader(self, open_seeded_loader: OpenSeededLoader) -> OpenLoader:
+    def open_loader(self, open_seeded_loader: OpenLoader) -> OpenLoader:
         """Open with one seed, for all that does not depend on it."""
         return functools.partial(open_seeded_loader, seed=_SEEDS[0])
 
     @pytest.fixture
-    def orders(
-        self, open_seeded_loader: OpenSeededLoader, make_dir: MakeDir
-    ) -> Callable[[int], list[str]]:
+    def orders(self) -> Callable[[int], list[str]]:
         """Return a function that gives the order of a seed, from a loader and a process anew."""
-        path = make_dir(Layout(n_shards=8)).path
+        path = self.new_dir(Layout(n_shards=8)).path
+        return lambda seed: self.delivered(path, seed=seed)
 
-        def order(seed: int) -> list[str]:
-            opened = functools.partial(open_seeded_loader, seed=seed)
-            order: list[str] = returned(self.look(lambda: self.deliver(opened, path)))
-            return order
-
-        return order
-
+    @asks_for_manners
     def test_a_seed_gives_one_order(self, orders: Callable[[int], list[str]]) -> None:
         """Whatever threads and timing do."""
         for seed in _SEEDS:
-            assert orders(seed) == orders(seed), f"seed {seed} gave two orders"
+            self.demand(orders(seed) == orders(seed), f"seed {seed}: two orders")
 
+    @asks_for_manners
     def test_another_seed_gives_another_order(self, orders: Callable[[int], list[str]]) -> None:
         """Or it is not used."""
         distinct = {tuple(orders(seed)) for seed in _SEEDS}
-        assert len(distinct) == len(_SEEDS), "two seeds gave the same order"
+        self.demand(len(distinct) == len(_SEEDS), "two seeds gave the same order")
 
     def test_every_seed_delivers_the_same_samples(self, orders: Callable[[int], list[str]]) -> None:
         """None twice, none lost."""
         found = [Counter(orders(seed)) for seed in _SEEDS]
-        assert all(samples == found[0] for samples in found), "a seed lost or repeated samples"
+        same = all(samples == found[0] for samples in found)
+        self.demand(same, "a seed lost or repeated samples", Harm.UNSAFE)
 
-    def test_the_seed_is_the_loaders_own(
-        self, open_seeded_loader: OpenSeededLoader, make_dir: MakeDir
-    ) -> None:
+    @asks_for_manners
+    def test_the_seed_is_the_loaders_own(self) -> None:
         """The global generators of random numbers are neither read nor moved."""
-        path = make_dir(Layout(n_shards=8)).path
-        opened = functools.partial(open_seeded_loader, seed=_SEEDS[0])
+        path = self.new_dir(Layout(n_shards=8)).path
 
         def with_global_seed(seed: int) -> list[str]:
-            self.deliver(opened, path)  # a generator that it imports by itself can be seeded then
+            self.deliver(path)  # a generator that it imports by itself can be seeded then
             random.seed(seed)
             if "numpy" in sys.modules:
                 sys.modules["numpy"].random.seed(seed)
             if "torch" in sys.modules:
                 sys.modules["torch"].manual_seed(seed)
             before = _global_states()
-            order = self.deliver(opened, path)
-            assert _global_states() == before, "a global generator was moved"
-            return order
+            order = self.deliver(path)
+            return order if _global_states() == before else []
 
         runs = [functools.partial(with_global_seed, seed) for seed in (1, 2)]
-        one, other = (returned(self.look(run)) for run in runs)
-        assert one == other, "the order depends on a global generator"
+        tried = "two passes, with global generators of another seed"
+        one, other = (self.returned(self.look(run, tried, looks=2)) for run in runs)
+        self.demand(one and other, "a global generator was moved")
+        self.demand(one == other, "the order depends on a global generator")
 
 
 def _global_states() -> list[str]:
@@ -119,50 +109,38 @@ class ResumableLoaderContract(ShardLoaderContract):
         loader.load_state_dict(state)
 
     @pytest.mark.parametrize("stop", ["at-once", "after-one", "half-way", "before-the-end"])
-    def test_resuming_loses_and_repeats_nothing(
-        self, open_loader: OpenLoader, make_dir: MakeDir, stop: str
-    ) -> None:
+    def test_resuming_loses_and_repeats_nothing(self, stop: str) -> None:
         """What came before the stop and what comes after it are an undisturbed run."""
-        path = make_dir(Layout(n_shards=4)).path
-        whole = returned(self.look(lambda: self.deliver(open_loader, path)))
+        path = self.new_dir(Layout(n_shards=4)).path
+        whole = self.delivered(path)
         early = {"at-once": 0, "after-one": 1, "half-way": len(whole) // 2}
         n_taken = early.get(stop, len(whole) - 1)
-        first, state = returned(self.look(lambda: self._stopped(open_loader, path, n_taken)))
+        first, state = self.returned(self.look(lambda: self._stopped(path, n_taken)))
+        resume = functools.partial(self._stopped, path, None, state, n_taken)
+        rest, _ = self.returned(self.look(resume, f"stop {stop}; resume in another process"))
+        what = f"stopped after {n_taken} of {len(whole)} samples, other ones came"
+        self.demand([*first, *rest] == whole, what, Harm.UNSAFE)
 
-        def resumed() -> list[str]:
-            with self.opened(open_loader, path) as loader:
-                self.restore(loader, json.loads(state))
-                return [self.fingerprint(sample) for sample in self.samples(loader)]
-
-        rest = returned(self.look(resumed))
-        assert [*first, *rest] == whole, f"stopped after {n_taken} of {len(whole)} samples"
-
-    def test_a_run_may_be_resumed_again_and_again(
-        self, open_loader: OpenLoader, make_dir: MakeDir
-    ) -> None:
+    def test_a_run_may_be_resumed_again_and_again(self) -> None:
         """A week-long job is stopped more than once."""
-        path = make_dir(Layout(n_shards=4)).path
-        whole = returned(self.look(lambda: self.deliver(open_loader, path)))
+        path = self.new_dir(Layout(n_shards=4)).path
+        whole = self.delivered(path)
         step = max(1, len(whole) // 3)
         found: list[str] = []
         state: str | None = None
         while len(found) < len(whole):
-            run = functools.partial(self._stopped, open_loader, path, step, state, len(found))
-            more, state = returned(self.look(run))
-            assert more, f"nothing came after {len(found)} of {len(whole)} samples"
+            run = functools.partial(self._stopped, path, step, state, len(found))
+            more, state = self.returned(self.look(run, "stop again and again, and resume"))
+            what = f"nothing came after {len(found)} of {len(whole)} samples"
+            self.demand(more, what, Harm.UNSAFE)
             found += more
-        assert found == whole
+        self.demand(found == whole, "other samples than in one run", Harm.UNSAFE)
 
     def _stopped(
-        self,
-        open_loader: OpenLoader,
-        path: Path,
-        n_taken: int,
-        state: str | None = None,
-        n_before: int = 0,
+        self, path: Path, n_taken: int | None, state: str | None = None, n_before: int = 0
     ) -> tuple[list[str], str]:
         """Take some samples, and the state as the text that a checkpoint would hold."""
-        with self.opened(open_loader, path) as loader:
+        with self.opened(path) as loader:
             if state is not None:
                 self.restore(loader, json.loads(state))
             run = iter(self.samples(loader))

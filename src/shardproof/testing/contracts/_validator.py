@@ -1,6 +1,7 @@
 """What every validator of shards directories owes its users."""
 
 import errno
+import functools
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
@@ -10,22 +11,20 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from shardproof.testing.contracts._child import left_by, returned, run_in_child, snapshot
+from shardproof.testing.contracts._child import left_by, snapshot
+from shardproof.testing.contracts._contract import MANY, Contract
 from shardproof.testing.contracts.stateful import ShardsDirMachine
 from shardproof.testing.contracts.strategies import layouts
 from shardproof.testing.faults import FileSystemFaults
-from shardproof.testing.samples._capabilities import without_root_override
 from shardproof.testing.samples._directories import shards_dir
 from shardproof.testing.samples._layout import Layout
 from shardproof.testing.samples._oracle import expected_findings
 from shardproof.testing.samples._states import ShardState
 
-__all__ = ["ValidatorContract"]
-
 FindProblems = Callable[[Any, str], Iterable[tuple[str, Path]]]
 
 
-class ValidatorContract:
+class ValidatorContract(Contract):
     """Tests for a validator of saev's directories: define the fixture ``find_problems``.
 
     ::
@@ -42,26 +41,23 @@ class ValidatorContract:
         levels: The levels that the validator knows.
         states: What may become of a shard.
         max_examples: How many directories each property test makes.
-        deadline: Seconds after which one test counts as a hang.
+        deadline: Seconds after which a look counts as a hang; a property test has 25 times as many.
     """
 
     levels: Sequence[str] = ("present", "complete", "valid")
     states: Collection[ShardState] = tuple(ShardState)
     max_examples = 200
-    deadline = 120.0
-
-    def look(self, function: Callable[[], Any]) -> Any:
-        """Call a function in a child in which ``chmod 0`` counts for root too."""
-        with without_root_override():
-            return returned(run_in_child(function, deadline=self.deadline))
 
     def _find(self, find_problems: FindProblems, path: str | Path, level: str) -> list[list[str]]:
         return sorted([str(kind), str(found)] for kind, found in find_problems(path, level))
 
+    def _found(self, find_problems: FindProblems, path: Path, level: str) -> Any:
+        look = functools.partial(self._find, find_problems, path, level)
+        return self.returned(self.look(look, f"find the problems, {level}"))
+
     def test_a_fifo_is_not_waited_for(self, find_problems: FindProblems) -> None:
         """open(2) of a FIFO waits for a writer, and none will come."""
-        with shards_dir(Layout(fifo=[1])) as path:
-            self.look(lambda: self._find(find_problems, path, self.levels[0]))
+        self._found(find_problems, self.new_dir(Layout(fifo=[1])).path, self.levels[0])
 
     def test_it_says_what_the_oracle_says(self, find_problems: FindProblems) -> None:
         """Of any directory: every problem, and none where there is none."""
@@ -84,7 +80,8 @@ class ValidatorContract:
             for n_bad in (2, 5):
                 value = Layout.of((ShardState.OK, *[state] * n_bad, ShardState.OK))
                 agrees = example(value=value)(agrees)
-        self.look(agrees)
+        tried = f"find the problems of {self.max_examples} directories"
+        self.returned(self.look(agrees, tried, looks=MANY))
 
     def test_it_says_so_while_the_directory_changes(self, find_problems: FindProblems) -> None:
         """What was found once is not found for ever."""
@@ -96,20 +93,22 @@ class ValidatorContract:
                 return find_problems(path, level)
 
         once = settings(max_examples=25, stateful_step_count=20, deadline=None)
-        self.look(lambda: run_state_machine_as_test(Machine, settings=once))
+        run = functools.partial(run_state_machine_as_test, Machine, settings=once)
+        self.returned(self.look(run, "find the problems again and again", looks=MANY))
 
     @pytest.mark.parametrize("kind", [str, Path])
     def test_paths_are_absolute(self, find_problems: FindProblems, kind: type) -> None:
         """However the directory is named."""
         value = Layout(missing=[0], empty=[2])
-        with shards_dir(value) as path:
+        path, level = self.new_dir(value).path, self.levels[0]
 
-            def from_its_parent() -> list[list[str]]:
-                os.chdir(path.parent)
-                return self._find(find_problems, kind(path.name), self.levels[0])
+        def from_its_parent(_: Path, level: str) -> Iterable[tuple[str, Path]]:
+            os.chdir(path.parent)
+            return find_problems(kind(path.name), level)
 
-            expected = expected_findings(value, path, level=self.levels[0])
-            assert self.look(from_its_parent) == sorted([k, str(p)] for k, p in expected)
+        expected = expected_findings(value, path, level=level)
+        found = self._found(from_its_parent, path, level)
+        assert found == sorted([k, str(p)] for k, p in expected)
 
     @pytest.mark.parametrize("call", ["open", "stat"])
     def test_what_could_not_be_looked_at(self, find_problems: FindProblems, call: str) -> None:
@@ -117,18 +116,19 @@ class ValidatorContract:
 
         A validator may say so by an error of its own instead.
         """
-        value = Layout(n_shards=4, missing=[2])
-        with shards_dir(value) as path:
+        path = self.new_dir(Layout(n_shards=4, missing=[2])).path
 
-            def with_eio() -> list[list[str]]:
-                with FileSystemFaults(path) as fs:
-                    fs.fail(call, errno.EIO, times=None, match="acts000001.bin", optional=True)
-                    try:
-                        return self._find(find_problems, path, self.levels[0])
-                    except Exception as error:
-                        return [["error", str(error)]]
+        def with_eio(path: Path, level: str) -> list[tuple[str, Path]]:
+            with FileSystemFaults(path) as fs:
+                fs.fail(call, errno.EIO, times=None, match="acts000001.bin", optional=True)
+                try:
+                    return [*find_problems(path, level)]
+                except Exception as error:
+                    return [("error", Path(str(error)))]
 
-            found = {Path(name).name: kind for kind, name in self.look(with_eio)}
+        found = {
+            Path(name).name: kind for kind, name in self._found(with_eio, path, self.levels[0])
+        }
         if "error" not in found.values():
             assert found.get("acts000001.bin", "passed over") not in {"missing", "passed over"}
             assert found.get("acts000002.bin") == "missing"
@@ -136,8 +136,11 @@ class ValidatorContract:
     def test_nothing_is_left_behind(self, find_problems: FindProblems) -> None:
         """No thread, process or descriptor, and the directory as it was."""
         every = [state for state in self.states if state is not ShardState.SWAPPED]
-        value = Layout.of(every, n_examples=4 * len(every))
-        with shards_dir(value) as path:
-            files, level = snapshot(path), self.levels[-1]
-            assert not self.look(lambda: left_by(lambda: self._find(find_problems, path, level)))
-            assert snapshot(path) == files
+        path, level = (
+            self.new_dir(Layout.of(every, n_examples=4 * len(every))).path,
+            self.levels[-1],
+        )
+        files = snapshot(path)
+        look = functools.partial(self._find, find_problems, path, level)
+        assert not self.returned(self.look(lambda: left_by(look), "four times", looks=4))
+        assert snapshot(path) == files

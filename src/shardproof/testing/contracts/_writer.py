@@ -9,16 +9,9 @@ from typing import Any
 
 import pytest
 
-from shardproof.testing.contracts._child import (
-    ChildResult,
-    left_behind,
-    returned,
-    run_in_child,
-    traces,
-)
+from shardproof.testing.contracts._child import left_behind, traces
+from shardproof.testing.contracts._contract import Contract
 from shardproof.testing.faults import FileSystemFaults
-
-__all__ = ["WriterContract"]
 
 Write = Callable[[Path, bytes], Any]
 
@@ -37,7 +30,7 @@ _ERRNOS = (
 )
 
 
-class WriterContract:
+class WriterContract(Contract):
     """Tests for a function that writes a file: define the fixture ``write``.
 
     ::
@@ -72,19 +65,15 @@ class WriterContract:
         _reset(target, old)
         return target
 
-    def look(self, function: Callable[[], Any]) -> ChildResult:
-        """Call a function in a child."""
-        return run_in_child(function, deadline=self.deadline)
-
     def test_the_file_holds_what_was_written(self, write: Write, target: Path) -> None:
         """And nothing else is there."""
-        returned(self.look(lambda: _written(write, target)))
+        self.returned(self.look(lambda: _written(write, target)))
         assert target.read_bytes() == _NEW
         assert os.listdir(target.parent) == [self.name]
 
     def test_it_may_be_empty(self, write: Write, target: Path) -> None:
         """No bytes are written like any others."""
-        returned(self.look(lambda: _written(write, target, b"")))
+        self.returned(self.look(lambda: _written(write, target, b"")))
         assert target.read_bytes() == b""
 
     @pytest.mark.parametrize("number", _ERRNOS, ids=errno.errorcode.__getitem__)
@@ -116,14 +105,14 @@ class WriterContract:
 
             outcome = self.look(write_until_killed)
             if outcome.killed_by != "SIGKILL":
-                returned(outcome)
+                self.returned(outcome)
                 return
             where = f"killed before call {nth}"
             _assert_old_or_new(target, old, where)
             others = set(os.listdir(target.parent)) - {self.name}
             alike = sorted(name for name in others if Path(name).suffix == target.suffix)
             assert not alike, f"{where}: {', '.join(alike)} passes for a file of its kind"
-            returned(self.look(lambda: _written(write, target)))
+            self.returned(self.look(lambda: _written(write, target)))
             assert target.read_bytes() == _NEW, f"{where}: the next run did not write"
 
     def test_short_writes(self, write: Write, target: Path, old: bytes | None) -> None:
@@ -134,7 +123,7 @@ class WriterContract:
                 fs.short("write", 7, times=None, optional=True)
                 return _try(write, target)
 
-        error = returned(self.look(write_short))
+        error = self.returned(self.look(write_short))
         _assert_old_or_new(target, old, "short writes")
         assert error or target.read_bytes() == _NEW, "success was claimed"
 
@@ -149,7 +138,7 @@ class WriterContract:
                 write(target, _NEW)
                 return [call.operation for call in fs.calls]
 
-        order = returned(self.look(calls))
+        order = self.returned(self.look(calls))
         assert "rename" in order, "the file was not renamed into place: a crash leaves half of it"
         renamed = order.index("rename")
         last_write = max(at for at, call in enumerate(order) if call == "write")
@@ -178,7 +167,7 @@ class WriterContract:
             reader.join()
             return sorted(torn)
 
-        assert not returned(self.look(read_meanwhile)), "a reader saw half of a file"
+        assert not self.returned(self.look(read_meanwhile)), "a reader saw half of a file"
 
     def test_writers_at_the_same_time(self, write: Write, target: Path) -> None:
         """The file is one writer's, whole, and all of them end."""
@@ -197,7 +186,7 @@ class WriterContract:
                 thread.join()
             return errors
 
-        assert returned(self.look(write_all)) == []
+        assert self.returned(self.look(write_all)) == []
         assert target.read_bytes() in contents
         assert os.listdir(target.parent) == [self.name]
 
@@ -214,7 +203,7 @@ class WriterContract:
                     _try(write, target)
             return left_behind(before)
 
-        assert not returned(self.look(write_three_times))
+        assert not self.returned(self.look(write_three_times))
 
     def _failing(
         self, write: Write, target: Path, old: bytes | None, number: int, *, times: int | None
@@ -228,7 +217,7 @@ class WriterContract:
                     fault = fs.fail("any", number, nth=nth, times=times, optional=True)
                     return _try(write, target), fault.reached
 
-            error, reached = returned(self.look(write_with_fault))
+            error, reached = self.returned(self.look(write_with_fault))
             if not reached:
                 return
             where = f"call {nth} failed with {errno.errorcode[number]}"

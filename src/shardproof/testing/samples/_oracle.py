@@ -8,19 +8,8 @@ from typing import NamedTuple
 
 from shardproof.testing.samples._keywords import one_of
 from shardproof.testing.samples._layout import Layout
+from shardproof.testing.samples._refusals import MAY_REPORT
 from shardproof.testing.samples._states import ShardState
-
-__all__ = [
-    "KINDS",
-    "LEVELS",
-    "ExpectedFile",
-    "ExpectedFinding",
-    "expected_files",
-    "expected_findings",
-    "expected_unproven",
-    "seen_problems",
-    "swapped_with",
-]
 
 LEVELS = ("present", "complete", "valid")
 
@@ -136,20 +125,11 @@ def _directory(layout: Layout, path: str | os.PathLike[str]) -> Path:
     return absolute.parent if layout.format.is_prefix else absolute
 
 
-_PRESENT: dict[str, str] = {
-    ShardState.MISSING: "missing",
-    ShardState.DANGLING: "missing",
-    ShardState.UNFINISHED: "missing",
-    ShardState.EMPTY: "empty",
-    ShardState.UNREADABLE: "unreadable",
-    ShardState.LOOP: "unreadable",
-    ShardState.DIRECTORY: "not-regular",
-    ShardState.OUTSIDE: "not-regular",
-    ShardState.FIFO: "not-regular",
-    ShardState.SOCKET: "not-regular",
+_PRESENT = {"missing", "empty", "unreadable", "not-regular"}
+KINDS = {
+    level: {str(state): kinds[0] for state, kinds in MAY_REPORT.items() if seen & {*kinds[:1]}}
+    for level, seen in zip(LEVELS, [_PRESENT, *[_PRESENT | {"size"}] * 2], strict=True)
 }
-_COMPLETE = _PRESENT | {ShardState.TRUNCATED: "size", ShardState.EXTENDED: "size"}
-KINDS = {"present": _PRESENT, "complete": _COMPLETE, "valid": _COMPLETE}
 """What each level finds of a state, whatever the format: the same harm has the same word."""
 
 

@@ -1,0 +1,135 @@
+"""What docs/testing-kit.md says of loaders is so: its tables, its numbers, its tests."""
+
+import re
+
+import pytest
+
+from shardproof.testing import ShardState
+from shardproof.testing.contracts import ShardLoaderContract
+from shardproof.testing.samples._oracle import KINDS
+from shardproof.testing.samples._refusals import MAY_REPORT
+from tests.helpers import ROOT
+from tests.mutants import kit_page
+from tests.mutants.kit_page import FAULTS, FIXTURE, STRATEGY, Fault
+from tests.test_docs import files_of
+
+PAGE = (ROOT / "docs" / "testing-kit.md").read_text()
+CONTRACT = """
+    import functools
+    import pytest
+    from tests.mutants.loaders import Bug, Loader, Usual
+    from shardproof.testing.contracts import ShardLoaderContract
+
+    class TestMyLoader(ShardLoaderContract):
+        strength = {strength!r}
+        deadline = {deadline}
+
+        @pytest.fixture
+        def open_loader(self):
+            return {loader}
+"""
+
+
+def test_the_tables_are_those_that_the_code_makes() -> None:
+    """`python -m tests.mutants.kit_page docs/testing-kit.md` writes them anew."""
+    assert kit_page.page(PAGE) == PAGE
+    assert kit_page.states_table() in PAGE
+    assert kit_page.faults_table() in PAGE
+
+
+def test_the_table_of_refusals_is_the_oracles_too() -> None:
+    assert set(MAY_REPORT) == set(ShardState) - {ShardState.OK}
+    assert KINDS["complete"] == {
+        state: MAY_REPORT[state][0] for state in ShardLoaderContract.refused
+    }
+
+
+def test_twenty_faults_are_planted_each_another() -> None:
+    assert len(FAULTS) == 20
+    wrong = [each for fault in FAULTS for each in fault.wrong]
+    assert len(set(wrong)) == len(wrong)
+
+
+@pytest.mark.parametrize("page", ["testing-kit.md", "pytest-plugin.md"])
+def test_both_pages_say_the_same_of_an_unreadable_shard(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    (shown,) = re.findall(r"unreadable=\[0\]\).*\n(?:    .*\n)+", text)
+    assert 'assert reported_kinds(error.value, path / "acts000000.bin") == {"unreadable"}' in shown
+
+
+def failures(pytester: pytest.Pytester, *args: str) -> list[pytest.TestReport]:
+    """Run tests in this process, and return those that fail."""
+    found = pytester.inline_run("-p", "no:cacheprovider", *args)
+    reports = found.getreports("pytest_runtest_logreport")
+    assert reports, "nothing was run"
+    return [report for report in reports if report.failed]
+
+
+def harms(reports: list[pytest.TestReport]) -> list[str]:
+    return [dict(report.user_properties)["shards_contract"] for report in reports]
+
+
+def loader_of(wrong: object) -> str:
+    how = f"taken_for={wrong!r}" if isinstance(wrong, tuple) else f"bug=Bug.{wrong.name}"
+    return f"functools.partial(Loader, {how})"
+
+
+def contract(strength: str, loader: str) -> str:
+    """Return a test file; one that hangs for sure is not waited for as one that may."""
+    deadline = 2.0 if "WAITS" in loader or loader == "Usual" else 30.0
+    return CONTRACT.format(strength=strength, loader=loader, deadline=deadline)
+
+
+def put_pages_tests(pytester: pytest.Pytester, loader: str) -> None:
+    """Write the page's tests, of this loader, and without the time that shrinking takes."""
+    pytester.makeconftest("""
+        from hypothesis import Phase, settings
+        settings.register_profile("once", phases=[Phase.generate], derandomize=True, database=None)
+        settings.load_profile("once")
+    """)
+    pytester.makepyfile(
+        my_loader=f"""
+        import functools
+        from tests.mutants.loaders import Bug, Loader
+        MyLoader = {loader}
+    """
+    )
+    for name in (FIXTURE, STRATEGY):
+        (pytester.path / name).write_text(files_of(ROOT / "docs" / "testing-kit.md")[name])
+    pytester.syspathinsert()
+
+
+@pytest.mark.mutants
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.does)
+def test_each_fault_is_found_as_the_page_says(fault: Fault, pytester: pytest.Pytester) -> None:
+    for wrong in fault.wrong:
+        loader = loader_of(wrong)
+        pytester.makepyfile(test_contract=contract("strict", loader))
+        found = failures(pytester, "test_contract.py", "-k", fault.contract)
+        assert fault.harm in harms(found), wrong
+        # Once more at strength safe, where what is unsafe is found by the same test.
+        pytester.makepyfile(test_safe=contract("safe", loader))
+        only = ["-k", fault.contract] if fault.harm == "unsafe" else ["-k", "not_missing"]
+        found = failures(pytester, "test_safe.py", *only)
+        assert set(harms(found)) == ({"unsafe"} if fault.harm == "unsafe" else set()), wrong
+        put_pages_tests(pytester, loader)
+        for name, test in ((FIXTURE, fault.fixture), (STRATEGY, fault.strategy)):
+            assert not test or failures(pytester, name, "-k", test), wrong
+
+
+@pytest.mark.mutants
+def test_a_right_loader_passes_the_pages_tests(pytester: pytest.Pytester) -> None:
+    put_pages_tests(pytester, "Loader")
+    assert not failures(pytester, FIXTURE, STRATEGY)
+
+
+@pytest.mark.mutants
+def test_what_a_usual_loader_comes_to_is_what_the_page_says(pytester: pytest.Pytester) -> None:
+    found = {}
+    for strength in ("safe", "strict"):
+        pytester.makepyfile(test_usual=contract(strength, "Usual"))
+        result = pytester.runpytest_inprocess("-p", "no:cacheprovider").parseoutcomes()
+        n_run = result["passed"] + result["failed"]
+        found[strength] = f"{result['failed']} of {n_run}"
+    said = dict(re.findall(r'(?m)^\| `strength = "(\w+)"` \| (\d+ of \d+) \|', PAGE))
+    assert found == said
