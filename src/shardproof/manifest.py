@@ -83,6 +83,7 @@ class Manifest:
             findings at every level, since what they promise is unknown.
         stores: Real absolute paths of directories outside the root into which files may be links,
             because the format keeps bytes there (DVC's cache).
+        n_to_make: How many shards are planned and not there yet; they promise nothing.
 
     Raises:
         ManifestError: A name that could lead out of the root or to two files at once, a size below
@@ -99,6 +100,7 @@ class Manifest:
     contradictions: Callable[[], Iterable[Contradiction]] = tuple
     damaged: Sequence[Contradiction] = ()
     stores: Sequence[str] = ()
+    n_to_make: int = 0
 
     def __post_init__(self) -> None:
         names = [file.name for file in self.files]

@@ -4,6 +4,8 @@ The directory is listed once, which tells the type of each file without asking f
 readdir(3)). Each promised file is then opened relative to one descriptor of the directory.
 """
 
+import array
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -18,7 +20,7 @@ from shardproof._base.proofs import SealedProof
 from shardproof.checks._look import Links, Question, Regular, Said, look_at_all
 from shardproof.checks._strays import strays
 from shardproof.manifest import Contradiction, Manifest, PromisedFile
-from shardproof.report import Finding, FindingKind, Level, Report
+from shardproof.report import Finding, FindingKind, Level, MoreFindings, Report
 
 __all__ = ["Links", "OnProgress", "check"]
 
@@ -37,6 +39,7 @@ def check(
     links: Links = "inside",
     beside: Sequence[str] | None = None,
     proofs: Mapping[str, SealedProof] | None = None,
+    most: int | None = None,
 ) -> Report:
     """Return what a look at each promised file found.
 
@@ -53,6 +56,7 @@ def check(
         beside: Patterns of what may lie beside the promised files; all else is a finding. None to
             look at promised files alone.
         proofs: What a journal tells of files; one that is as it was then is not read again.
+        most: How many findings the report has whole; further ones are counted. None for all.
 
     Raises:
         ManifestError: The directory is gone, or is none.
@@ -69,7 +73,7 @@ def check(
         stores=manifest.stores,
         proofs=proofs or {},
     )
-    said: list[Said] = []
+    tally = _FindingCounter(manifest, most)
     n_done, n_files = 0, len(manifest.files)
     dir_fd = open_root(question.root)
     try:
@@ -77,31 +81,74 @@ def check(
         with contextlib.closing(
             _looks(question, dir_fd, manifest.files, workers, executor, list_first=list_first)
         ) as runs:
-            for n_looks, more in runs:
-                said += more
+            for n_looks, said in runs:
+                tally.add_looks(said, range(n_done, n_done + n_looks))
                 n_done += n_looks
                 if on_progress is not None:
                     on_progress(n_done, n_files)
     finally:
         os.close(dir_fd)
-    unproven = tuple(each for each in said if isinstance(each, Path))
-    findings = _numbered([each for each in said if isinstance(each, Finding)], manifest)
-    n_proven = n_files - len(findings) - len(unproven)  # what follows is about the manifest
-    findings += _structural(manifest, manifest.damaged)
+    n_proven = n_files - tally.n_findings - len(tally.unproven)  # what follows is of the manifest
+    tally.add(_structural(manifest, manifest.damaged))
     if level != "present":
-        findings += _structural(manifest, manifest.contradictions())
+        tally.add(_structural(manifest, manifest.contradictions()))
     if beside is not None:
-        findings += strays(manifest, beside)
+        tally.add(strays(manifest, beside))
     return Report(
         path=manifest.root,
         format=manifest.format,
         level=level,
         n_files=n_files,
-        findings=tuple(findings),
-        unproven=unproven,
+        findings=tuple(tally.kept),
+        unproven=tuple(tally.unproven),
         n_proven=n_proven,
-        n_unread=said.count(None),
+        n_unread=tally.n_unread,
+        more=MoreFindings(tally.counts, tally.n_unseen, tally.names, tally.indices),
     )
+
+
+class _FindingCounter:
+    """What there is to say of files, as it comes: the first findings are kept, others counted."""
+
+    def __init__(self, manifest: Manifest, most: int | None) -> None:
+        self._files, self._root = manifest.files, os.path.join(manifest.root, "")
+        self._most = most
+        self.kept: list[Finding] = []
+        self.unproven: list[Path] = []
+        self.n_unread = self.n_unseen = 0
+        self.counts = collections.Counter[FindingKind]()
+        self.names, self.indices = list[str](), array.array("Q")
+
+    @property
+    def n_findings(self) -> int:
+        """How many there are by now."""
+        return len(self.kept) + self.counts.total()
+
+    def add_looks(self, said: Sequence[Said], of: range) -> None:
+        """Add what looks at some of the promised files said, whose numbers are these."""
+        self.n_unread += said.count(None)
+        self.unproven += [each for each in said if isinstance(each, Path)]
+        findings = [each for each in said if isinstance(each, Finding)]
+        numbers = {self._files[n].name: n for n in of} if findings else {}
+        for finding in findings:
+            number = numbers[os.fspath(finding.path).removeprefix(self._root)]
+            if self._is_kept(finding):
+                self.kept.append(dataclasses.replace(finding, index=number))
+            elif finding.conclusive:
+                self.names.append(self._files[number].name)
+                self.indices.append(number)
+
+    def add(self, findings: Iterable[Finding]) -> None:
+        """Add findings that are about no promised file."""
+        self.kept += filter(self._is_kept, findings)
+
+    def _is_kept(self, finding: Finding) -> bool:
+        """Whether there is room for one more finding; where there is none, it is counted."""
+        if self._most is None or len(self.kept) < self._most:
+            return True
+        self.counts[finding.kind] += 1
+        self.n_unseen += not finding.conclusive
+        return False
 
 
 def _digest_threads(manifest: Manifest, level: Level, workers: int | None) -> int:
@@ -159,18 +206,6 @@ def _look_from_afar(question: Question, files: Sequence[PromisedFile]) -> list[S
         return look_at_all(question, dir_fd, frozenset(), files)
     finally:
         os.close(dir_fd)
-
-
-def _numbered(findings: list[Finding], manifest: Manifest) -> list[Finding]:
-    """Give findings the numbers of the promised files that they are about."""
-    if not findings:
-        return []
-    root = os.path.join(manifest.root, "")
-    index_of = {file.name: index for index, file in enumerate(manifest.files)}
-    return [
-        dataclasses.replace(each, index=index_of[os.fspath(each.path).removeprefix(root)])
-        for each in findings
-    ]
 
 
 def _structural(manifest: Manifest, known: Iterable[Contradiction]) -> Iterator[Finding]:

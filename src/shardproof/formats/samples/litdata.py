@@ -64,13 +64,25 @@ class _LitIndex(msgspec.Struct):
     updated_at: Any = msgspec.UNSET
 
 
+class _UsualLitChunk(_LitChunk, omit_defaults=True):
+    dim: Any = msgspec.UNSET
+
+
+class _UsualLitIndex(msgspec.Struct, omit_defaults=True):
+    """All that LitData writes: a long index is read a second time without much memory."""
+
+    chunks: list[_UsualLitChunk]
+    config: Any
+    updated_at: Any = msgspec.UNSET
+
+
 def _recognizes(path: str) -> bool:
     begin = index_begin(path)
     return _BEGIN.search(begin) is not None and _WORD in begin
 
 
 def _read_manifest(path: str) -> Manifest:
-    index = json.read(path, INDEX, _LitIndex)
+    index = json.read(path, INDEX, _LitIndex, usual=_UsualLitIndex)
     compression, level = index.config.compression, index.config.compression_level
     if level not in _KNOWN_LEVELS:
         problem = f"chunks compressed by the level {quoted(level)} are not known here"
