@@ -5,7 +5,7 @@ import dataclasses
 import enum
 import errno
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -85,13 +85,8 @@ def exit_code_of(*, n_failed: int, n_unseen: int = 0) -> int:
     failed. A promise of nothing never comes here: to read it is a `ManifestError`, and 2.
 
     Args:
-        n_failed: How many findings there are, or files that were to be fetched or sealed and are
-            not.
+        n_failed: How many findings there are, or files that were asked for and are not there.
         n_unseen: How many of them only say that a look was not possible.
-
-    Example:
-        >>> exit_code_of(n_failed=0), exit_code_of(n_failed=2), exit_code_of(n_failed=2, n_unseen=1)
-        (0, 1, 3)
     """
     if n_unseen:
         return 3
@@ -170,21 +165,33 @@ class BrokenFiles:
         return ",".join("-".join(map(str, run)) for run in runs)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class MoreFindings:
     """Findings beyond those that a report has whole: they are counted.
 
     Attributes:
         counts: How many there are of each kind.
         n_unseen: How many of them say that a look was not possible.
-        names: The promised files that have to be made again, as of `BrokenFiles`.
-        indices: Their numbers.
+        broken: The promised files that have to be made again, by their numbers.
     """
 
-    counts: Mapping[FindingKind, int] = dataclasses.field(default_factory=dict)
+    counts: collections.Counter[FindingKind] = dataclasses.field(
+        default_factory=collections.Counter
+    )
     n_unseen: int = 0
-    names: Sequence[str] = ()
-    indices: Sequence[int] = ()
+    broken: dict[int, str] = dataclasses.field(default_factory=dict)
+
+    def add(self, finding: Finding, name: str = "") -> None:
+        """Count a finding.
+
+        Args:
+            finding: It.
+            name: What the manifest calls the file that it is about.
+        """
+        self.counts[finding.kind] += 1
+        self.n_unseen += not finding.conclusive
+        if finding.index is not None and finding.conclusive:
+            self.broken[finding.index] = name
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -216,7 +223,7 @@ class Report:
     unproven: tuple[Path, ...] = ()
     n_proven: int | None = None
     n_unread: int = 0
-    more: MoreFindings = MoreFindings()
+    more: MoreFindings = dataclasses.field(default_factory=MoreFindings, hash=False)
 
     def __bool__(self) -> bool:
         """Whether every promise is kept, so that ``assert validate(path)`` means what it says."""
@@ -235,14 +242,13 @@ class Report:
     @property
     def counts(self) -> dict[FindingKind, int]:
         """How many findings there are of each kind, in the order of the kinds; of none, nothing."""
-        found = collections.Counter(finding.kind for finding in self.findings)
-        found.update(self.more.counts)
+        found = collections.Counter(finding.kind for finding in self.findings) + self.more.counts
         return {kind: found[kind] for kind in FindingKind if found[kind]}
 
     @property
     def n_findings(self) -> int:
         """How many findings there are."""
-        return len(self.findings) + sum(self.more.counts.values())
+        return len(self.findings) + self.more.counts.total()
 
     @property
     def n_unseen(self) -> int:
@@ -266,7 +272,7 @@ class Report:
             for finding in self.findings
             if finding.index is not None and finding.conclusive
         }
-        found.update(zip(self.more.indices, self.more.names, strict=True))
+        found |= self.more.broken
         indices = sorted(found)
         return BrokenFiles(tuple(found[index] for index in indices), tuple(indices))
 

@@ -4,8 +4,6 @@ The directory is listed once, which tells the type of each file without asking f
 readdir(3)). Each promised file is then opened relative to one descriptor of the directory.
 """
 
-import array
-import collections
 import contextlib
 import dataclasses
 import functools
@@ -73,82 +71,74 @@ def check(
         stores=manifest.stores,
         proofs=proofs or {},
     )
-    tally = _FindingCounter(manifest, most)
-    n_done, n_files = 0, len(manifest.files)
+    files, findings = manifest.files, _Findings(manifest.files, most)
+    unproven: list[Path] = []
+    n_done = n_unread = 0
     dir_fd = open_root(question.root)
     try:
         # Closed before the descriptor, which the threads use until they are joined.
         with contextlib.closing(
-            _looks(question, dir_fd, manifest.files, workers, executor, list_first=list_first)
+            _looks(question, dir_fd, files, workers, executor, list_first=list_first)
         ) as runs:
             for n_looks, said in runs:
-                tally.add_looks(said, range(n_done, n_done + n_looks))
+                some = files[n_done : n_done + n_looks]
+                findings.add(_numbered(said, some, n_done, question.root))
+                unproven += [each for each in said if isinstance(each, Path)]
+                n_unread += said.count(None)
                 n_done += n_looks
                 if on_progress is not None:
-                    on_progress(n_done, n_files)
+                    on_progress(n_done, len(files))
     finally:
         os.close(dir_fd)
-    n_proven = n_files - tally.n_findings - len(tally.unproven)  # what follows is of the manifest
-    tally.add(_structural(manifest, manifest.damaged))
+    n_proven = len(files) - len(findings) - len(unproven)  # what follows is about the manifest
+    findings.add(_structural(manifest, manifest.damaged))
     if level != "present":
-        tally.add(_structural(manifest, manifest.contradictions()))
+        findings.add(_structural(manifest, manifest.contradictions()))
     if beside is not None:
-        tally.add(strays(manifest, beside))
+        findings.add(strays(manifest, beside))
     return Report(
         path=manifest.root,
         format=manifest.format,
         level=level,
-        n_files=n_files,
-        findings=tuple(tally.kept),
-        unproven=tuple(tally.unproven),
+        n_files=len(files),
+        findings=tuple(findings.kept),
+        unproven=tuple(unproven),
         n_proven=n_proven,
-        n_unread=tally.n_unread,
-        more=MoreFindings(tally.counts, tally.n_unseen, tally.names, tally.indices),
+        n_unread=n_unread,
+        more=findings.more,
     )
 
 
-class _FindingCounter:
-    """What there is to say of files, as it comes: the first findings are kept, others counted."""
+class _Findings:
+    """Findings as they come: the first are kept, further ones counted."""
 
-    def __init__(self, manifest: Manifest, most: int | None) -> None:
-        self._files, self._root = manifest.files, os.path.join(manifest.root, "")
-        self._most = most
+    def __init__(self, files: Sequence[PromisedFile], most: int | None) -> None:
+        self._files, self._most = files, most
         self.kept: list[Finding] = []
-        self.unproven: list[Path] = []
-        self.n_unread = self.n_unseen = 0
-        self.counts = collections.Counter[FindingKind]()
-        self.names, self.indices = list[str](), array.array("Q")
+        self.more = MoreFindings()
 
-    @property
-    def n_findings(self) -> int:
-        """How many there are by now."""
-        return len(self.kept) + self.counts.total()
-
-    def add_looks(self, said: Sequence[Said], of: range) -> None:
-        """Add what looks at some of the promised files said, whose numbers are these."""
-        self.n_unread += said.count(None)
-        self.unproven += [each for each in said if isinstance(each, Path)]
-        findings = [each for each in said if isinstance(each, Finding)]
-        numbers = {self._files[n].name: n for n in of} if findings else {}
-        for finding in findings:
-            number = numbers[os.fspath(finding.path).removeprefix(self._root)]
-            if self._is_kept(finding):
-                self.kept.append(dataclasses.replace(finding, index=number))
-            elif finding.conclusive:
-                self.names.append(self._files[number].name)
-                self.indices.append(number)
+    def __len__(self) -> int:
+        return len(self.kept) + self.more.counts.total()
 
     def add(self, findings: Iterable[Finding]) -> None:
-        """Add findings that are about no promised file."""
-        self.kept += filter(self._is_kept, findings)
+        """Keep findings, or count them."""
+        for finding in findings:
+            if self._most is None or len(self.kept) < self._most:
+                self.kept.append(finding)
+            else:
+                name = "" if finding.index is None else self._files[finding.index].name
+                self.more.add(finding, name)
 
-    def _is_kept(self, finding: Finding) -> bool:
-        """Whether there is room for one more finding; where there is none, it is counted."""
-        if self._most is None or len(self.kept) < self._most:
-            return True
-        self.counts[finding.kind] += 1
-        self.n_unseen += not finding.conclusive
-        return False
+
+def _numbered(
+    said: Sequence[Said], files: Sequence[PromisedFile], first: int, root: str
+) -> Iterator[Finding]:
+    """Yield the findings about some of the promised files, with the numbers of these."""
+    found = [each for each in said if isinstance(each, Finding)]
+    numbers = {file.name: n for n, file in enumerate(files, first)} if found else {}
+    for each in found:
+        name = os.fspath(each.path).removeprefix(os.path.join(root, ""))
+        yield dataclasses.replace(each, index=numbers[name])
 
 
 def _digest_threads(manifest: Manifest, level: Level, workers: int | None) -> int:

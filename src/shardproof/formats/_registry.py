@@ -20,6 +20,10 @@ __all__ = ["Located", "claims", "detect", "get", "locate", "names"]
 _GROUP = "shardproof.formats"
 """Entry points of this group are formats of other packages: a name, and ``module:FORMAT``."""
 
+_RESTORE = (
+    "restore it, or write the shards again; if that is no manifest, say of which format the "
+    "directory is with --format NAME, or format= in Python"
+)
 _IS_JSON = re.compile(r"\.(json|sig)$")
 
 
@@ -44,13 +48,16 @@ _OURS = {
     "saev": _Known("own.saev", ("shards.json",), (".bin",)),
     "receipts": _Known("own.receipts", ("plan.json", signs.RECEIPTS_FOLDER)),
     "checkpoint": _Known("own.checkpoint", (), (".shard", ".json")),
-    "mds": _Known("samples.mds", ("index.json",), (), r"shard\.\d{5}\.[\w.]+"),
-    "litdata": _Known("samples.litdata", ("index.json",), (), r"chunk-\d+-\d+\.[\w.]+"),
+    "mds": _Known("samples.mds", ("index.json",), (), r"(?m)^shard\.\d{5}\.[\w.]+$"),
+    "litdata": _Known("samples.litdata", ("index.json",), (), r"(?m)^chunk-\d+-\d+\.[\w.]+$"),
     "arrow": _Known(
-        "samples.arrow", ("state.json", "dataset_dict.json"), (), r"data-\d{5}-of-\d{5}\.arrow"
+        "samples.arrow",
+        ("state.json", "dataset_dict.json"),
+        (),
+        r"(?m)^data-\d{5}-of-\d{5}\.arrow$",
     ),
     "tfrecord": _Known("samples.tfrecord", (), (".tfrecord", ".tfrecords", ".gz")),
-    "energon": _Known("samples.energon", (".nv-meta",), (), r"\.nv-meta"),
+    "energon": _Known("samples.energon", (".nv-meta",), (), r"(?m)^\.nv-meta$"),
     "wids": _Known("samples.wids", ("shardindex.json",), (".json",)),
     "webdataset": _Known("samples.webdataset", (), (".tar", ".gz", ".tgz")),
     "megatron": _Known("tokens.megatron", (), (".idx",)),
@@ -210,21 +217,21 @@ def _refuse_what_lost_its_manifest(
 
     Sound JSON that speaks of something else is another program's.
     """
-    marks = {mark for name in by_mark for mark in _OURS[name].marks if mark in names}
-    states = {mark: _why_no_json(path, mark) for mark in sorted(marks) if _IS_JSON.search(mark)}
-    lines = "\n".join(["", *names])
+    marks = {mark for name in by_mark for mark in _OURS[name].marks if _IS_JSON.search(mark)}
+    states = {mark: _why_no_json(path, mark) for mark in sorted(marks.intersection(names))}
+    found, lines = (
+        {mark: f"it {state}" for mark, state in states.items() if state},
+        "\n".join(names),
+    )
     for name, entry in _OURS.items():
-        pattern = rf"\n({entry.only_its_own})$"
-        shards = sorted(re.findall(pattern, lines, re.MULTILINE)) if entry.only_its_own else []
+        shards = sorted(re.findall(entry.only_its_own, lines)) if entry.only_its_own else []
         if shards:
             lost = get(name).manifest_file
-            state = states.get(lost) or ("says nothing of them" if lost in marks else "is missing")
-            few = re.sub(r"\d+", "*", shards[0])
-            there = f"{len(shards)} files {few}" if len(shards) > 1 else shards[0]
-            raise _unread(path, lost, f"found {there}, but {lost} {state}")
-    for mark, state in states.items():
-        if state:
-            raise _unread(path, mark, f"{mark} {state}")
+            state = states.get(lost, "is missing") or "says nothing of them"
+            there = f"{len(shards)} files {re.sub(r'[0-9]+', '*', shards[0])}"
+            found = {lost: f"found {there}, but {lost} {state}"}
+    for lost, problem in found.items():
+        raise ManifestError(f"{problem}: {_RESTORE}", path=os.path.join(path, lost))
 
 
 def _why_no_json(root: str, name: str) -> str:
@@ -232,21 +239,11 @@ def _why_no_json(root: str, name: str) -> str:
     try:
         data = read_bytes(root, name, max_bytes=MAX_BYTES)
         json.loads(data)  # which takes more than we do: what is another's need not be strict
-    except ManifestPermissionError:
-        raise
     except ManifestError as error:
         return f"can't be read: {error.problem}"
     except (ValueError, RecursionError) as error:
         return f"is not JSON: {told(error)}" if data else "has 0 bytes"
     return ""
-
-
-def _unread(path: str, name: str, found: str) -> ManifestError:
-    problem = (
-        f"{found}: restore it, or write the shards again; if that is no manifest, say of which "
-        "format the directory is with --format NAME, or format= in Python"
-    )
-    return ManifestError(problem, path=os.path.join(path, name))
 
 
 def _by_suffix(names: Iterable[str]) -> list[str]:

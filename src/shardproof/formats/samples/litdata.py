@@ -41,10 +41,11 @@ _KNOWN_LEVELS = {None, "batch", "chunk", "sample", msgspec.UNSET}
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
-class _LitChunk(msgspec.Struct, gc=False):
+class _LitChunk(msgspec.Struct, omit_defaults=True, gc=False):
     filename: str
     chunk_bytes: _Count
     chunk_size: _Count
+    dim: Any = msgspec.UNSET
 
 
 class _LitEncryption(msgspec.Struct):
@@ -64,14 +65,10 @@ class _LitIndex(msgspec.Struct):
     updated_at: Any = msgspec.UNSET
 
 
-class _UsualLitChunk(_LitChunk, omit_defaults=True):
-    dim: Any = msgspec.UNSET
-
-
 class _UsualLitIndex(msgspec.Struct, omit_defaults=True):
     """All that LitData writes: a long index is read a second time without much memory."""
 
-    chunks: list[_UsualLitChunk]
+    chunks: list[_LitChunk]
     config: Any
     updated_at: Any = msgspec.UNSET
 
