@@ -15,16 +15,8 @@ from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPerm
 from shardproof.formats import signs
 from shardproof.formats._format import Format
 
-__all__ = ["Located", "claims", "detect", "get", "locate", "names"]
-
 _GROUP = "shardproof.formats"
 """Entry points of this group are formats of other packages: a name, and ``module:FORMAT``."""
-
-_RESTORE = (
-    "restore it, or write the shards again; if that is no manifest, say of which format the "
-    "directory is with --format NAME, or format= in Python"
-)
-_IS_JSON = re.compile(r"\.(json|sig)$")
 
 
 class _Known(NamedTuple):
@@ -217,12 +209,11 @@ def _refuse_what_lost_its_manifest(
 
     Sound JSON that speaks of something else is another program's.
     """
-    marks = {mark for name in by_mark for mark in _OURS[name].marks if _IS_JSON.search(mark)}
-    states = {mark: _why_no_json(path, mark) for mark in sorted(marks.intersection(names))}
-    found, lines = (
-        {mark: f"it {state}" for mark, state in states.items() if state},
-        "\n".join(names),
-    )
+    marks = {mark for name in by_mark for mark in _OURS[name].marks if mark in names}
+    of_json = sorted(mark for mark in marks if mark.endswith((".json", ".sig")))
+    states = {mark: _why_no_json(path, mark) for mark in of_json}
+    found = {mark: f"it {state}" for mark, state in states.items() if state}
+    lines = "\n".join(names)
     for name, entry in _OURS.items():
         shards = sorted(re.findall(entry.only_its_own, lines)) if entry.only_its_own else []
         if shards:
@@ -231,7 +222,8 @@ def _refuse_what_lost_its_manifest(
             there = f"{len(shards)} files {re.sub(r'[0-9]+', '*', shards[0])}"
             found = {lost: f"found {there}, but {lost} {state}"}
     for lost, problem in found.items():
-        raise ManifestError(f"{problem}: {_RESTORE}", path=os.path.join(path, lost))
+        tip = "restore it, or write the shards again; of another format, give --format NAME"
+        raise ManifestError(f"{problem}: {tip}", path=os.path.join(path, lost))
 
 
 def _why_no_json(root: str, name: str) -> str:
@@ -239,6 +231,8 @@ def _why_no_json(root: str, name: str) -> str:
     try:
         data = read_bytes(root, name, max_bytes=MAX_BYTES)
         json.loads(data)  # which takes more than we do: what is another's need not be strict
+    except ManifestPermissionError:
+        raise
     except ManifestError as error:
         return f"can't be read: {error.problem}"
     except (ValueError, RecursionError) as error:

@@ -21,12 +21,9 @@ from shardproof.receipts.verdict._quick import usual_files
 from shardproof.receipts.verdict._records import open_receipts
 from shardproof.receipts.verdict._verdict import judge_receipt
 
-__all__ = ["read_manifest"]
-
 _RECEIPT = re.compile(r"shard_([0-9]{6})\.json")
 
-_Promises = tuple[list[PromisedFile], list[Contradiction], int]
-"""Files, receipts that are not as they should be, and how many are of completed shards."""
+_Promises = tuple[list[PromisedFile], list[Contradiction], int]  # the last: completed
 
 
 def read_manifest(root: str) -> Manifest:
