@@ -268,7 +268,8 @@ class Report:
             ('1', ('acts000001.bin',))
         """
         found = {
-            finding.index: os.path.relpath(finding.path, self.path)
+            # Of a prefix, the directory is the one that it is in.
+            finding.index: os.path.relpath(finding.path, self.path).removeprefix("../")
             for finding in self.findings
             if finding.index is not None and finding.conclusive
         }

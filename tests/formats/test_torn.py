@@ -147,6 +147,14 @@ def test_a_folder_that_can_not_be_looked_at_hides_no_other(tree: Path, make_shar
     assert (code, str(tree / "a-failing") in text, "acts000001.bin" in text) == (3, True, True)
 
 
+def test_a_torn_manifest_above_hides_nothing_below(tree: Path) -> None:
+    (tree / "index.json").write_text("")
+    (tree / "sound/acts000001.bin").unlink()
+    code, text = run("-r", tree)
+    assert (code, "acts000001.bin" in text) == (2, True)
+    assert "2 directories: 0 whole, 1 damaged, 1 unreadable" in text
+
+
 def test_the_end_of_a_tree_says_how_many_there_were(tree: Path, make_shards_dir) -> None:
     for name in ("broken", "torn", "torn-too"):
         shutil.copytree(make_shards_dir(2), tree / name)

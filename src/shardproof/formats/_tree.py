@@ -1,5 +1,6 @@
 """Find the shards directories of a tree."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 
@@ -10,7 +11,7 @@ from shardproof.formats._registry import claims
 
 
 def find(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Yield the shards directories at and below a path, sorted; nothing below one of them.
+    """Yield the shards directories at and below a path, sorted; nothing below one that is read.
 
     Hidden directories are left out, and links are not followed. A directory that two formats claim
     is one, and so is one that could not be looked at, or whose manifest file is torn or gone: to
@@ -27,13 +28,12 @@ def find(path: str | os.PathLike[str]) -> Iterator[str]:
     """
     todo = [real_root(path)]
     while todo:
-        here = todo.pop()
-        try:
-            is_one, folders = bool(claims(here)), next(tree(here))[1]
-        except (ManifestError, OSError):
-            is_one, folders = True, []
+        here, is_one, folders = todo.pop(), True, list[str]()
+        with contextlib.suppress(ManifestError, OSError):
+            folders = next(tree(here))[1]
+            is_one = bool(claims(here))
+            folders = [] if is_one else folders
         if is_one:
             yield here
-        else:
-            shown = [name for name in folders if not name.startswith(".")]
-            todo += [os.path.join(here, name) for name in reversed(shown)]
+        shown = [name for name in folders if not name.startswith(".")]
+        todo += [os.path.join(here, name) for name in reversed(shown)]
