@@ -20,6 +20,8 @@ from shardproof.checks._strays import strays
 from shardproof.manifest import Contradiction, Manifest, PromisedFile
 from shardproof.report import Finding, FindingKind, Level, MoreFindings, Report
 
+__all__ = ["OnProgress", "check"]
+
 OnProgress = Callable[[int, int], None]
 """Called in the caller's thread with how many files were looked at, and of how many."""
 

@@ -12,6 +12,8 @@ from shardproof.errors import ManifestError
 from shardproof.formats._format import Format
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 
+__all__ = ["LISTS", "parts_of", "proofs_in", "read_manifest"]
+
 LISTS = "digests"
 """Name of the format of a directory that has nothing but such lists."""
 
