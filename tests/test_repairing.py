@@ -364,6 +364,11 @@ class TestBroken:
         assert len(broken) == 5
         assert validate(make_shards_dir(2)).broken().ranges == ""
 
+    def test_of_a_prefix_they_are_relative_to_its_directory(self, make_checkpoint) -> None:
+        prefix = make_checkpoint(world_size=2)
+        (prefix.parent / f"{prefix.name}_shard_1.shard").unlink()
+        assert validate(prefix).broken().names == (f"{prefix.name}_shard_1.shard",)
+
 
 class TestWithoutDigests:
     """What only the structure of a file tells from the right one, which is of the same size."""

@@ -2,12 +2,28 @@
 
 import errno
 import json
+import re
+import tempfile
+import tracemalloc
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from shardproof import Finding, FindingKind, Report, ShardFileVerifier, ShardValidationError
+from shardproof import (
+    Finding,
+    FindingKind,
+    Report,
+    ShardFileVerifier,
+    ShardValidationError,
+    formats,
+    validate,
+)
+from shardproof.checks import check
+from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.receipts import Verdict
+from shardproof.testing.faults import FileSystemFaults
 
 ROOT = Path("/d")
 
@@ -65,7 +81,14 @@ def test_the_groups_keep_their_order_and_the_files_theirs() -> None:
     [
         ("present", 0, "present: 9 of 9 files of '/d'"),
         ("valid", 0, "valid: 9 of 9 files of '/d'"),
-        ("valid", 3, "valid: 6 proven, 3 without a digest, of 9 files of '/d'"),
+        (
+            "valid",
+            3,
+            (
+                "valid: 6 proven, 3 without a digest, of 9 files of '/d'; "
+                "`shardproof seal` gives them one"
+            ),
+        ),
         ("complete", 9, "complete: 0 proven, 9 without a size or structure, of 9 files of '/d'"),
     ],
 )
@@ -114,6 +137,8 @@ def test_to_dict_is_json() -> None:
         "ok": False,
         "exit_code": 1,
         "n_files": 9,
+        "n_findings": 1,
+        "counts": {"size": 1},
         "findings": [
             {
                 "kind": "size",
@@ -183,3 +208,58 @@ def test_a_failure_that_lies_in_the_manifest_counts_no_files() -> None:
     text = str(Report(ROOT, "saev", "valid", 2, broken, (ROOT / "0", ROOT / "1"), 0))
 
     assert text.endswith("\n\nvalid: 0 proven, 2 without a digest, of 2 files of '/d'")
+
+
+class TestBounded:
+    """A report keeps the first findings whole; of the others it is exact in what it counts."""
+
+    @given(most=st.integers(0, 12), states=st.lists(st.sampled_from("msdx"), max_size=9))
+    def test_what_is_counted_is_the_same_however_few_are_kept(self, most, states) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            root = Path(name).resolve()
+            for n, state in enumerate(states):
+                if state == "d":
+                    (root / str(n)).mkdir()
+                elif state != "m":
+                    (root / str(n)).write_bytes(b"ab" if state == "s" else b"abc")
+            odd = [Contradiction("x", Mismatch(expected="this", found="that"))] * 2
+            files = [PromisedFile(name=str(n), size=3) for n in range(len(states))]
+            manifest = Manifest(
+                root=root, path=root / "x", format="test", files=files, contradictions=lambda: odd
+            )
+            whole = check(manifest, level="complete")
+            few = check(manifest, level="complete", most=most)
+        assert few.findings == whole.findings[:most]
+        assert (few.counts, few.n_findings) == (whole.counts, len(whole.findings))
+        assert few.broken() == whole.broken()
+        assert (few.n_proven, few.exit_code, few.ok) == (whole.n_proven, whole.exit_code, whole.ok)
+        left = sum(int(n) for n in re.findall(r"(?m)^  and (\d+) more$", str(few)))
+        assert str(few).count("\n  - ") + left == len(whole.findings)
+
+    def test_what_nobody_could_look_at_counts_when_it_is_not_kept(self, make_shards_dir) -> None:
+        path = make_shards_dir(3, missing=[0])
+        with FileSystemFaults(path) as fs:
+            fs.fail("open", errno.EIO, match="acts000002.bin", times=None)
+            manifest = formats.read_manifest(formats.get("saev"), str(path))
+            report = check(manifest, most=1)
+        assert ([each.path.name for each in report.findings], report.exit_code) == (
+            ["acts000000.bin"],
+            3,
+        )
+        assert report.broken().names == ("acts000000.bin",)
+
+    @pytest.mark.once
+    def test_an_index_of_very_many_that_are_gone_takes_little_memory(self, tmp_path: Path) -> None:
+        """What `validate` needs beyond the manifest itself; of findings it was 1.2 kB for each."""
+        chunk = {"chunk_bytes": 9, "chunk_size": 1, "dim": None}
+        chunks = [chunk | {"filename": f"chunk-0-{n}.bin"} for n in range(60_000)]
+        config = {"compression": None, "item_loader": None}
+        (tmp_path / "index.json").write_text(json.dumps({"chunks": chunks, "config": config}))
+        tracemalloc.start()
+        report = validate(tmp_path, level="complete", workers=1)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert (len(report.findings), report.n_findings) == (10_000, 60_000)
+        assert len(report.broken()) == 60_000
+        assert str(report).endswith("\n  and 50000 more")
+        assert peak < 45e6

@@ -3,6 +3,7 @@
 import errno
 import io
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -28,7 +29,8 @@ from shardproof import (
     validation,
 )
 from shardproof.cli import app
-from shardproof.testing import without_root_override
+from shardproof.testing import time_limit, without_root_override
+from shardproof.testing.faults import serve_hub
 
 
 def test_a_healthy_directory(make_shards_dir) -> None:
@@ -431,3 +433,62 @@ class TestACheckpointByItsPrefix:
         prefix.with_name(f"{prefix.name}.metadata.json").unlink()
         with pytest.raises(shardproof.ManifestNotFoundError, match="no such directory"):
             shardproof.validate(prefix)
+
+
+class TestAPromiseFromElsewhere:
+    """One that says nothing, or comes from the directory itself, proves nothing."""
+
+    @pytest.mark.parametrize("options", [[], ["--level", "valid", "--require-digests"]])
+    @pytest.mark.parametrize("kind", ["folder", "hidden", "list", "comments", "memory", "file"])
+    def test_of_nothing_is_refused(self, make_shards_dir, tmp_path: Path, kind, options) -> None:
+        empty = tmp_path / "empty"
+        empty.mkdir()
+        (empty / ".hidden").mkdir()
+        (empty / ".hidden/x").touch()
+        texts = {"list": "", "comments": "# nothing\n\n"}
+        if kind in texts:
+            empty = tmp_path / "empty.txt"
+            empty.write_text(texts[kind])
+        if kind == "file":
+            (empty / ".hidden/x").unlink()
+        addresses = {"memory": "memory://nothing/here", "file": f"file://{empty}"}
+        against = addresses.get(kind, str(empty))
+        args = ["validate", "--against", against, *options, str(make_shards_dir(2))]
+        done = CliRunner().invoke(app.app, args)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert f"'{against}': expected a promise, but it lists no files" in done.stderr
+
+    def test_of_nothing_at_an_address_is_refused(self, make_shards_dir) -> None:
+        with serve_hub({"x/SHA256SUMS": b""}) as hub:
+            found = {f"{hub.url}/x/SHA256SUMS": "as of an empty one", hub.url: "it lists no files"}
+            for address, problem in found.items():
+                with pytest.raises(ManifestError, match=problem):
+                    validate(make_shards_dir(2), against=address)
+
+    @pytest.mark.parametrize(
+        "way", ["{}", "{}/", "{}/../{name}", "link", "here", "file://{}", "FILE://{}", "local://{}"]
+    )
+    def test_of_itself_is_refused(self, make_shards_dir, tmp_path, monkeypatch, way: str) -> None:
+        path = make_shards_dir(2)
+        (tmp_path / "link").symlink_to(path)
+        monkeypatch.chdir(path)
+        there = {"link": str(tmp_path / "link"), "here": "."}.get(way)
+        address = there or way.format(path, name=path.name)
+        with pytest.raises(ValueError, match="found the directory itself"):
+            validate(path, against=address)
+        done = CliRunner().invoke(app.app, ["validate", "--against", address, str(path)])
+        assert done.exit_code == 2
+
+    @pytest.mark.parametrize("target", ["../outside", "/dev/null", "fifo", "gone", "loop", "."])
+    def test_with_links_to_what_is_no_file_is_refused(self, make_shards_dir, tmp_path, target):
+        (tmp_path / "outside").mkdir()
+        other = shutil.copytree(make_shards_dir(2), tmp_path / "other")
+        os.mkfifo(tmp_path / "fifo")
+        (other / "loop").symlink_to(target if target != "fifo" else "../fifo")
+        with time_limit(10):
+            done = CliRunner().invoke(
+                app.app, ["validate", "--against", str(other), str(make_shards_dir(2))]
+            )
+        assert isinstance(done.exception, SystemExit)
+        assert done.exit_code in {2, 3}
+        assert f"{other}/loop'" in done.output

@@ -29,24 +29,32 @@ _MAX_LIST_BYTES = 256 * 2**20
 
 
 def files_promised_at(address: str, *, reads: bool) -> list[PromisedFile]:
-    """Return what is promised at an address, or at a path.
+    """Return what is promised at an address, or at a path: one file or more.
 
     Args:
         address: An address whose files are listed; a list of digests, or its address; a directory.
         reads: Whether a directory's bytes count too: then they are read here.
 
     Raises:
-        ManifestError: What is promised can't be read.
+        ManifestError: What is promised can't be read, or nothing is: that proves nothing.
         FetchError: It can't be asked for.
         ValueError: No source has such an address.
         OSError: The file system failed.
     """
-    if "://" in address:
-        return _list_at(address) if _is_a_list(address) else _listing_of(address)
-    if is_directory(address):
-        return list(_in_directory(real_root(address), reads=reads))
-    folder, name = os.path.split(os.path.abspath(address))
-    return _files_of(digest_lists.read(real_root(folder), name))
+    is_address = "://" in address
+    where = shown_address(address) if is_address else os.path.abspath(address)
+    if is_address:
+        files = _list_at(address) if _is_a_list(address) else _listing_of(address)
+    elif is_directory(address):
+        files = list(_in_directory(real_root(address), reads=reads))
+    else:
+        folder, name = os.path.split(where)
+        files = _files_of(digest_lists.read(real_root(folder), name))
+    if not files:
+        problem = "expected a promise, but it lists no files: is it the right one? A web server "
+        problem += "lists none: give a list of digests there, or hf://"
+        raise ManifestError(problem, path=where)
+    return files
 
 
 def shown_address(address: str) -> str:
@@ -68,9 +76,6 @@ def _listing_of(address: str) -> list[PromisedFile]:
     with contextlib.closing(open_source(address)) as source:
         limits = Limits()
         files = listed(source, limits, Deadline(limits.deadline, Stop()), source.url)
-    if not files:
-        problem = "the source lists no files: a web server can't; give a list of digests, or hf://"
-        raise ManifestError(problem, path=source.url)
     return [PromisedFile(name=file.name, size=file.size, digest=file.digest) for file in files]
 
 
@@ -109,12 +114,15 @@ def _names_in(root: str) -> list[str]:
 def _as_they_are(root: str, dir_fd: int, reads: bool, names: Sequence[str]) -> list[PromisedFile]:
     files = []
     for name in names:
-        fd = _opened(root, dir_fd, name)
         try:
-            size = os.fstat(fd).st_size
-            found = str(digest.of_file(fd, "sha256", size, go_on=go_on)) if reads else None
-        finally:
-            os.close(fd)
+            fd = _opened(root, dir_fd, name)
+            try:
+                size = os.fstat(fd).st_size
+                found = str(digest.of_file(fd, "sha256", size, go_on=go_on)) if reads else None
+            finally:
+                os.close(fd)
+        except OSError as error:  # which has the name at most
+            raise OSError(error.errno, os.strerror(error.errno or 0), f"{root}/{name}") from error
         files.append(PromisedFile(name=name, size=size, digest=found))
     return files
 
@@ -124,8 +132,9 @@ def _opened(root: str, dir_fd: int, name: str) -> int:
     try:
         return open_inside(name, root=root, dir_fd=dir_fd)
     except NotRegularError as error:
-        fd = None if error.outside is None else open_regular(error.outside)
-        if fd is None:
-            problem = f"expected regular files, found a {error.found}"
-            raise ManifestError(problem, path=os.path.join(root, name)) from None
-        return fd
+        found = error.found
+        with contextlib.suppress(NotRegularError):
+            fd = None if error.outside is None else open_regular(error.outside)
+            if fd is not None:
+                return fd
+    raise ManifestError(f"expected regular files, found a {found}", path=os.path.join(root, name))

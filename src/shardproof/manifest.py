@@ -86,6 +86,7 @@ class Manifest:
         links: Whether files may be links, as far as the promise says.
         permits: Whether something may lie in the directory, asked with its name and whether links
             are followed, where the promise says that all else may not; asked at every level.
+        n_to_make: How many shards are planned and not there yet; they promise nothing.
 
     Raises:
         ManifestError: A name that could lead out of the root or to two files at once, a size below
@@ -104,6 +105,7 @@ class Manifest:
     stores: Sequence[str] = ()
     links: bool = True
     permits: Callable[[str, bool], bool] | None = None
+    n_to_make: int = 0
 
     def __post_init__(self) -> None:
         names = [file.name for file in self.files]

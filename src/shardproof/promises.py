@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shardproof import formats
-from shardproof._base.opening import real_path
+from shardproof._base.messages import shown
+from shardproof._base.opening import is_directory, real_path
 from shardproof.errors import ManifestError
 from shardproof.formats import Format
 from shardproof.manifest import Manifest
 from shardproof.report import Level
 
 __all__ = ["Promise", "promise_of"]
+
+_OF_DISKS = {"file", "local"}
 
 
 class Promise(NamedTuple):
@@ -48,9 +51,9 @@ def promise_of(
         level: At ``valid`` the other directory's bytes count too, and are read here.
 
     Raises:
-        ManifestError: What is promised can't be read.
+        ManifestError: What is promised can't be read, or nothing is.
         FetchError: What is promised elsewhere can't be asked for.
-        ValueError: No source has such an address.
+        ValueError: No source has such an address, or it is that of the directory itself.
         ImportError: The package for it is not installed; the text says which.
         OSError: The file system failed.
     """
@@ -63,13 +66,14 @@ def promise_of(
             else functools.partial(formats.read_signed, key=key)
         )
         return Promise(read(form, path), formats.parts_of(form), form.name_at_source)
+    address = os.fspath(against)
+    _refuse_itself(path, address)
     # What fetches takes longer to import than all else here.
     from shardproof.elsewhere import files_promised_at, shown_address  # noqa: PLC0415
     from shardproof.probes import by_name  # noqa: PLC0415
 
     with contextlib.suppress(ManifestError):  # of no format, or of two
         form = form or formats.detect(path)
-    address = os.fspath(against)
     manifest = Manifest(
         root=Path(path),
         path=Path(path),
@@ -79,3 +83,13 @@ def promise_of(
         stores=[real_path(os.path.join(path, form.store))] if form and form.store else (),
     )
     return Promise(manifest, formats.parts_of(form) if form else ())
+
+
+def _refuse_itself(path: str, address: str) -> None:
+    """Raise where a directory is to be compared with itself, by whatever way that leads there."""
+    scheme, _, rest = address.rpartition("::")[2].partition("://")
+    other = address if "://" not in address else rest if scheme.lower() in _OF_DISKS else ""
+    is_there_too = other and is_directory(path) and is_directory(other)
+    if is_there_too and os.path.samestat(os.stat(path), os.stat(other)):
+        problem = f"expected a promise from elsewhere, found the directory itself: '{shown(path)}'"
+        raise ValueError(f"against: {problem}")

@@ -1,5 +1,6 @@
 """What one look at a shards directory found: findings, their text, JSON and exit code."""
 
+import collections
 import dataclasses
 import enum
 import errno
@@ -11,10 +12,24 @@ from typing import Any, Literal, Self
 from shardproof._base.messages import shown
 from shardproof.errors import ShardValidationError
 
-__all__ = ["BrokenFiles", "Finding", "FindingKind", "Level", "Report", "is_conclusive", "lines_of"]
+__all__ = [
+    "MOST_KEPT",
+    "BrokenFiles",
+    "Finding",
+    "FindingKind",
+    "Level",
+    "MoreFindings",
+    "Report",
+    "exit_code_of",
+    "is_conclusive",
+    "lines_of",
+]
 
 Level = Literal["present", "complete", "valid"]
 """How hard to look; each level includes the ones before it."""
+
+MOST_KEPT = 10_000
+"""Findings that a report has whole: it is for people, and a program needs memory for more."""
 
 
 class FindingKind(enum.StrEnum):
@@ -61,6 +76,21 @@ _ABOUT_THE_FILE = {
 def is_conclusive(number: int | None) -> bool:
     """Whether an errno, or none, tells something about the file, and not that a look failed."""
     return number is None or number in _ABOUT_THE_FILE
+
+
+def exit_code_of(*, n_failed: int, n_unseen: int = 0) -> int:
+    """Return how what was asked for ended: 0 is success, here, in every command and in pytest.
+
+    Success means: something was promised, all of it was looked at, and nothing that was asked for
+    failed. A promise of nothing never comes here: to read it is a `ManifestError`, and 2.
+
+    Args:
+        n_failed: How many findings there are, or files that were asked for and are not there.
+        n_unseen: How many of them only say that a look was not possible.
+    """
+    if n_unseen:
+        return 3
+    return 1 if n_failed else 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -135,6 +165,35 @@ class BrokenFiles:
         return ",".join("-".join(map(str, run)) for run in runs)
 
 
+@dataclasses.dataclass(slots=True)
+class MoreFindings:
+    """Findings beyond those that a report has whole: they are counted.
+
+    Attributes:
+        counts: How many there are of each kind.
+        n_unseen: How many of them say that a look was not possible.
+        broken: The promised files that have to be made again, by their numbers.
+    """
+
+    counts: collections.Counter[FindingKind] = dataclasses.field(
+        default_factory=collections.Counter
+    )
+    n_unseen: int = 0
+    broken: dict[int, str] = dataclasses.field(default_factory=dict)
+
+    def add(self, finding: Finding, name: str = "") -> None:
+        """Count a finding.
+
+        Args:
+            finding: It.
+            name: What the manifest calls the file that it is about.
+        """
+        self.counts[finding.kind] += 1
+        self.n_unseen += not finding.conclusive
+        if finding.index is not None and finding.conclusive:
+            self.broken[finding.index] = name
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Report:
     """All findings of one look at a shards directory; ``str()`` gives the text.
@@ -144,7 +203,8 @@ class Report:
         format: Name of its format, such as ``"saev"``.
         level: How hard it was looked at.
         n_files: How many files the manifest promises.
-        findings: Every promise that is not kept, in the manifest's order.
+        findings: Every promise that is not kept, in the manifest's order; of more than `MOST_KEPT`
+            that `validate` finds, the first.
         unproven: Files that are as promised as far as the level asks, and about which the manifest
             states nothing that the level could prove: at ``complete`` no size and no structure, at
             ``valid`` no digest.
@@ -152,6 +212,7 @@ class Report:
             where they were not counted.
         n_unread: How many of those were not read again, because they are as they were when their
             digests were last proven: size, times and inode.
+        more: What is known of further findings.
     """
 
     path: Path
@@ -162,6 +223,7 @@ class Report:
     unproven: tuple[Path, ...] = ()
     n_proven: int | None = None
     n_unread: int = 0
+    more: MoreFindings = dataclasses.field(default_factory=MoreFindings, hash=False)
 
     def __bool__(self) -> bool:
         """Whether every promise is kept, so that ``assert validate(path)`` means what it says."""
@@ -170,14 +232,28 @@ class Report:
     @property
     def ok(self) -> bool:
         """Whether every promise is kept, as far as the level looks."""
-        return not self.findings
+        return self.exit_code == 0
 
     @property
     def exit_code(self) -> int:
         """0 all promises kept; 1 findings; 3 something could not be looked at."""
-        if not all(finding.conclusive for finding in self.findings):
-            return 3
-        return 1 if self.findings else 0
+        return exit_code_of(n_failed=self.n_findings, n_unseen=self.n_unseen)
+
+    @property
+    def counts(self) -> dict[FindingKind, int]:
+        """How many findings there are of each kind, in the order of the kinds; of none, nothing."""
+        found = collections.Counter(finding.kind for finding in self.findings) + self.more.counts
+        return {kind: found[kind] for kind in FindingKind if found[kind]}
+
+    @property
+    def n_findings(self) -> int:
+        """How many findings there are."""
+        return len(self.findings) + self.more.counts.total()
+
+    @property
+    def n_unseen(self) -> int:
+        """How many of them say that a look was not possible: such a file may be whole."""
+        return sum(not finding.conclusive for finding in self.findings) + self.more.n_unseen
 
     def broken(self) -> BrokenFiles:
         """Return which promised files have to be made or fetched again.
@@ -192,10 +268,12 @@ class Report:
             ('1', ('acts000001.bin',))
         """
         found = {
-            finding.index: os.path.relpath(finding.path, self.path)
+            # Of a prefix, the directory is the one that it is in.
+            finding.index: os.path.relpath(finding.path, self.path).removeprefix("../")
             for finding in self.findings
             if finding.index is not None and finding.conclusive
         }
+        found |= self.more.broken
         indices = sorted(found)
         return BrokenFiles(tuple(found[index] for index in indices), tuple(indices))
 
@@ -211,6 +289,8 @@ class Report:
             "ok": self.ok,
             "exit_code": self.exit_code,
             "n_files": self.n_files,
+            "n_findings": self.n_findings,
+            "counts": {kind.value: n for kind, n in self.counts.items()},
             "findings": [finding.to_dict() for finding in self.findings],
             "unproven": [str(path) for path in self.unproven],
             "n_proven": self.n_proven,
@@ -223,28 +303,30 @@ class Report:
         Raises:
             ShardValidationError: There are findings; its text names every one.
         """
-        if self.findings:
+        if not self.ok:
             raise ShardValidationError(self)
         return self
 
 
 def lines_of(report: Report) -> Iterator[str]:
-    """Yield the text of a report line by line; there may be millions."""
+    """Yield the text of a report line by line; there may be thousands."""
     n_files, n_unproven = report.n_files, len(report.unproven)
     of_files = f"of {n_files} files of '{shown(report.path)}'"
     lacking = "digest" if report.level == "valid" else "size or structure"
     unproven = f"{n_unproven} without a {lacking}, "
     unread = f" ({report.n_unread} not read again)" if report.n_unread else ""
-    if not report.findings:
+    if report.ok:
         counts = f" proven, {unproven}" if n_unproven else " "
-        yield f"{report.level}: {n_files - n_unproven}{unread}{counts}{of_files}"
+        tip = "; `shardproof seal` gives them one" if n_unproven and report.level == "valid" else ""
+        yield f"{report.level}: {n_files - n_unproven}{unread}{counts}{of_files}{tip}"
         return
     yield f"Shard validation failed in '{shown(report.path)}':"
-    for kind, title in _TITLES.items():
+    for kind, n_findings in report.counts.items():
         found = [finding for finding in report.findings if finding.kind is kind]
-        if found:
-            yield from ("", f"{title} ({len(found)}):")
-            yield from map(_line_of, found)
+        yield from ("", f"{_TITLES[kind]} ({n_findings}):")
+        yield from map(_line_of, found)
+        if n_findings > len(found):
+            yield f"  and {n_findings - len(found)} more"
     if report.n_proven is not None and (report.level == "valid" or n_unproven):
         # None are broken where the findings are about the manifest itself, or a receipt.
         n_broken = n_files - report.n_proven - n_unproven

@@ -19,7 +19,7 @@ from shardproof._base.work import apart, to_waiter
 from shardproof.checks import Links, check
 from shardproof.errors import ManifestError
 from shardproof.promises import Promise, promise_of
-from shardproof.report import Level, Report
+from shardproof.report import MOST_KEPT, Level, Report
 
 __all__ = ["validate"]
 
@@ -138,7 +138,7 @@ def _asked(located: formats.Located, *, strict: bool, **how: Any) -> Promise:
 def _checked(promise: Promise, *, strict: bool, quick: bool, **how: Any) -> Report:
     beside = promise.beside if strict else None
     proofs = formats.proofs_in(promise.manifest) if quick else None
-    return check(promise.manifest, beside=beside, proofs=proofs, **how)
+    return check(promise.manifest, beside=beside, proofs=proofs, most=MOST_KEPT, **how)
 
 
 def _refuse_another(root: str, before: os.stat_result) -> None:

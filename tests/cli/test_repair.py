@@ -56,9 +56,9 @@ def test_links_out_of_a_directory(run, make_shards_dir, tmp_path: Path) -> None:
 def test_a_tree(run, tmp_path: Path) -> None:
     for golden in GOLDENS[:4]:
         shutil.copytree(golden.path, tmp_path / golden.name, symlinks=True)
-    code, text = run("validate", "-r", "--json", tmp_path)
-    assert code == 0
-    found = {Path(each["path"]).name for each in json.loads(text)}
+    done = CliRunner().invoke(app.app, ["validate", "-r", "--json", str(tmp_path)])
+    assert done.exit_code == 0
+    found = {Path(each["path"]).name for each in json.loads(done.stdout)}
     assert {golden.name for golden in GOLDENS[:4] if golden.name != "arrow-splits"} <= found
     (tmp_path / "nothing").mkdir()
     assert run("validate", "--recursive", tmp_path / "nothing")[0] == 2

@@ -857,7 +857,7 @@ class TestSummary:
         result.stdout.fnmatch_lines(
             [
                 "valid: 1 shards directory with 2 files validated, 0 failed",
-                "2 files without a digest to prove",
+                "2 files without a digest to prove: `shardproof seal` gives them one",
             ],
             consecutive=True,
         )

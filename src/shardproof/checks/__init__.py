@@ -1,5 +1,6 @@
 """Manifest -> findings, level by level."""
 
-from shardproof.checks._check import Links, OnProgress, check
+from shardproof.checks._check import OnProgress, check
+from shardproof.checks._look import Links
 
 __all__ = ["Links", "OnProgress", "check"]

@@ -18,9 +18,9 @@ from shardproof._base.proofs import SealedProof
 from shardproof.checks._look import Links, Question, Regular, Said, look_at_all
 from shardproof.checks._strays import strays
 from shardproof.manifest import Contradiction, Manifest, PromisedFile
-from shardproof.report import Finding, FindingKind, Level, Report
+from shardproof.report import Finding, FindingKind, Level, MoreFindings, Report
 
-__all__ = ["Links", "OnProgress", "check"]
+__all__ = ["OnProgress", "check"]
 
 OnProgress = Callable[[int, int], None]
 """Called in the caller's thread with how many files were looked at, and of how many."""
@@ -37,6 +37,7 @@ def check(
     links: Links = "inside",
     beside: Sequence[str] | None = None,
     proofs: Mapping[str, SealedProof] | None = None,
+    most: int | None = None,
 ) -> Report:
     """Return what a look at each promised file found.
 
@@ -53,6 +54,7 @@ def check(
         beside: Patterns of what may lie beside the promised files; all else is a finding. None for
             all that the manifest permits.
         proofs: What a journal tells of files; one that is as it was then is not read again.
+        most: How many findings the report has whole; further ones are counted. None for all.
 
     Raises:
         ManifestError: The directory is gone, or is none.
@@ -69,39 +71,74 @@ def check(
         stores=manifest.stores,
         proofs=proofs or {},
     )
-    said: list[Said] = []
-    n_done, n_files = 0, len(manifest.files)
+    files, findings = manifest.files, _Findings(manifest.files, most)
+    unproven: list[Path] = []
+    n_done = n_unread = 0
     dir_fd = open_root(question.root)
     try:
         # Closed before the descriptor, which the threads use until they are joined.
         with contextlib.closing(
-            _looks(question, dir_fd, manifest.files, workers, executor, list_first=list_first)
+            _looks(question, dir_fd, files, workers, executor, list_first=list_first)
         ) as runs:
-            for n_looks, more in runs:
-                said += more
+            for n_looks, said in runs:
+                some = files[n_done : n_done + n_looks]
+                findings.add(_numbered(said, some, n_done, question.root))
+                unproven += [each for each in said if isinstance(each, Path)]
+                n_unread += said.count(None)
                 n_done += n_looks
                 if on_progress is not None:
-                    on_progress(n_done, n_files)
+                    on_progress(n_done, len(files))
     finally:
         os.close(dir_fd)
-    unproven = tuple(each for each in said if isinstance(each, Path))
-    findings = _numbered([each for each in said if isinstance(each, Finding)], manifest)
-    n_proven = n_files - len(findings) - len(unproven)  # what follows is about the manifest
-    findings += _structural(manifest, manifest.damaged)
+    n_proven = len(files) - len(findings) - len(unproven)  # what follows is about the manifest
+    findings.add(_structural(manifest, manifest.damaged))
     if level != "present":
-        findings += _structural(manifest, manifest.contradictions())
+        findings.add(_structural(manifest, manifest.contradictions()))
     if beside is not None or manifest.permits is not None:
-        findings += strays(manifest, beside, follow=links == "follow")
+        findings.add(strays(manifest, beside, follow=links == "follow"))
     return Report(
         path=manifest.root,
         format=manifest.format,
         level=level,
-        n_files=n_files,
-        findings=tuple(findings),
-        unproven=unproven,
+        n_files=len(files),
+        findings=tuple(findings.kept),
+        unproven=tuple(unproven),
         n_proven=n_proven,
-        n_unread=said.count(None),
+        n_unread=n_unread,
+        more=findings.more,
     )
+
+
+class _Findings:
+    """Findings as they come: the first are kept, further ones counted."""
+
+    def __init__(self, files: Sequence[PromisedFile], most: int | None) -> None:
+        self._files, self._most = files, most
+        self.kept: list[Finding] = []
+        self.more = MoreFindings()
+
+    def __len__(self) -> int:
+        return len(self.kept) + self.more.counts.total()
+
+    def add(self, findings: Iterable[Finding]) -> None:
+        """Keep findings, or count them."""
+        for finding in findings:
+            if self._most is None or len(self.kept) < self._most:
+                self.kept.append(finding)
+            else:
+                name = "" if finding.index is None else self._files[finding.index].name
+                self.more.add(finding, name)
+
+
+def _numbered(
+    said: Sequence[Said], files: Sequence[PromisedFile], first: int, root: str
+) -> Iterator[Finding]:
+    """Yield the findings about some of the promised files, with the numbers of these."""
+    found = [each for each in said if isinstance(each, Finding)]
+    numbers = {file.name: n for n, file in enumerate(files, first)} if found else {}
+    for each in found:
+        name = os.fspath(each.path).removeprefix(os.path.join(root, ""))
+        yield dataclasses.replace(each, index=numbers[name])
 
 
 def _digest_threads(manifest: Manifest, level: Level, workers: int | None) -> int:
@@ -159,18 +196,6 @@ def _look_from_afar(question: Question, files: Sequence[PromisedFile]) -> list[S
         return look_at_all(question, dir_fd, frozenset(), files)
     finally:
         os.close(dir_fd)
-
-
-def _numbered(findings: list[Finding], manifest: Manifest) -> list[Finding]:
-    """Give findings the numbers of the promised files that they are about."""
-    if not findings:
-        return []
-    root = os.path.join(manifest.root, "")
-    index_of = {file.name: index for index, file in enumerate(manifest.files)}
-    return [
-        dataclasses.replace(each, index=index_of[os.fspath(each.path).removeprefix(root)])
-        for each in findings
-    ]
 
 
 def _structural(manifest: Manifest, known: Iterable[Contradiction]) -> Iterator[Finding]:

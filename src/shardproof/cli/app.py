@@ -70,3 +70,6 @@ def main() -> NoReturn:
     except OSError as error:  # which no command expects, as of an import
         click.echo(f"Could not go on: {with_kind(error)}", err=True)
         sys.exit(COULD_NOT_LOOK)
+    except Exception:  # a mistake of ours, which is no finding
+        sys.excepthook(*sys.exc_info())
+        sys.exit(COULD_NOT_LOOK)

@@ -9,7 +9,7 @@ import click
 import shardproof
 from shardproof._base.messages import printable, shown, told
 from shardproof.cli.commands import ShellCommand
-from shardproof.cli.exits import FINDINGS, end_with, errors_end_it
+from shardproof.cli.exits import end_with, errors_end_it
 from shardproof.cli.paths import (
     SHOWN,
     argument,
@@ -66,7 +66,8 @@ def seal(
                 progress=not quiet,
             )
         except shardproof.ShardValidationError as error:
-            end_with(f"It is not sealed, since it is not whole. {told(error)}", FINDINGS)
+            problem = f"It is not sealed, since it is not whole. {told(error)}"
+            end_with(problem, error.report.exit_code)
     if not quiet:
         _say(sealed, update=update)
 

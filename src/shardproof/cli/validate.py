@@ -115,6 +115,8 @@ def validate(
         click.echo(json.dumps([outcome.to_dict() for outcome in outcomes], indent=2))
     elif not quiet:
         show_reports(outcomes, verbose=verbose)
+    if recursive and not quiet:
+        click.echo(_counted(outcomes), err=as_json or broken is not None)
     codes = [outcome.exit_code for outcome in outcomes]
     if require_digests:
         reports = [outcome.result for outcome in outcomes if outcome.result is not None]
@@ -130,6 +132,14 @@ def _all_below(paths: Iterable[Path]) -> list[str]:
             below = list(formats.find(path))
         found += below or [path]
     return found
+
+
+def _counted(outcomes: Sequence[PathOutcome[Report]]) -> str:
+    """Return how many directories were found below the paths, and in which state."""
+    codes, n = [outcome.exit_code for outcome in outcomes], len(outcomes)
+    n_whole, n_damaged = codes.count(KEPT), codes.count(FINDINGS)
+    states = f"{n_whole} whole, {n_damaged} damaged, {n - n_whole - n_damaged} unreadable"
+    return f"{n} director{'y' if n == 1 else 'ies'}: {states}"
 
 
 def _print_broken(outcomes: Iterable[PathOutcome[Report]], what: str) -> None:
@@ -175,7 +185,7 @@ def _row_of(outcome: PathOutcome[Report]) -> tuple[Cell, ...]:
         return *about, Painted("ok", "green")
     if outcome.exit_code == COULD_NOT_LOOK:
         return *about, Painted("could not look at every file", "red")
-    n_findings = len(report.findings)
+    n_findings = report.n_findings
     return *about, Painted(f"{n_findings} finding" + "s" * (n_findings > 1), "bold red")
 
 

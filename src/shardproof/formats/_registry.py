@@ -1,10 +1,13 @@
 """Which formats are known, and which of them a directory is of."""
 
 import importlib
+import json
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+from shardproof._base.json import MAX_BYTES, read_bytes
 from shardproof._base.messages import quoted, told, traced
 from shardproof._base.names import open_root, real_root
 from shardproof._base.opening import is_directory, is_there, permission_denied
@@ -25,22 +28,30 @@ class _Known(NamedTuple):
         module: Where it is, below this room.
         marks: Paths, relative to a directory, one of which is there where its manifest is.
         suffixes: Extensions of shards, by whose names it is known where there is no manifest.
+        only_its_own: A regular expression of names that no other format gives, where its manifest
+            alone makes a directory one of it: they tell that it is gone.
     """
 
     module: str
     marks: tuple[str, ...] = ()
     suffixes: tuple[str, ...] = ()
+    only_its_own: str = ""
 
 
 _OURS = {
     "saev": _Known("own.saev", ("shards.json",), (".bin",)),
     "receipts": _Known("own.receipts", ("plan.json", signs.RECEIPTS_FOLDER)),
     "checkpoint": _Known("own.checkpoint", (), (".shard", ".json")),
-    "mds": _Known("samples.mds", ("index.json",)),
-    "litdata": _Known("samples.litdata", ("index.json",)),
-    "arrow": _Known("samples.arrow", ("state.json", "dataset_dict.json")),
+    "mds": _Known("samples.mds", ("index.json",), (), r"(?m)^shard\.\d{5}\.[\w.]+$"),
+    "litdata": _Known("samples.litdata", ("index.json",), (), r"(?m)^chunk-\d+-\d+\.[\w.]+$"),
+    "arrow": _Known(
+        "samples.arrow",
+        ("state.json", "dataset_dict.json"),
+        (),
+        r"(?m)^data-\d{5}-of-\d{5}\.arrow$",
+    ),
     "tfrecord": _Known("samples.tfrecord", (), (".tfrecord", ".tfrecords", ".gz")),
-    "energon": _Known("samples.energon", (".nv-meta",)),
+    "energon": _Known("samples.energon", (".nv-meta",), (), r"(?m)^\.nv-meta$"),
     "wids": _Known("samples.wids", ("shardindex.json",), (".json",)),
     "webdataset": _Known("samples.webdataset", (), (".tar", ".gz", ".tgz")),
     "megatron": _Known("tokens.megatron", (), (".idx",)),
@@ -170,23 +181,70 @@ def detect(path: str) -> Format:
 
 
 def claims(path: str) -> list[Format]:
-    """Return the formats that recognize a directory; of those only the ones no other includes."""
+    """Return the formats that recognize a directory; of those only the ones no other includes.
+
+    Raises:
+        ManifestError: None does, and what would be its manifest can't be read, or is gone.
+        OSError: It could not be looked at.
+    """
     by_mark = [
         name
         for name, entry in _OURS.items()
         if any(is_there(os.path.join(path, mark)) for mark in entry.marks)
     ]
+    found = _recognizing(map(get, by_mark), path)
+    if found:
+        return found
+    names = os.listdir(path)
+    _refuse_what_lost_its_manifest(path, names, by_mark)
     return (
-        _recognizing(map(get, by_mark), path)
-        or _recognizing(map(get, _by_suffix(path)), path)
+        _recognizing(map(get, _by_suffix(names)), path)
         or _of_others(path)
         or _recognizing([get("digests")], path)  # beside any other format it is a seal
     )
 
 
-def _by_suffix(path: str) -> list[str]:
+def _refuse_what_lost_its_manifest(
+    path: str, names: Collection[str], by_mark: Iterable[str]
+) -> None:
+    """Raise where a file of a manifest's name is no JSON, or where only its shards are left.
+
+    Sound JSON that speaks of something else is another program's.
+    """
+    marks = {mark for name in by_mark for mark in _OURS[name].marks if mark in names}
+    of_json = sorted(mark for mark in marks if mark.endswith((".json", ".sig")))
+    states = {mark: _why_no_json(path, mark) for mark in of_json}
+    found = {mark: f"it {state}" for mark, state in states.items() if state}
+    lines = "\n".join(names)
+    for name, entry in _OURS.items():
+        shards = sorted(re.findall(entry.only_its_own, lines)) if entry.only_its_own else []
+        if shards:
+            lost = get(name).manifest_file
+            state = states.get(lost, "is missing") or "says nothing of them"
+            there = f"{len(shards)} files {re.sub(r'[0-9]+', '*', shards[0])}"
+            found = {lost: f"found {there}, but {lost} {state}"}
+    for lost, problem in found.items():
+        tip = "restore it, or write the shards again; of another format, give --format NAME"
+        raise ManifestError(f"{problem}: {tip}", path=os.path.join(path, lost))
+
+
+def _why_no_json(root: str, name: str) -> str:
+    """Return in words why a file can't be parsed as JSON; no text where it can."""
+    try:
+        data = read_bytes(root, name, max_bytes=MAX_BYTES)
+        json.loads(data)  # which takes more than we do: what is another's need not be strict
+    except ManifestPermissionError:
+        raise
+    except ManifestError as error:
+        return f"can't be read: {error.problem}"
+    except (ValueError, RecursionError) as error:
+        return f"is not JSON: {told(error)}" if data else "has 0 bytes"
+    return ""
+
+
+def _by_suffix(names: Iterable[str]) -> list[str]:
     # A number may follow: x.tfrecord-00000-of-00010.
-    there = {os.path.splitext(name)[1].partition("-")[0] for name in os.listdir(path)}
+    there = {os.path.splitext(name)[1].partition("-")[0] for name in names}
     return [name for name, entry in _OURS.items() if not there.isdisjoint(entry.suffixes)]
 
 

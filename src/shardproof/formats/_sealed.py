@@ -8,6 +8,7 @@ import msgspec
 
 from shardproof._base import digest, digest_lists
 from shardproof._base.proofs import SealedProof, proofs_of
+from shardproof.errors import ManifestError
 from shardproof.formats._format import Format
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 
@@ -21,13 +22,17 @@ def read_manifest(form: Format, path: str) -> Manifest:
     """Return what a directory promises, with the digests that lists in it state.
 
     Raises:
-        ManifestError: What it promises can't be read, or such a list can't.
+        ManifestError: What it promises can't be read, or such a list can't; or nothing is promised
+            yet, since no shard is made.
         OSError: The file system failed.
     """
     manifest = form.read_manifest(path)
     root = os.fspath(manifest.root)
     lists = () if form.name == LISTS else digest_lists.seals_in(root)
     sealed = digest_lists.stated_by(root, lists)
+    if manifest.n_to_make and not (manifest.files or manifest.damaged or sealed):
+        problem = f"no shard is completed: expected some of {manifest.n_to_make}, make them first"
+        raise ManifestError(problem, path=manifest.path)
     if not sealed:
         return manifest
     known = {file.name for file in manifest.files}

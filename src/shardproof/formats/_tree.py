@@ -1,23 +1,26 @@
 """Find the shards directories of a tree."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 
 from shardproof._base.names import real_root
 from shardproof._base.opening import tree
+from shardproof.errors import ManifestError
 from shardproof.formats._registry import claims
 
 __all__ = ["find"]
 
 
 def find(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Yield the shards directories at and below a path, sorted; nothing below one of them.
+    """Yield the shards directories at and below a path, sorted; nothing below one that is read.
 
-    Hidden directories are left out, and links are not followed. A directory that two formats
-    claim is one, and so is one that may not be read: to validate it says why.
+    Hidden directories are left out, and links are not followed. A directory that two formats claim
+    is one, and so is one that could not be looked at, or whose manifest file is torn or gone: to
+    validate it says why.
 
     Raises:
-        OSError: A directory could not be looked at.
+        OSError: The path itself could not be found out.
 
     Example:
         >>> from shardproof import formats
@@ -25,13 +28,14 @@ def find(path: str | os.PathLike[str]) -> Iterator[str]:
         >>> found == str(shards_dir)
         True
     """
-    for here, folders, _ in tree(real_root(path)):
-        try:
+    todo = [real_root(path)]
+    while todo:
+        here, is_one, folders = todo.pop(), True, list[str]()
+        with contextlib.suppress(ManifestError, OSError):
+            folders = next(tree(here))[1]
             is_one = bool(claims(here))
-        except PermissionError:
-            is_one = True
+            folders = [] if is_one else folders
         if is_one:
-            folders.clear()
             yield here
-        else:
-            folders[:] = [name for name in folders if not name.startswith(".")]
+        shown = [name for name in folders if not name.startswith(".")]
+        todo += [os.path.join(here, name) for name in reversed(shown)]

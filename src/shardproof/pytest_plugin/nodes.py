@@ -160,7 +160,7 @@ class ShardsItem(_Node, pytest.Item):
         self.user_properties += [
             ("shards_files", report.n_files),
             ("shards_unproven", len(report.unproven)),
-            ("shards_findings", len(report.findings)),
+            ("shards_findings", report.n_findings),
         ]
         report.raise_for_findings()
 
@@ -170,10 +170,11 @@ class ShardsItem(_Node, pytest.Item):
 
         error = excinfo.value
         if isinstance(error, ShardValidationError):
-            blind = [each for each in error.report.findings if not each.conclusive]
-            if not blind:
+            if not error.report.n_unseen:
                 return told(error)
-            files, reasons = counted(len(blind), "file"), sorted({each.found for each in blind})
+            blind = [each for each in error.report.findings if not each.conclusive]
+            files = counted(error.report.n_unseen, "file")
+            reasons = sorted({each.found for each in blind})
             why = ", ".join(reasons)
             return f"{told(error)}\n\nOf these, {files} could not be looked at ({why})."
         # No source has such an address, or what it needs is not installed.

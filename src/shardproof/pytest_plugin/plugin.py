@@ -295,7 +295,8 @@ class _ShardsValidation:
         if n_unproven:
             lacking = "digest" if self.level == "valid" else "size or structure"
             files = counted(n_unproven, "file")
-            terminalreporter.write_line(f"{files} without a {lacking} to prove")
+            tip = ": `shardproof seal` gives them one" if self.level == "valid" else ""
+            terminalreporter.write_line(f"{files} without a {lacking} to prove{tip}")
         for root, properties in failed.items():
             n_findings = _n(properties, "shards_findings")
             why = counted(n_findings, "finding") if n_findings else "could not be validated"

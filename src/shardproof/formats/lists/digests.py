@@ -13,7 +13,7 @@ __all__ = ["FORMAT"]
 
 
 def _recognizes(path: str) -> bool:
-    return bool(digest_lists.lists_in(path))
+    return bool(digest_lists.lists_in(path) or digest_lists.seals_in(path))  # or what can be none
 
 
 def _read_manifest(path: str) -> Manifest:

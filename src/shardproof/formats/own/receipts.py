@@ -14,8 +14,10 @@ __all__ = ["FORMAT"]
 def _recognizes(path: str) -> bool:
     receipts = os.path.join(path, signs.RECEIPTS_FOLDER)
     mode = mode_of(receipts)
-    if mode_of(os.path.join(path, signs.RECEIPTS.manifest_file)):
-        return stat.S_ISDIR(mode) or stat.S_ISLNK(mode)  # a link is refused, and that is said
+    plan = os.path.join(path, signs.RECEIPTS.manifest_file)
+    if mode_of(plan):  # a link is refused, and that is said; without receipts the plan has to tell
+        is_folder = stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
+        return is_folder or signs.begins_with(plan, b'"plan_hash"')
     if not stat.S_ISDIR(mode):
         return False
     with os.scandir(receipts) as entries:

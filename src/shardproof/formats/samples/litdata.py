@@ -41,10 +41,11 @@ _KNOWN_LEVELS = {None, "batch", "chunk", "sample", msgspec.UNSET}
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
 
 
-class _LitChunk(msgspec.Struct, gc=False):
+class _LitChunk(msgspec.Struct, omit_defaults=True, gc=False):
     filename: str
     chunk_bytes: _Count
     chunk_size: _Count
+    dim: Any = msgspec.UNSET
 
 
 class _LitEncryption(msgspec.Struct):
@@ -64,13 +65,21 @@ class _LitIndex(msgspec.Struct):
     updated_at: Any = msgspec.UNSET
 
 
+class _UsualLitIndex(msgspec.Struct, omit_defaults=True):
+    """All that LitData writes: a long index is read a second time without much memory."""
+
+    chunks: list[_LitChunk]
+    config: Any
+    updated_at: Any = msgspec.UNSET
+
+
 def _recognizes(path: str) -> bool:
     begin = index_begin(path)
     return _BEGIN.search(begin) is not None and _WORD in begin
 
 
 def _read_manifest(path: str) -> Manifest:
-    index = json.read(path, INDEX, _LitIndex)
+    index = json.read(path, INDEX, _LitIndex, usual=_UsualLitIndex)
     compression, level = index.config.compression, index.config.compression_level
     if level not in _KNOWN_LEVELS:
         problem = f"chunks compressed by the level {quoted(level)} are not known here"

@@ -25,7 +25,7 @@ __all__ = ["read_manifest"]
 
 _RECEIPT = re.compile(r"shard_([0-9]{6})\.json")
 
-_Promises = tuple[list[PromisedFile], list[Contradiction]]
+_Promises = tuple[list[PromisedFile], list[Contradiction], int]  # the last: completed
 
 
 def read_manifest(root: str) -> Manifest:
@@ -42,6 +42,7 @@ def read_manifest(root: str) -> Manifest:
     header = read_header(root)
     files: list[PromisedFile] = []
     damaged: list[Contradiction] = []
+    n_completed = 0
     root_fd = open_root(root)
     try:
         with open_receipts(root, root_fd) as receipts_fd:
@@ -50,19 +51,26 @@ def read_manifest(root: str) -> Manifest:
                 names = map(_RECEIPT.fullmatch, os.listdir(receipts_fd))
                 indices = sorted(int(match[1]) for match in names if match)
                 for _, parts in fanout.over_threads(read, indices):
-                    for promises, problems in parts:
+                    for promises, problems, n_more in parts:
                         files += promises
                         damaged += problems
+                        n_completed += n_more
     finally:
         os.close(root_fd)
     return Manifest(
-        root=Path(root), path=Path(root, PLAN_FILE), format="receipts", files=files, damaged=damaged
+        root=Path(root),
+        path=Path(root, PLAN_FILE),
+        format="receipts",
+        files=files,
+        damaged=damaged,
+        n_to_make=header.n_shards - n_completed,
     )
 
 
 def _promises(header: PlanHeader, receipts_fd: int, indices: Sequence[int]) -> list[_Promises]:
     promises: list[PromisedFile] = []
     damaged: list[Contradiction] = []
+    n_completed = 0
 
     def refuse(index: int, expected: str, found: str) -> None:
         mismatch = Mismatch(expected=expected, found=found)
@@ -77,11 +85,13 @@ def _promises(header: PlanHeader, receipts_fd: int, indices: Sequence[int]) -> l
                 PromisedFile(name=file.path, size=file.bytes, digest=provable(file.checksum))
                 for file in files
             ]
+            n_completed += 1
         else:
             said = judge_receipt(header, index)
             promises += said.files
+            n_completed += said.status == "completed"
             if said.status == "foreign":
                 refuse(index, "a receipt of this plan and shard", said.reason)
             elif said.status == "damaged":
                 refuse(index, "a receipt", said.reason)
-    return [(promises, damaged)]
+    return [(promises, damaged, n_completed)]
