@@ -101,6 +101,23 @@ def test_each_test_of_the_contracts_catches_a_bug() -> None:
     assert set(CAUGHT_BY.values()) == {name for name in names if name.startswith("test_")}
 
 
+class TestUnshuffledToo(SeededLoaderContract):
+    """One that is opened in another way where no seed is asked for."""
+
+    deadline = 60.0
+
+    @pytest.fixture
+    def open_loader(self):
+        def opened(path):
+            return Loader(path)
+
+        return opened
+
+    @pytest.fixture
+    def open_seeded_loader(self):
+        return Loader
+
+
 def test_refused_states_are_a_choice(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         import pytest

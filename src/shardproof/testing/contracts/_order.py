@@ -37,9 +37,9 @@ class SeededLoaderContract(ShardLoaderContract):
         return functools.partial(open_seeded_loader, seed=_SEEDS[0])
 
     @pytest.fixture
-    def orders(self) -> Callable[[int], list[str]]:
+    def orders(self, open_seeded_loader: OpenLoader) -> Callable[[int], list[str]]:
         """Return a function that gives the order of a seed, from a loader and a process anew."""
-        path = self.new_dir(Layout(n_shards=8)).path
+        self._open, path = open_seeded_loader, self.new_dir(Layout(n_shards=8)).path
         return lambda seed: self.delivered(path, seed=seed)
 
     @asks_for_manners
@@ -61,9 +61,10 @@ class SeededLoaderContract(ShardLoaderContract):
         self.demand(same, "a seed lost or repeated samples", Harm.UNSAFE)
 
     @asks_for_manners
-    def test_the_seed_is_the_loaders_own(self) -> None:
+    def test_the_seed_is_the_loaders_own(self, open_seeded_loader: OpenLoader) -> None:
         """The global generators of random numbers are neither read nor moved."""
         path = self.new_dir(Layout(n_shards=8)).path
+        self._open = functools.partial(open_seeded_loader, seed=_SEEDS[0])
 
         def with_global_seed(seed: int) -> list[str]:
             self.deliver(path)  # a generator that it imports by itself can be seeded then
