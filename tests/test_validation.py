@@ -460,9 +460,9 @@ class TestAPromiseFromElsewhere:
 
     def test_of_nothing_at_an_address_is_refused(self, make_shards_dir) -> None:
         with serve_hub({"x/SHA256SUMS": b""}) as hub:
-            found = {f"{hub.url}/x/SHA256SUMS": "as of an empty one", hub.url: "it lists no files"}
-            for address, problem in found.items():
-                with pytest.raises(ManifestError, match=problem):
+            addresses = (f"{hub.url}/x/SHA256SUMS", hub.url)
+            for address in addresses:
+                with pytest.raises(ManifestError, match="it lists no files"):
                     validate(make_shards_dir(2), against=address)
 
     @pytest.mark.parametrize(
