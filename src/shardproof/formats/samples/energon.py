@@ -9,7 +9,6 @@ import dataclasses
 import os
 import re
 import struct
-import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
@@ -18,13 +17,12 @@ import msgspec
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
-from shardproof._base.names import NotRegularError, open_inside, open_root
 from shardproof._base.opening import is_there, read_at
 from shardproof.errors import ManifestError
 from shardproof.formats._format import Format
+from shardproof.formats._opened import opened
 from shardproof.manifest import Manifest, Mismatch, PromisedFile
 from shardproof.probes import tar
-from shardproof.report import is_conclusive
 
 __all__ = ["FORMAT", "EnergonProbe"]
 
@@ -119,17 +117,6 @@ def _promises(counts: Iterable[tuple[str, int]]) -> Iterator[PromisedFile]:
         yield PromisedFile(name=name, n_items=n_samples)
 
 
-class _LastIndex(threading.local):
-    """What the index said that this thread looked at last: its archive mostly comes next."""
-
-    of: object = None
-    name = ""
-    sample: tuple[int, int] | None = None
-
-
-_last_index = _LastIndex()
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class EnergonProbe:
     """The laws of an archive, of its index, and of both together.
@@ -145,11 +132,9 @@ class EnergonProbe:
         if promised.name == _DATABASE:
             return _cut_database(fd, size)
         if promised.name.endswith(_INDEX):
-            found = _last_sample(fd, size)
-            last = _last_index
-            last.of, last.name, last.sample = self, promised.name, found
             expected = "the first and last byte of a sample at the end"
-            return None if found else Mismatch(expected=expected, found="other numbers")
+            other = Mismatch(expected=expected, found="other numbers")
+            return None if _last_sample(fd, size) else other
         return tar.probe(promised, fd, size) or self._another_end(promised, fd)
 
     def _another_end(self, promised: PromisedFile, fd: int) -> Mismatch | None:
@@ -169,26 +154,9 @@ class EnergonProbe:
 
         One of another size is a finding of its own.
         """
-        name, n_bytes = f"{promised.name}.idx", ((promised.n_items or 0) + 1) * _OFFSET_BYTES
-        # Of this very look: a thread of an executor may outlive the directory as it was.
-        if _last_index.of is self and _last_index.name == name:
-            _last_index.of = None
-            return _last_index.sample
-        dir_fd = open_root(self.root)
-        try:
-            fd = open_inside(name, root=self.root, dir_fd=dir_fd)
-        except NotRegularError:
-            return None
-        except OSError as error:
-            if is_conclusive(error.errno):  # a finding of its own
-                return None
-            raise
-        finally:
-            os.close(dir_fd)
-        try:
-            return _last_sample(fd, n_bytes)
-        finally:
-            os.close(fd)
+        n_bytes = ((promised.n_items or 0) + 1) * _OFFSET_BYTES
+        with opened(f"{promised.name}.idx", self.root) as fd:
+            return None if fd is None else _last_sample(fd, n_bytes)
 
 
 def _blocks_at(fd: int, start: int, end: int) -> tuple[bytes, bytes]:
