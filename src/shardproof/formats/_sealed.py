@@ -8,8 +8,16 @@ import msgspec
 
 from shardproof._base import digest, digest_lists
 from shardproof._base.proofs import SealedProof, proofs_of
+from shardproof.errors import ManifestError
 from shardproof.formats._format import Format
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.manifest import (
+    Contradiction,
+    Manifest,
+    Mismatch,
+    PromisedFile,
+    RefusedEntry,
+    without_refused,
+)
 
 __all__ = ["LISTS", "parts_of", "proofs_in", "read_manifest"]
 
@@ -24,10 +32,11 @@ def read_manifest(form: Format, path: str) -> Manifest:
         ManifestError: What it promises can't be read, or such a list can't.
         OSError: The file system failed.
     """
-    manifest = form.read_manifest(path)
+    manifest = without_refused(form.read_manifest, path)
     root = os.fspath(manifest.root)
     lists = () if form.name == LISTS else digest_lists.seals_in(root)
-    sealed = digest_lists.stated_by(root, lists)
+    wrong: list[ManifestError] = []
+    sealed = digest_lists.stated_by(root, lists, wrong)
     if not sealed:
         return manifest
     known = {file.name for file in manifest.files}
@@ -42,7 +51,9 @@ def read_manifest(form: Format, path: str) -> Manifest:
         yield from manifest.contradictions()
         yield from _disagreements(manifest.files, sealed)
 
-    return dataclasses.replace(manifest, files=files, contradictions=contradictions)
+    damaged = [*manifest.damaged, *(RefusedEntry.of(error, root) for error in wrong)]
+    changed = {"files": files, "contradictions": contradictions, "damaged": damaged}
+    return without_refused(dataclasses.replace, manifest, **changed)
 
 
 def parts_of(form: Format) -> tuple[str, ...]:

@@ -7,16 +7,24 @@ file; valid is what has their digests.
 import functools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from shardproof._base import digest, json
+from shardproof._base import digest, digest_lists, json
 from shardproof._base.messages import quoted
+from shardproof._base.names import refusals
 from shardproof._base.opening import files_below, is_directory, is_there, names_in
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._format import Format
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.manifest import (
+    Contradiction,
+    Manifest,
+    Mismatch,
+    PromisedFile,
+    RefusedEntry,
+    refuse_names,
+)
 from shardproof.report import is_conclusive
 
 __all__ = ["FORMAT"]
@@ -49,10 +57,11 @@ class _BagKind(NamedTuple):
 
 
 class _BagList(NamedTuple):
-    """One list: names, and the digests that it states."""
+    """One list: names, the digests that it states, and what is wrong with single lines."""
 
     name: str
     digests: Mapping[str, str]
+    wrong: Sequence[ManifestError]
 
     @property
     def is_of_payload(self) -> bool:
@@ -66,7 +75,7 @@ def _recognizes(path: str) -> bool:
 def _read_manifest(path: str) -> Manifest:
     kind = _kind_of(path)
     names = [name for name in names_in(path) if _LIST.fullmatch(name)]
-    lists = [_BagList(name, _digests(path, name, kind)) for name in names]
+    lists = [_read_list(path, name, kind) for name in names]
     payload = [each for each in lists if each.is_of_payload]
     if not payload:
         problem = "expected a list of the payload, such as manifest-sha512.txt, found none"
@@ -81,6 +90,7 @@ def _read_manifest(path: str) -> Manifest:
         format=FORMAT.name,
         files=[PromisedFile.by_digest(name, digest.best(texts)) for name, texts in stated.items()],
         contradictions=functools.partial(_contradictions, path, kind, payload, stated),
+        damaged=[RefusedEntry.of(error, path) for each in lists for error in each.wrong],
     )
 
 
@@ -97,24 +107,31 @@ def _kind_of(path: str) -> _BagKind:
     return _BagKind((int(version[1]), int(version[2])), _ENCODINGS[name])
 
 
-def _digests(path: str, name: str, kind: _BagKind) -> dict[str, str]:
+def _read_list(path: str, name: str, kind: _BagKind) -> _BagList:
     found = _LIST.fullmatch(name)
     algorithm = found["algorithm"].lower().replace("_", "-") if found else ""
     errors = "surrogateescape" if kind.encoding.startswith("utf-8") else "replace"
     text = json.read_bytes(path, name, max_bytes=_MAX_BYTES).decode(kind.encoding, errors)
-    digests: dict[str, str] = {}
+    where, digests, wrong = os.path.join(path, name), dict[str, str](), list[ManifestError]()
     for number, line in enumerate(_LINE_END.split(text), 1):
         if not line.strip() or line.startswith("#"):
             continue
         entry = _LINE.fullmatch(line)
         if entry is None:
             problem = f"expected a digest and a path, found {quoted(line)}"
-            raise ManifestError(problem, path=os.path.join(path, name), line=number)
+            wrong.append(ManifestError(problem, path=where, line=number))
+            if len(wrong) > digest_lists.MOST_WRONG:
+                raise wrong[0]
+            continue
         file, stated = _file_name(entry["name"], kind), f"{algorithm}:{entry['digits'].lower()}"
         if digests.setdefault(file, stated) != stated:
             problem = f"{quoted(file)} has another digest in a line before"
-            raise ManifestError(problem, path=os.path.join(path, name), line=number)
-    return digests
+            raise ManifestError(problem, path=where, line=number)
+    if wrong and not digests:
+        raise wrong[0]
+    if len(refusals([*digests])) == len(digests):
+        refuse_names([*digests], where)
+    return _BagList(name, digests, wrong)
 
 
 def _file_name(text: str, kind: _BagKind) -> str:
