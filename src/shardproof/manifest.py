@@ -16,7 +16,6 @@ from shardproof.errors import ManifestError
 
 __all__ = ["Contradiction", "Manifest", "Mismatch", "Probe", "PromisedFile", "Prove"]
 
-_AN_ENTRY = "an entry by which a file can be looked for"
 _MOST_TOLD = 1000
 """Refused entries that are findings of their own; one more says how many others there are."""
 
@@ -69,7 +68,8 @@ class RefusedEntry(Contradiction):
     def of(cls, error: ManifestError, root: str | Path) -> "RefusedEntry":
         """Return what an error says of an entry as a finding about the file that has it."""
         where = "" if error.line is None else f"line {error.line}: "
-        mismatch = Mismatch(expected=_AN_ENTRY, found=where + error.problem)
+        expected = "an entry by which a file can be looked for"
+        mismatch = Mismatch(expected=expected, found=where + error.problem)
         return cls(os.path.relpath(error.path, root), mismatch)
 
 
@@ -139,27 +139,27 @@ class Manifest:
             error.others = functools.partial(_others, self, refused, line)
             raise error
 
+    @staticmethod
+    def without_refused(make: Callable[..., "Manifest"], *args: Any, **fields: Any) -> "Manifest":
+        """Return a manifest that is made so; entries that are refused are findings, if not all are.
+
+        Raises:
+            ManifestError: It can't be read, or all entries are refused.
+        """
+        try:
+            return make(*args, **fields)
+        except RefusedEntriesError as error:
+            rest = Manifest.without_refused(error.others)
+            if not rest.files:
+                raise
+            return rest
+
 
 class RefusedEntriesError(ManifestError):
     """No file can be looked for by some entries; ``others()`` is the manifest of all others."""
 
     __slots__ = ("others",)  # so it is not pickled
     others: Callable[[], Manifest]
-
-
-def without_refused(make: Callable[..., Manifest], *args: Any, **fields: Any) -> Manifest:
-    """Return the manifest that is made so; entries that are refused are findings, if not all are.
-
-    Raises:
-        ManifestError: It can't be read, or all entries are refused.
-    """
-    try:
-        return make(*args, **fields)
-    except RefusedEntriesError as error:
-        rest = without_refused(error.others)
-        if not rest.files:
-            raise
-        return rest
 
 
 def _others(
@@ -169,13 +169,12 @@ def _others(
     names = {manifest.files[entry].name for entry in gone}
     n_more = len(refused) - _MOST_TOLD
     lines = [*map(line, refused[:_MOST_TOLD]), *([f"{n_more} more"] if n_more > 0 else [])]
-    where = os.path.relpath(manifest.path, manifest.root)
-    told = [RefusedEntry(where, Mismatch(expected=_AN_ENTRY, found=line)) for line in lines]
+    errors = (ManifestError(line, path=manifest.path) for line in lines)
     return dataclasses.replace(
         manifest,
         files=[file for entry, file in enumerate(manifest.files) if entry not in gone],
         contradictions=lambda: (c for c in manifest.contradictions() if c.name not in names),
-        damaged=[*manifest.damaged, *told],
+        damaged=[*manifest.damaged, *(RefusedEntry.of(each, manifest.root) for each in errors)],
     )
 
 

@@ -11,7 +11,7 @@ from shardproof import formats
 from shardproof._base.opening import real_path
 from shardproof.errors import ManifestError
 from shardproof.formats import Format
-from shardproof.manifest import Manifest, without_refused
+from shardproof.manifest import Manifest
 from shardproof.report import Level
 
 __all__ = ["Promise", "promise_of"]
@@ -70,7 +70,7 @@ def promise_of(
     with contextlib.suppress(ManifestError):  # of no format, or of two
         form = form or formats.detect(path)
     address = os.fspath(against)
-    manifest = without_refused(
+    manifest = Manifest.without_refused(
         Manifest,
         root=Path(path),
         path=Path(path),

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from shardproof import FindingKind, ManifestError, ShardValidationError, repair, seal, validate
-from shardproof.manifest import Contradiction, Manifest, PromisedFile, without_refused
+from shardproof.manifest import Contradiction, Manifest, PromisedFile
 from shardproof.testing import Layout, write_layout
 from tests.goldens import GOLDENS
 
@@ -84,8 +84,8 @@ def root(tmp_path: Path) -> Path:
     [
         ("no line of a list", "line 4: expected a digest and a name, found 'no line of a list'"),
         (f"{DIGITS}", f"line 4: expected a digest and a name, found '{DIGITS}'"),
-        (f"{DIGITS}  ../x", "'../x': it has an empty, '.' or '..' part"),
-        (f"{DIGITS}  /etc/passwd", "'/etc/passwd': it is absolute"),
+        (f"{DIGITS}  ../x", "'../x' (entry 3): it has an empty, '.' or '..' part"),
+        (f"{DIGITS}  /etc/passwd", "'/etc/passwd' (entry 3): it is absolute"),
     ],
 )
 def test_a_line_hides_no_other_line(root: Path, line: str, found: str) -> None:
@@ -121,7 +121,7 @@ def test_a_line_of_a_bag(tmp_path: Path) -> None:
 def test_of_twins_both_are_refused(tmp_path: Path, pair: tuple[str, str]) -> None:
     files = [PromisedFile(name=name) for name in (*pair, "other")]
     fields = {"root": tmp_path, "path": tmp_path / "index.json", "format": "test"}
-    manifest = without_refused(Manifest, files=files, **fields)
+    manifest = Manifest.without_refused(Manifest, files=files, **fields)
     assert [file.name for file in manifest.files] == ["other"]
     [(name, mismatch)] = manifest.damaged
     assert name == "index.json"
@@ -131,7 +131,7 @@ def test_of_twins_both_are_refused(tmp_path: Path, pair: tuple[str, str]) -> Non
 def test_what_is_refused_is_in_no_finding_about_a_file(tmp_path: Path) -> None:
     """Whoever acts on the path of a finding is led nowhere."""
     files = [PromisedFile(name=name) for name in ("../x", "ok")]
-    manifest = without_refused(
+    manifest = Manifest.without_refused(
         Manifest,
         root=tmp_path,
         path=tmp_path / "index.json",

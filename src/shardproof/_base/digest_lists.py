@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
-from shardproof._base.names import entries_of, refusals
 from shardproof._base.opening import is_directory, mode_of
 from shardproof.errors import ManifestError
 
@@ -105,12 +104,7 @@ def lists_in(root: str) -> list[str]:
 
 
 def read(root: str, name: str, wrong: list[ManifestError] | None = None) -> list[tuple[str, str]]:
-    """Return names and digests of a list in a directory, in its order.
-
-    Args:
-        root: Real absolute path of the directory.
-        name: Name of the list.
-        wrong: As for `parse`.
+    """Return names and digests of a list in a directory, in its order, as `parse` does.
 
     Raises:
         ManifestError: It is not there, or can't be read.
@@ -211,28 +205,13 @@ def seals_in(root: str) -> list[str]:
 def stated_by(root: str, names: Iterable[str], wrong: list[ManifestError]) -> dict[str, list[str]]:
     """Return all digests that lists in a directory state of each file.
 
-    Args:
-        root: Real absolute path of the directory.
-        names: Names of the lists.
-        wrong: Gets an error for each entry that is refused, beside others that are not.
-
     Raises:
-        ManifestError: A list can't be read.
+        ManifestError: A list can't be read; lines that are none are added to what is wrong.
         OSError: The file system failed.
     """
     stated: dict[str, list[str]] = {}
     for name in names:
-        entries = read(root, name, wrong)
-        files = [*dict(entries)]
-        refused = refusals(files)[:MOST_WRONG]
-        gone = {files[entry] for entry in entries_of(refused, files)}
-        if len(gone) < len(files):  # else the manifest says it of all of them
-            entries = [entry for entry in entries if entry[0] not in gone]
-            path = os.path.join(root, name)
-            wrong += [
-                ManifestError(f"{quoted(file)}: {why}", path=path) for _, file, why in refused
-            ]
-        for file, text in entries:
+        for file, text in read(root, name, wrong):
             stated.setdefault(file, []).append(text)
     return stated
 

@@ -183,14 +183,12 @@ def _detail(finding: Finding) -> str:
     name = finding.to_dict()["errno"]
     code = f" ({name})" if name else ""
     advice = _ADVICE[finding.kind] if finding.conclusive else _ADVICE_UNSEEN
-    advice = _ADVICE_ENTRY if finding.is_of_entry else advice
     return (
         f"{shown(finding.path)}: expected {finding.expected}, found {finding.found}{code}; {advice}"
     )
 
 
 _ADVICE_UNSEEN = "it could not be looked at and may be whole: look again when the disk is well"
-_ADVICE_ENTRY = "no file can be looked for: have the manifest written again"
 _ADVICE = {
     FindingKind.MISSING: "make it again, or restore it",
     FindingKind.EMPTY: "make it again, or restore it",

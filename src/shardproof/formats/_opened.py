@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from shardproof._base.names import NotRegularError, open_inside, open_root
 from shardproof.report import is_conclusive
 
-__all__ = ["opened"]
+__all__ = ["opened", "status_of"]
 
 
 @contextlib.contextmanager
@@ -31,3 +31,13 @@ def opened(name: str, root: str, dir_fd: int | None = None) -> Iterator[int | No
             if not is_conclusive(error.errno):
                 raise
         yield fd
+
+
+def status_of(path: str) -> os.stat_result | None:
+    """Return what is told of a file, or of what its link leads to; None where nothing can be."""
+    try:
+        return os.stat(path)
+    except OSError as error:
+        if is_conclusive(error.errno):
+            return None
+        raise

@@ -3,6 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -10,14 +11,7 @@ from shardproof._base import digest, digest_lists
 from shardproof._base.proofs import SealedProof, proofs_of
 from shardproof.errors import ManifestError
 from shardproof.formats._format import Format
-from shardproof.manifest import (
-    Contradiction,
-    Manifest,
-    Mismatch,
-    PromisedFile,
-    RefusedEntry,
-    without_refused,
-)
+from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile, RefusedEntry
 
 __all__ = ["LISTS", "parts_of", "proofs_in", "read_manifest"]
 
@@ -32,7 +26,7 @@ def read_manifest(form: Format, path: str) -> Manifest:
         ManifestError: What it promises can't be read, or such a list can't.
         OSError: The file system failed.
     """
-    manifest = without_refused(form.read_manifest, path)
+    manifest = Manifest.without_refused(form.read_manifest, path)
     root = os.fspath(manifest.root)
     lists = () if form.name == LISTS else digest_lists.seals_in(root)
     wrong: list[ManifestError] = []
@@ -53,7 +47,9 @@ def read_manifest(form: Format, path: str) -> Manifest:
 
     damaged = [*manifest.damaged, *(RefusedEntry.of(error, root) for error in wrong)]
     changed = {"files": files, "contradictions": contradictions, "damaged": damaged}
-    return without_refused(dataclasses.replace, manifest, **changed)
+    in_list = dataclasses.replace(manifest, path=Path(root, *lists[:1]))  # what is refused now is
+    merged = Manifest.without_refused(dataclasses.replace, in_list, **changed)
+    return dataclasses.replace(merged, path=manifest.path)
 
 
 def parts_of(form: Format) -> tuple[str, ...]:

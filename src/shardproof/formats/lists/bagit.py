@@ -17,15 +17,8 @@ from shardproof._base.names import refusals
 from shardproof._base.opening import files_below, is_directory, is_there, names_in
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._format import Format
-from shardproof.manifest import (
-    Contradiction,
-    Manifest,
-    Mismatch,
-    PromisedFile,
-    RefusedEntry,
-    refuse_names,
-)
-from shardproof.report import is_conclusive
+from shardproof.formats._opened import status_of
+from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile, RefusedEntry
 
 __all__ = ["FORMAT"]
 
@@ -129,8 +122,10 @@ def _read_list(path: str, name: str, kind: _BagKind) -> _BagList:
             raise ManifestError(problem, path=where, line=number)
     if wrong and not digests:
         raise wrong[0]
-    if len(refusals([*digests])) == len(digests):
-        refuse_names([*digests], where)
+    refused = refusals([*digests])
+    if refused and len(refused) == len(digests):
+        problem = f"it has no name of a file, but {quoted(refused[0].name)}: {refused[0].reason}"
+        raise ManifestError(problem, path=where)
     return _BagList(name, digests, wrong)
 
 
@@ -168,21 +163,12 @@ def _another_sum(path: str, here: set[str]) -> Iterator[Contradiction]:
         return
     oxum = _OXUM.search(text)
     if oxum is not None:
-        n_bytes = sum(_size(os.path.join(path, name)) for name in here)
+        found = filter(None, (status_of(os.path.join(path, name)) for name in here))
+        n_bytes = sum(status.st_size for status in found)
         if (n_bytes, len(here)) != (int(oxum[1]), int(oxum[2])):
             expected = f"{oxum[1]} bytes in {oxum[2]} files below {_PAYLOAD}"
             mismatch = Mismatch(expected=expected, found=f"{n_bytes} bytes in {len(here)} files")
             yield Contradiction(_INFO, mismatch)
-
-
-def _size(path: str) -> int:
-    """Return the size of a file; 0 of one that is gone, or a link that leads nowhere."""
-    try:
-        return os.stat(path).st_size
-    except OSError as error:
-        if is_conclusive(error.errno):
-            return 0
-        raise
 
 
 FORMAT = Format(
