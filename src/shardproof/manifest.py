@@ -129,7 +129,11 @@ class Manifest:
             if (file.digest is not None or (file.size or 0) < 0)
             and (problem := _why_impossible(file))
         ]
-        self._refuse("promises that can't be kept", impossible, _impossible_promise)
+        self._refuse(
+            "promises that can't be kept",
+            impossible,
+            lambda each: f"{quoted(each.name)}: {each.reason}",
+        )
 
     def _refuse(
         self, title: str, refused: Sequence[Refusal], line: Callable[[Refusal], str]
@@ -186,10 +190,6 @@ def refuse_names(names: Sequence[str], path: Path | str) -> None:
 
 def _refused_name(refusal: Refusal) -> str:
     return f"{quoted(refusal.name)} (entry {refusal.entry}): {refusal.reason}"
-
-
-def _impossible_promise(refusal: Refusal) -> str:
-    return f"{quoted(refusal.name)}: {refusal.reason}"
 
 
 def _why_impossible(file: PromisedFile) -> str | None:

@@ -47,8 +47,8 @@ def read_manifest(form: Format, path: str) -> Manifest:
 
     damaged = [*manifest.damaged, *(RefusedEntry.of(error, root) for error in wrong)]
     changed = {"files": files, "contradictions": contradictions, "damaged": damaged}
-    in_list = dataclasses.replace(manifest, path=Path(root, *lists[:1]))  # what is refused now is
-    merged = Manifest.without_refused(dataclasses.replace, in_list, **changed)
+    changed["path"] = Path(root, *lists[:1])  # what is refused now is in a list
+    merged = Manifest.without_refused(dataclasses.replace, manifest, **changed)
     return dataclasses.replace(merged, path=manifest.path)
 
 

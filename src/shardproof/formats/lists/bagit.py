@@ -120,12 +120,10 @@ def _read_list(path: str, name: str, kind: _BagKind) -> _BagList:
         if digests.setdefault(file, stated) != stated:
             problem = f"{quoted(file)} has another digest in a line before"
             raise ManifestError(problem, path=where, line=number)
-    if wrong and not digests:
-        raise wrong[0]
     refused = refusals([*digests])
-    if refused and len(refused) == len(digests):
-        problem = f"it has no name of a file, but {quoted(refused[0].name)}: {refused[0].reason}"
-        raise ManifestError(problem, path=where)
+    if len(refused) == len(digests) and (refused or wrong):  # nothing in it is right
+        named = [f"no name of a file, {quoted(name)}: {reason}" for _, name, reason in refused[:1]]
+        raise ManifestError(named[0], path=where) if named else wrong[0]
     return _BagList(name, digests, wrong)
 
 

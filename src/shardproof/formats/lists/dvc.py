@@ -252,22 +252,18 @@ def _listed(path: str, cache: str | None, output: _DvcOutput) -> _DvcFolder | Mi
             return Mismatch(expected=expected, found="another text: remove it, run `dvc fetch`")
         where = os.path.join(cache or "", name)
         return _DvcFolder(output, json.decode(data, list[_DvcEntry], path=where))
-    names = [] if output.cache else _names_below(path, output.path)
+    folder = os.path.join(path, output.path)
+    is_inside = not refusals([output.path]) and real_path(folder) == folder and is_directory(folder)
+    names = files_below(folder, hidden=True) if is_inside and not output.cache else []
     if names and len(names) == output.nfiles:  # as with `cache: false`: nothing else is known
         return _DvcFolder(output, [_DvcEntry(name) for name in names])
     here = f"; {len(names)} files are there" if names else ""
     return Mismatch(expected=expected, found=f"none: run `dvc fetch`{here}")
 
 
-def _names_below(path: str, name: str) -> list[str]:
-    folder = os.path.join(path, name)
-    is_inside = not refusals([name]) and real_path(folder) == folder and is_directory(folder)
-    return files_below(folder, hidden=True) if is_inside else []
-
-
 FORMAT = Format(
     name="dvc",
-    description="files and folders that DVC tracks",
+    description="files and folders that DVC tracks, or stages in `dvc.lock` wrote",
     manifest_file="*.dvc",
     further_parts=(_LOCK, _PIPELINE),
     beside=(".gitignore", ".dvcignore", ".dvc/*"),

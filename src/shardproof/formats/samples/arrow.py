@@ -21,6 +21,7 @@ from shardproof.probes import arrow
 __all__ = ["FORMAT"]
 
 _STATE, _INFO, _SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
+_RowsInfo = msgspec.defstruct("_RowsInfo", ())  # that it is an object
 
 
 class _ArrowFile(msgspec.Struct):
@@ -33,10 +34,6 @@ class _SavedState(msgspec.Struct):
 
 class _SavedSplits(msgspec.Struct):
     splits: list[str]
-
-
-class _RowsInfo(msgspec.Struct):
-    """Of the description of the rows, that there is one."""
 
 
 def _recognizes(path: str) -> bool:
@@ -90,7 +87,7 @@ def _unfinished(path: str, files: Sequence[PromisedFile]) -> Iterator[Contradict
             if not refusals([name]):
                 json.read(path, name, _RowsInfo)
         except ManifestError as error:
-            expected = "the description of the rows, which is written last"
+            expected = "a description of the rows"
             yield Contradiction(name, Mismatch(expected=expected, found=error.problem))
 
 

@@ -114,11 +114,10 @@ def _old_counts(path: str) -> list[tuple[str, int]]:
 
 def _unfinished(path: str) -> Iterator[Contradiction]:
     """Yield what `energon prepare` writes last, and no file has."""
-    names = [f"{_FOLDER}/{name}" for name in files_below(os.path.join(path, _FOLDER))]
-    texts = []
-    for name in names:
+    folder, texts = os.path.join(path, _FOLDER), []
+    for name in files_below(folder):
         with contextlib.suppress(ManifestError):  # a database, or one that may not be read
-            texts.append(json.read_bytes(path, name, max_bytes=_MAX_CONFIG_BYTES))
+            texts.append(json.read_bytes(folder, name, max_bytes=_MAX_CONFIG_BYTES))
     for name, word in _OWED.items():
         if not any(word in text for text in texts):
             expected = f"a file in {_FOLDER} with '{word.decode()}', as Energon's reader needs"
