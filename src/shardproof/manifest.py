@@ -1,18 +1,23 @@
 """What a shards directory promises."""
 
 import dataclasses
+import functools
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from shardproof._base import digest as _digest
 from shardproof._base.messages import listed, quoted, told
-from shardproof._base.names import Refusal, refusals, refuse_unspelled
+from shardproof._base.names import Refusal, entries_of, refusals, refuse_unspelled
 from shardproof.errors import ManifestError
 
 __all__ = ["Contradiction", "Manifest", "Mismatch", "Probe", "PromisedFile", "Prove"]
+
+_MOST_TOLD = 1000
+"""Refused entries that are findings of their own; one more says how many others there are."""
 
 
 class PromisedFile(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -54,6 +59,20 @@ class Contradiction(NamedTuple):
     mismatch: Mismatch
 
 
+class RefusedEntry(Contradiction):
+    """One entry of a file of the manifest by which no file can be looked for."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, error: ManifestError, root: str | Path) -> "RefusedEntry":
+        """Return what an error says of an entry as a finding about the file that has it."""
+        where = "" if error.line is None else f"line {error.line}: "
+        expected = "an entry by which a file can be looked for"
+        mismatch = Mismatch(expected=expected, found=where + error.problem)
+        return cls(os.path.relpath(error.path, root), mismatch)
+
+
 Probe = Callable[[PromisedFile, int, int], Mismatch | None]
 """A format's structural probe: ``probe(promised, fd, size)``, with bounded reads by `os.pread`.
 
@@ -79,8 +98,8 @@ class Manifest:
         files: The promised files, in the manifest's order.
         probe: The format's structural probe, if it has one; asked from level ``complete`` on.
         contradictions: Asked from ``complete`` on: which laws does the manifest itself break?
-        damaged: Parts of the manifest that can't be read, where it has parts and the others can:
-            findings at every level, since what they promise is unknown.
+        damaged: Parts and entries of the manifest that can't be read, or that no file can be looked
+            for by, where others can: findings at every level, since what they promise is unknown.
         stores: Real absolute paths of directories outside the root into which files may be links,
             because the format keeps bytes there (DVC's cache).
         links: Whether files may be links, as far as the promise says.
@@ -89,8 +108,8 @@ class Manifest:
         n_to_make: How many shards are planned and not there yet; they promise nothing.
 
     Raises:
-        ManifestError: A name that could lead out of the root or to two files at once, a size below
-            zero, a digest that can't be parsed; all of them in one error.
+        RefusedEntriesError: A name that could lead out of the root or to two files at once, a size
+            below zero, a digest that can't be parsed; all of them in one error.
         OSError: The locale has no bytes for a name (EILSEQ), so that no look at it is possible.
     """
 
@@ -109,26 +128,75 @@ class Manifest:
 
     def __post_init__(self) -> None:
         names = [file.name for file in self.files]
-        refuse_names(names, self.path)
+        self._refuse("names that are refused", refusals(names), _refused_name)
         refuse_unspelled(names, self.path)
-        problems = [
-            f"{quoted(file.name)}: {problem}"
-            for file in self.files
+        impossible = [
+            Refusal(entry, file.name, problem)
+            for entry, file in enumerate(self.files)
             if (file.digest is not None or (file.size or 0) < 0)
             and (problem := _why_impossible(file))
         ]
-        if problems:
-            raise ManifestError(listed("promises that can't be kept", problems), path=self.path)
+        self._refuse(
+            "promises that can't be kept",
+            impossible,
+            lambda each: f"{quoted(each.name)}: {each.reason}",
+        )
+
+    def _refuse(
+        self, title: str, refused: Sequence[Refusal], line: Callable[[Refusal], str]
+    ) -> None:
+        if refused:
+            error = RefusedEntriesError(listed(title, refused, line), path=self.path)
+            error.others = functools.partial(_others, self, refused, line)
+            raise error
+
+    @staticmethod
+    def without_refused(make: Callable[..., "Manifest"], *args: Any, **fields: Any) -> "Manifest":
+        """Return a manifest that is made so; entries that are refused are findings, if not all are.
+
+        Raises:
+            ManifestError: It can't be read, or all entries are refused.
+        """
+        try:
+            return make(*args, **fields)
+        except RefusedEntriesError as error:
+            rest = Manifest.without_refused(error.others)
+            if not rest.files:
+                raise
+            return rest
+
+
+class RefusedEntriesError(ManifestError):
+    """No file can be looked for by some entries; ``others()`` is the manifest of all others."""
+
+    __slots__ = ("others",)  # so it is not pickled
+    others: Callable[[], Manifest]
+
+
+def _others(
+    manifest: Manifest, refused: Sequence[Refusal], line: Callable[[Refusal], str]
+) -> Manifest:
+    gone = entries_of(refused, [file.name for file in manifest.files])
+    names = {manifest.files[entry].name for entry in gone}
+    n_more = len(refused) - _MOST_TOLD
+    lines = [*map(line, refused[:_MOST_TOLD]), *([f"{n_more} more"] if n_more > 0 else [])]
+    errors = (ManifestError(line, path=manifest.path) for line in lines)
+    return dataclasses.replace(
+        manifest,
+        files=[file for entry, file in enumerate(manifest.files) if entry not in gone],
+        contradictions=lambda: (c for c in manifest.contradictions() if c.name not in names),
+        damaged=[*manifest.damaged, *(RefusedEntry.of(each, manifest.root) for each in errors)],
+    )
 
 
 def refuse_names(names: Sequence[str], path: Path | str) -> None:
     """Raise one `ManifestError` that lists every name that no path may be made of."""
-
-    def line(refusal: Refusal) -> str:
-        return f"{quoted(refusal.name)} (entry {refusal.entry}): {refusal.reason}"
-
     if refused := refusals(names):
-        raise ManifestError(listed("names that are refused", refused, line), path=path)
+        raise ManifestError(listed("names that are refused", refused, _refused_name), path=path)
+
+
+def _refused_name(refusal: Refusal) -> str:
+    return f"{quoted(refusal.name)} (entry {refusal.entry}): {refusal.reason}"
 
 
 def _why_impossible(file: PromisedFile) -> str | None:

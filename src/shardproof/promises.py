@@ -74,7 +74,8 @@ def promise_of(
 
     with contextlib.suppress(ManifestError):  # of no format, or of two
         form = form or formats.detect(path)
-    manifest = Manifest(
+    manifest = Manifest.without_refused(
+        Manifest,
         root=Path(path),
         path=Path(path),
         format=shown_address(address),

@@ -105,6 +105,7 @@ class Finding:
         errno: The number that the operating system gave, where it gave one (errno(3)).
         index: The file's number among those that the manifest promises, from 0; None where the
             finding is about something else.
+        is_of_entry: Whether it is about one entry of a manifest file, which ``found`` names.
     """
 
     kind: FindingKind
@@ -113,6 +114,7 @@ class Finding:
     found: str
     errno: int | None = None
     index: int | None = None
+    is_of_entry: bool = False
 
     @property
     def conclusive(self) -> bool:
@@ -336,6 +338,7 @@ def lines_of(report: Report) -> Iterator[str]:
 
 
 def _line_of(finding: Finding) -> str:
-    # What stands in the place of a shard says what to do, and is worth it in every report.
-    what = f": {finding.found}" if finding.kind is FindingKind.IMPOSTOR else ""
+    # What stands in the place of a shard says what to do; of an entry the path tells nothing.
+    is_told = finding.kind is FindingKind.IMPOSTOR or finding.is_of_entry
+    what = f": {finding.found}" if is_told else ""
     return f"  - {shown(finding.path)}{what}"

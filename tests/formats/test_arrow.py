@@ -83,6 +83,25 @@ def test_a_split_that_leads_elsewhere_is_refused(tmp_path, split: str) -> None:
         validate(tmp_path)
 
 
+def test_nothing_is_read_of_a_file_whose_name_leads_out(tmp_path) -> None:
+    path = write_saved(tmp_path / "saved")
+    (tmp_path / "dataset_info.json").write_text("no JSON")
+    state = (path / "state.json").read_text()
+    (path / "state.json").write_text(state.replace("data-00001", "../data-00001"))
+    assert found_in(path) == [("structure", "state.json")]
+
+
+@pytest.mark.parametrize("folder", ["", "train"])
+@pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_text('{"features": {')])
+def test_a_save_that_was_interrupted_before_its_last_file(tmp_path, folder: str, harm) -> None:
+    """`load_from_disk` refuses it."""
+    harm(write_saved(tmp_path / folder) / "dataset_info.json")
+    if folder:
+        (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}')
+    assert found_in(tmp_path, "present") == []
+    assert found_in(tmp_path) == [("structure", "dataset_info.json")]
+
+
 @pytest.mark.parametrize("is_file", [True, False])
 @pytest.mark.parametrize(
     "harm",

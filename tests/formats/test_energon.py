@@ -27,6 +27,7 @@ from tests.helpers.drawing import examples
 INFO = ".nv-meta/.info.json"
 OLD_INFO = ".nv-meta/.info.yaml"
 DATABASE = ".nv-meta/index.sqlite"
+SPLIT, CLASS = ".nv-meta/split.yaml", ".nv-meta/dataset.yaml"
 
 
 def archive(n_samples: int, n_bytes: int = 3000) -> bytes:
@@ -60,7 +61,8 @@ def write_dir(counts: dict[str, int], root: Path) -> Path:
         (root / f"{name}.idx").write_bytes(index_of(archive(n_samples)))
     info = {"energon_version": "7.4.1", "shard_counts": counts}
     (root / INFO).write_text(json.dumps(info, indent=2))
-    (root / ".nv-meta/split.yaml").write_text("split_parts:\n  train:\n  - shard_{0..2}.tar\n")
+    (root / SPLIT).write_text("split_parts:\n  train:\n  - shard_{0..2}.tar\n")
+    (root / CLASS).write_text("__module__: megatron.energon\n__class__: CrudeWebdataset\n")
     return root
 
 
@@ -115,6 +117,40 @@ def test_a_whole_directory(root: Path) -> None:
     assert promised[2:4] == [("shard_1.tar.idx", 24, 2), ("shard_1.tar", None, 2)]
     assert look(root, "valid") == []
     assert pickle.loads(pickle.dumps(manifest.probe)) == manifest.probe
+
+
+def found_at(root: Path, level: str = "complete") -> list[str]:
+    findings = validate(root, level=level).findings
+    return [each.path.relative_to(root).as_posix() for each in findings]
+
+
+@pytest.mark.parametrize("name", [SPLIT, CLASS])
+@pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(b"")])
+def test_what_an_interrupted_prepare_has_not_written(root: Path, name: str, harm) -> None:
+    """Energon refuses such a directory."""
+    harm(root / name)
+    assert found_at(root, "present") == []
+    assert found_at(root) == [name]
+    assert "run it again" in look(root)[0][3]
+
+
+@pytest.mark.parametrize("name", [SPLIT, CLASS])
+@pytest.mark.parametrize("other", ["captions.yaml", "sets/captions.json", "captions.yml"])
+def test_a_config_of_another_name(root: Path, name: str, other: str) -> None:
+    """As ``dataset_config`` and ``split_config`` say it to Energon's loader."""
+    path = root / ".nv-meta" / other
+    path.parent.mkdir(exist_ok=True)
+    (root / name).rename(path)
+    assert found_at(root, "valid") == []
+
+
+def test_a_prepare_that_was_interrupted_before_it_counted(root: Path) -> None:
+    (root / INFO).unlink()
+    with pytest.raises(ManifestError, match=r"\.info\.json': there is no such file"):
+        validate(root)
+    for path in root.glob("*.tar"):  # as of a folder of other files whose database alone is read
+        path.unlink()
+    assert not FORMAT.recognizes(str(root))
 
 
 def test_missing_files(root: Path) -> None:

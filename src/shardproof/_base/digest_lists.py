@@ -17,6 +17,7 @@ from shardproof._base.opening import is_directory, mode_of
 from shardproof.errors import ManifestError
 
 __all__ = [
+    "MOST_WRONG",
     "NAMES",
     "disagreements",
     "format_line",
@@ -42,6 +43,9 @@ NAMES = {
 """What a list of each algorithm's digests is called."""
 
 _MAX_BYTES = 256 * 2**20
+MOST_WRONG = 1000
+"""What has more lines that are none is no list."""
+
 
 _SHA = {40: "sha1", 56: "sha224", 64: "sha256", 96: "sha384", 128: "sha512"}
 _XXH = {8: "xxh32", 16: "xxh64", 32: "xxh3-128"}
@@ -99,23 +103,26 @@ def lists_in(root: str) -> list[str]:
     return [name for name in names if not is_directory(os.path.join(root, name))]
 
 
-def read(root: str, name: str) -> list[tuple[str, str]]:
-    """Return names and digests of a list in a directory, in its order.
+def read(root: str, name: str, wrong: list[ManifestError] | None = None) -> list[tuple[str, str]]:
+    """Return names and digests of a list in a directory, in its order, as `parse` does.
 
     Raises:
-        ManifestError: It is not there, or can't be read; each line that is wrong is told.
+        ManifestError: It is not there, or can't be read.
         OSError: The file system failed.
     """
     data = json.read_bytes(root, name, max_bytes=_MAX_BYTES)
-    return parse(data, path=os.path.join(root, name))
+    return parse(data, path=os.path.join(root, name), wrong=wrong)
 
 
-def parse(data: bytes, *, path: str) -> list[tuple[str, str]]:
+def parse(
+    data: bytes, *, path: str, wrong: list[ManifestError] | None = None
+) -> list[tuple[str, str]]:
     """Return names and digests of the text of a list.
 
     Args:
         data: The text.
         path: Where it is from; its name tells the algorithm, where it says one.
+        wrong: Gets an error for each line that is none, beside others; None to raise the first.
 
     Raises:
         ManifestError: A line is no line of a list.
@@ -129,13 +136,18 @@ def parse(data: bytes, *, path: str) -> list[tuple[str, str]]:
     entries = _all_plain(text, family)
     if entries:
         return entries
+    problems: list[ManifestError] = []
     for number, line in enumerate(text.split("\n"), 1):
         entry = _entry(line.removesuffix("\r"), family)
         if entry is not None:
             entries.append(entry)
-        elif line.strip() and not line.startswith("#"):
+        elif line.strip() and not line.startswith("#") and len(problems) <= MOST_WRONG:
             problem = f"expected a digest and a name, found {quoted(line)}"
-            raise ManifestError(problem, path=path, line=number)
+            problems.append(ManifestError(problem, path=path, line=number))
+    if problems:
+        if wrong is None or not entries or len(problems) > MOST_WRONG:
+            raise problems[0]
+        wrong += problems
     return entries
 
 
@@ -190,16 +202,16 @@ def seals_in(root: str) -> list[str]:
     return [name for name in NAMES.values() if mode_of(os.path.join(root, name))]
 
 
-def stated_by(root: str, names: Iterable[str]) -> dict[str, list[str]]:
+def stated_by(root: str, names: Iterable[str], wrong: list[ManifestError]) -> dict[str, list[str]]:
     """Return all digests that lists in a directory state of each file.
 
     Raises:
-        ManifestError: A list can't be read.
+        ManifestError: A list can't be read; lines that are none are added to what is wrong.
         OSError: The file system failed.
     """
     stated: dict[str, list[str]] = {}
     for name in names:
-        for file, text in read(root, name):
+        for file, text in read(root, name, wrong):
             stated.setdefault(file, []).append(text)
     return stated
 

@@ -22,6 +22,7 @@ __all__ = [
     "OPEN_FLAGS",
     "NotRegularError",
     "Refusal",
+    "entries_of",
     "file_type",
     "open_inside",
     "open_regular",
@@ -114,12 +115,23 @@ def _twins(names: Sequence[str], refused: Container[int]) -> Iterator[Refusal]:
     for index, name in enumerate(names):
         if index in refused:
             continue
-        folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
-        entry = first.setdefault(folded, index)
+        entry = first.setdefault(_folded(name), index)
         if entry != index:
             earlier = names[entry]
             how = "twice" if earlier == name else f"beside its twin {quoted(earlier)}"
             yield Refusal(index, name, f"it is listed {how}")
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def entries_of(refused: Iterable[Refusal], names: Sequence[str]) -> set[int]:
+    """Return which of some names are refused, of twins the first as well."""
+    entries = {refusal.entry for refusal in refused}
+    twins = {_folded(name) for _, name, _ in refused if _why_refused(name) is None}
+    others = enumerate(names) if twins else ()
+    return entries | {n for n, name in others if n not in entries and _folded(name) in twins}
 
 
 def refuse_unspelled(names: Sequence[str], source: str | os.PathLike[str]) -> None:

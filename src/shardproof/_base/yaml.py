@@ -1,7 +1,7 @@
-"""YAML from outside, with limits: bytes, depth, items; no anchors, no tags, no key twice.
+"""YAML from outside, with limits: bytes, depth, items; no tags, no key twice, mostly no anchors.
 
-An alias makes a few lines a gigabyte, and a tag another type than what is written: neither dataset
-cards nor DVC's files need them. Only the field that is asked for becomes values.
+An alias makes a few lines a gigabyte, and a tag another type than what is written: dataset cards
+need neither. Only the field that is asked for becomes values.
 """
 
 from typing import Any, NoReturn
@@ -31,6 +31,7 @@ def yaml_field(
     *,
     only: str | None = None,
     as_written: bool = False,
+    aliases: bool = False,
 ) -> Any:
     """Return what a field at the top of a YAML text holds; the text is a mapping, or empty.
 
@@ -42,6 +43,7 @@ def yaml_field(
         only: The field of the mappings in it that is wanted, if not all are.
         as_written: Whether every single value is a text: of what YAML 1.2 takes for one, PyYAML,
             which reads YAML 1.1, takes some for numbers, dates and truths.
+        aliases: Whether it may have some, which count as all that they stand for.
 
     Raises:
         NotYamlError: It can't be read, or is more than what is read.
@@ -53,20 +55,20 @@ def yaml_field(
     """
     if not text:
         return default
-    return _YamlReader(where, only, as_written=as_written).field(text, field, default)
+    return _YamlReader(where, only, as_written, aliases).field(text, field, default)
 
 
 class _YamlReader:
     """Reads one text, and of the mappings in a field only one field, if one is wanted."""
 
-    def __init__(self, where: str, only: str | None, *, as_written: bool) -> None:
+    def __init__(self, where: str, only: str | None, as_written: bool, aliases: bool) -> None:
         try:
             import yaml  # type: ignore[import-untyped] # noqa: PLC0415 - huggingface_hub has it
         except ImportError as error:
             problem = "YAML is read by PyYAML: pip install shardproof[hf]"
             raise ImportError(problem) from error
         self._yaml, self._where, self._only = yaml, where, only
-        self._as_written = as_written
+        self._as_written, self._aliases = as_written, aliases
         self._depth = self._n_items = 0
 
     def field(self, text: str, field: str, default: Any) -> Any:
@@ -79,13 +81,10 @@ class _YamlReader:
 
             def get_event_within_limits() -> Any:  # before anything is built of an event
                 event = get_event()
-                self._n_items += 1
                 self._depth += isinstance(event, self._yaml.CollectionStartEvent)
                 self._depth -= isinstance(event, self._yaml.CollectionEndEvent)
-                if self._depth > _MAX_DEPTH or self._n_items > _MAX_ITEMS:
-                    problem = f"expected at most {_MAX_DEPTH} levels and {_MAX_ITEMS} items"
-                    self._refuse(problem, event.start_mark)
-                if getattr(event, "anchor", None) is not None:
+                self._count(event, self._depth)
+                if getattr(event, "anchor", None) is not None and not self._aliases:
                     self._refuse("it has an anchor or an alias (& or *)", event.start_mark)
                 if getattr(event, "tag", None) is not None:
                     self._refuse(f"it has a tag, {quoted(event.tag)}", event.start_mark)
@@ -100,8 +99,14 @@ class _YamlReader:
             return default
         if not isinstance(root, self._yaml.MappingNode):
             self._refuse("expected fields, 'name: value'", root.start_mark)
-        node = self._nodes(root).get(field)
+        node, self._n_items = self._nodes(root).get(field), 0
         return default if node is None else self._value(node)
+
+    def _count(self, item: Any, depth: int) -> None:
+        self._n_items += 1
+        if depth > _MAX_DEPTH or self._n_items > _MAX_ITEMS:
+            problem = f"expected at most {_MAX_DEPTH} levels and {_MAX_ITEMS} items"
+            self._refuse(problem, item.start_mark)
 
     def _nodes(self, node: Any) -> dict[str, Any]:
         nodes: dict[str, Any] = {}
@@ -114,15 +119,16 @@ class _YamlReader:
             nodes[key.value] = value
         return nodes
 
-    def _value(self, node: Any) -> Any:
+    def _value(self, node: Any, depth: int = 0) -> Any:
+        self._count(node, depth)
         if isinstance(node, self._yaml.MappingNode):
             return {
-                key: self._value(value)
+                key: self._value(value, depth + 1)
                 for key, value in self._nodes(node).items()
                 if self._only in {None, key}
             }
         if isinstance(node, self._yaml.SequenceNode):
-            return [self._value(value) for value in node.value]
+            return [self._value(value, depth + 1) for value in node.value]
         if self._as_written or node.tag == _STRING:
             return node.value
         if len(node.value) > _MAX_PLAIN:

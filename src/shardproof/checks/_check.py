@@ -17,7 +17,7 @@ from shardproof._base.names import open_root
 from shardproof._base.proofs import SealedProof
 from shardproof.checks._look import Links, Question, Regular, Said, look_at_all
 from shardproof.checks._strays import strays
-from shardproof.manifest import Contradiction, Manifest, PromisedFile
+from shardproof.manifest import Contradiction, Manifest, PromisedFile, RefusedEntry
 from shardproof.report import Finding, FindingKind, Level, MoreFindings, Report
 
 __all__ = ["OnProgress", "check"]
@@ -199,6 +199,7 @@ def _look_from_afar(question: Question, files: Sequence[PromisedFile]) -> list[S
 
 
 def _structural(manifest: Manifest, known: Iterable[Contradiction]) -> Iterator[Finding]:
-    for name, mismatch in known:
-        path = manifest.root / name
-        yield Finding(FindingKind.STRUCTURE, path, mismatch.expected, mismatch.found)
+    for each in known:
+        path, is_of_entry = manifest.root / each.name, isinstance(each, RefusedEntry)
+        expected, found = each.mismatch.expected, each.mismatch.found
+        yield Finding(FindingKind.STRUCTURE, path, expected, found, is_of_entry=is_of_entry)

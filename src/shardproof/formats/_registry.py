@@ -65,7 +65,7 @@ _OURS = {
     "croissant": _Known("lists.croissant", ("croissant.json",)),
     "model-signing": _Known("lists.model_signing", ("model.sig",)),
     "bagit": _Known("lists.bagit", ("bagit.txt",)),
-    "dvc": _Known("lists.dvc", (), (".dvc",)),
+    "dvc": _Known("lists.dvc", (), (".dvc", ".lock")),
     "digests": _Known("lists.digests"),
 }
 """In the order in which they are told."""

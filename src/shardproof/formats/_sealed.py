@@ -3,6 +3,7 @@
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -10,7 +11,7 @@ from shardproof._base import digest, digest_lists
 from shardproof._base.proofs import SealedProof, proofs_of
 from shardproof.errors import ManifestError
 from shardproof.formats._format import Format
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile, RefusedEntry
 
 __all__ = ["LISTS", "parts_of", "proofs_in", "read_manifest"]
 
@@ -26,10 +27,11 @@ def read_manifest(form: Format, path: str) -> Manifest:
             yet, since no shard is made.
         OSError: The file system failed.
     """
-    manifest = form.read_manifest(path)
+    manifest = Manifest.without_refused(form.read_manifest, path)
     root = os.fspath(manifest.root)
     lists = () if form.name == LISTS else digest_lists.seals_in(root)
-    sealed = digest_lists.stated_by(root, lists)
+    wrong: list[ManifestError] = []
+    sealed = digest_lists.stated_by(root, lists, wrong)
     if manifest.n_to_make and not (manifest.files or manifest.damaged or sealed):
         problem = f"no shard is completed: expected some of {manifest.n_to_make}, make them first"
         raise ManifestError(problem, path=manifest.path)
@@ -47,7 +49,11 @@ def read_manifest(form: Format, path: str) -> Manifest:
         yield from manifest.contradictions()
         yield from _disagreements(manifest.files, sealed)
 
-    return dataclasses.replace(manifest, files=files, contradictions=contradictions)
+    damaged = [*manifest.damaged, *(RefusedEntry.of(error, root) for error in wrong)]
+    changed = {"files": files, "contradictions": contradictions, "damaged": damaged}
+    changed["path"] = Path(root, *lists[:1])  # what is refused now is in a list
+    merged = Manifest.without_refused(dataclasses.replace, manifest, **changed)
+    return dataclasses.replace(merged, path=manifest.path)
 
 
 def parts_of(form: Format) -> tuple[str, ...]:

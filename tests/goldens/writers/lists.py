@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from ._cases import case, package, tool
@@ -116,13 +117,42 @@ def sign(to: Path, hashing: object = None) -> None:
 
 @case(package("dvc"))
 def dvc(to: Path) -> None:
-    run = [shutil.which("dvc") or "dvc"]
     (to / "data").mkdir()
     (to / "a.bin").write_bytes(b"a" * 100)
     (to / "data/x.bin").write_bytes(b"x" * 50)
     (to / "data/y.bin").write_bytes(b"y" * 60)
-    for words in (["init", "--no-scm"], ["add", "a.bin", "data"]):
-        subprocess.run([*run, *words, "-q"], cwd=to, check=True)
+    run_dvc(to, ["add", "a.bin", "data"])
+
+
+_PIPELINE = """\
+stages:
+  files:
+    cmd: printf '%100s' a > a.bin && printf '%50s' m > metrics.txt
+    outs: [a.bin]
+    metrics: [metrics.txt: {cache: false}]
+  folders:
+    cmd: mkdir -p data/in kept && printf '%60s' x > data/in/x.bin && printf '%70s' y > kept/y.bin
+    outs: [data, kept: {cache: false}]
+  each:
+    foreach: [one, two]
+    do:
+      wdir: sub
+      cmd: printf '%80s' ${item} > ${item}.bin
+      outs: ["${item}.bin"]
+"""
+
+
+@case(package("dvc"))
+def dvc_pipeline(to: Path) -> None:
+    (to / "sub").mkdir()
+    (to / "dvc.yaml").write_text(_PIPELINE)
+    run_dvc(to, ["repro"])
+
+
+def run_dvc(to: Path, words: Sequence[str]) -> None:
+    run = [shutil.which("dvc") or "dvc"]
+    for each in (["init", "--no-scm"], words):
+        subprocess.run([*run, *each, "-q"], cwd=to, check=True)
     for name in ("tmp", "config.local", ".gitignore", "cache/runs"):
         path = to / ".dvc" / name
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)

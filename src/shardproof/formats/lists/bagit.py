@@ -7,17 +7,18 @@ file; valid is what has their digests.
 import functools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from shardproof._base import digest, json
+from shardproof._base import digest, digest_lists, json
 from shardproof._base.messages import quoted
+from shardproof._base.names import refusals
 from shardproof._base.opening import files_below, is_directory, is_there, names_in
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._format import Format
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
-from shardproof.report import is_conclusive
+from shardproof.formats._opened import status_of
+from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile, RefusedEntry
 
 __all__ = ["FORMAT"]
 
@@ -49,10 +50,11 @@ class _BagKind(NamedTuple):
 
 
 class _BagList(NamedTuple):
-    """One list: names, and the digests that it states."""
+    """One list: names, the digests that it states, and what is wrong with single lines."""
 
     name: str
     digests: Mapping[str, str]
+    wrong: Sequence[ManifestError]
 
     @property
     def is_of_payload(self) -> bool:
@@ -66,7 +68,7 @@ def _recognizes(path: str) -> bool:
 def _read_manifest(path: str) -> Manifest:
     kind = _kind_of(path)
     names = [name for name in names_in(path) if _LIST.fullmatch(name)]
-    lists = [_BagList(name, _digests(path, name, kind)) for name in names]
+    lists = [_read_list(path, name, kind) for name in names]
     payload = [each for each in lists if each.is_of_payload]
     if not payload:
         problem = "expected a list of the payload, such as manifest-sha512.txt, found none"
@@ -81,6 +83,7 @@ def _read_manifest(path: str) -> Manifest:
         format=FORMAT.name,
         files=[PromisedFile.by_digest(name, digest.best(texts)) for name, texts in stated.items()],
         contradictions=functools.partial(_contradictions, path, kind, payload, stated),
+        damaged=[RefusedEntry.of(error, path) for each in lists for error in each.wrong],
     )
 
 
@@ -97,24 +100,31 @@ def _kind_of(path: str) -> _BagKind:
     return _BagKind((int(version[1]), int(version[2])), _ENCODINGS[name])
 
 
-def _digests(path: str, name: str, kind: _BagKind) -> dict[str, str]:
+def _read_list(path: str, name: str, kind: _BagKind) -> _BagList:
     found = _LIST.fullmatch(name)
     algorithm = found["algorithm"].lower().replace("_", "-") if found else ""
     errors = "surrogateescape" if kind.encoding.startswith("utf-8") else "replace"
     text = json.read_bytes(path, name, max_bytes=_MAX_BYTES).decode(kind.encoding, errors)
-    digests: dict[str, str] = {}
+    where, digests, wrong = os.path.join(path, name), dict[str, str](), list[ManifestError]()
     for number, line in enumerate(_LINE_END.split(text), 1):
         if not line.strip() or line.startswith("#"):
             continue
         entry = _LINE.fullmatch(line)
         if entry is None:
             problem = f"expected a digest and a path, found {quoted(line)}"
-            raise ManifestError(problem, path=os.path.join(path, name), line=number)
+            wrong.append(ManifestError(problem, path=where, line=number))
+            if len(wrong) > digest_lists.MOST_WRONG:
+                raise wrong[0]
+            continue
         file, stated = _file_name(entry["name"], kind), f"{algorithm}:{entry['digits'].lower()}"
         if digests.setdefault(file, stated) != stated:
             problem = f"{quoted(file)} has another digest in a line before"
-            raise ManifestError(problem, path=os.path.join(path, name), line=number)
-    return digests
+            raise ManifestError(problem, path=where, line=number)
+    refused = refusals([*digests])
+    if len(refused) == len(digests) and (refused or wrong):  # nothing in it is right
+        named = [f"no name of a file, {quoted(name)}: {reason}" for _, name, reason in refused[:1]]
+        raise ManifestError(named[0], path=where) if named else wrong[0]
+    return _BagList(name, digests, wrong)
 
 
 def _file_name(text: str, kind: _BagKind) -> str:
@@ -151,21 +161,12 @@ def _another_sum(path: str, here: set[str]) -> Iterator[Contradiction]:
         return
     oxum = _OXUM.search(text)
     if oxum is not None:
-        n_bytes = sum(_size(os.path.join(path, name)) for name in here)
+        found = filter(None, (status_of(os.path.join(path, name)) for name in here))
+        n_bytes = sum(status.st_size for status in found)
         if (n_bytes, len(here)) != (int(oxum[1]), int(oxum[2])):
             expected = f"{oxum[1]} bytes in {oxum[2]} files below {_PAYLOAD}"
             mismatch = Mismatch(expected=expected, found=f"{n_bytes} bytes in {len(here)} files")
             yield Contradiction(_INFO, mismatch)
-
-
-def _size(path: str) -> int:
-    """Return the size of a file; 0 of one that is gone, or a link that leads nowhere."""
-    try:
-        return os.stat(path).st_size
-    except OSError as error:
-        if is_conclusive(error.errno):
-            return 0
-        raise
 
 
 FORMAT = Format(

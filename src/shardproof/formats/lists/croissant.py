@@ -9,6 +9,7 @@ import base64
 import binascii
 import os
 import re
+import stat
 from collections import Counter
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -18,11 +19,11 @@ import msgspec
 
 from shardproof._base import digest, json
 from shardproof._base.names import refusals
-from shardproof._base.opening import is_directory, names_in
+from shardproof._base.opening import names_in
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._format import Format
+from shardproof.formats._opened import status_of
 from shardproof.manifest import Manifest, PromisedFile
-from shardproof.report import is_conclusive
 
 __all__ = ["FORMAT"]
 
@@ -100,22 +101,13 @@ def _promises(entries: Collection[_FileObject], path: str) -> Iterator[PromisedF
         # Of two that are called the same it can't be told which one a copy is.
         if is_elsewhere and (name not in here or n_called[name] > 1):
             continue
-        if not refusals([name]) and _is_folder(os.path.join(path, name)):
+        status = None if refusals([name]) else status_of(os.path.join(path, name))
+        if status is not None and stat.S_ISDIR(status.st_mode):  # what is in it is not told
             continue
         digests = filter(None, (_digest("sha256", entry.sha256), _digest("md5", entry.md5)))
         made = PromisedFile.by_digest(name, digest.best(digests))
         size = _EXACT_SIZE.fullmatch(str(entry.size))
         yield made if size is None else msgspec.structs.replace(made, size=int(size[1]))
-
-
-def _is_folder(path: str) -> bool:
-    """Whether a file object is a folder, as some are: what is in it is not told."""
-    try:
-        return is_directory(path)
-    except OSError as error:
-        if is_conclusive(error.errno):
-            return False
-        raise
 
 
 def _name(entry: _FileObject) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from shardproof._base import digest, digest_lists
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._format import Format
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile, RefusedEntry
 
 __all__ = ["FORMAT"]
 
@@ -21,7 +21,8 @@ def _read_manifest(path: str) -> Manifest:
     if not lists:
         problem = "there is no list of digests, such as SHA256SUMS"
         raise ManifestNotFoundError(problem, path=path)
-    stated = digest_lists.stated_by(path, lists)
+    wrong: list[ManifestError] = []
+    stated = digest_lists.stated_by(path, lists, wrong)
     # A list may name the others, and itself as it was before its last line.
     files = [
         PromisedFile.by_digest(name, digest.best(texts))
@@ -36,6 +37,7 @@ def _read_manifest(path: str) -> Manifest:
         format=FORMAT.name,
         files=files,
         contradictions=functools.partial(_disagreements, stated),
+        damaged=[RefusedEntry.of(error, path) for error in wrong],
     )
 
 

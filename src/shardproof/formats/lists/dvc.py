@@ -1,8 +1,9 @@
-"""DVC: ``*.dvc`` files that state the MD5 digests of what they stand for.
+"""DVC: ``*.dvc`` files, and ``dvc.lock`` of a pipeline, with MD5 digests of what they stand for.
 
-What is tracked may be links into the cache. A tracked folder is a list in that cache, by whose
-digest it is called: ``.dvc/cache/files/md5/<2>/<30>.dir``; or, of a cloud that keeps versions, in
-the file itself (https://dvc.org/doc/user-guide/project-structure).
+Paths in ``dvc.lock`` are relative to where a stage runs, which ``dvc.yaml`` says. What is tracked
+may be links into the cache. A tracked folder is a list in that cache, by whose digest it is called:
+``.dvc/cache/files/md5/<2>/<30>.dir``; or, of a cloud that keeps versions, in the file itself
+(https://dvc.org/doc/user-guide/project-structure).
 """
 
 import configparser
@@ -11,13 +12,14 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
 
 from shardproof._base import digest, json
 from shardproof._base.messages import told
-from shardproof._base.opening import is_directory, names_in, real_path
+from shardproof._base.names import refusals
+from shardproof._base.opening import files_below, is_directory, names_in, real_path
 from shardproof._base.yaml import NotYamlError, yaml_field
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._format import Format
@@ -26,6 +28,7 @@ from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 __all__ = ["FORMAT"]
 
 _SUFFIX, _LIST = ".dvc", ".dir"
+_LOCK, _PIPELINE = "dvc.lock", "dvc.yaml"
 _STORE = "files/md5"
 _MAX_BYTES = 2 * 2**20
 _MAX_CONFIG_BYTES = 2**16
@@ -33,6 +36,7 @@ _LIST_NAME = re.compile(r"([0-9a-f]{2})([0-9a-f]{30})\.dir")
 _OLD_NAME = re.compile(r"[0-9a-f]{32}")
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+_T = TypeVar("_T")
 
 
 class _DvcEntry(msgspec.Struct):
@@ -52,6 +56,7 @@ class _DvcOutput(msgspec.Struct):
     nfiles: _Count | None = None
     hash: str | None = None
     files: list[_DvcEntry] | None = None
+    cache: bool = True
 
     @property
     def is_folder(self) -> bool:
@@ -61,6 +66,19 @@ class _DvcOutput(msgspec.Struct):
     def is_of_bytes(self) -> bool:
         """Whether its digests are of bytes: before version 3 line ends of texts were changed."""
         return self.hash == "md5"
+
+
+class _LockedStage(msgspec.Struct):
+    """What a stage had written when it ran last."""
+
+    outs: list[_DvcOutput] = []
+
+
+class _DvcStage(msgspec.Struct):
+    """A stage; of those that are made of a list, what each does."""
+
+    wdir: str = ""
+    do: "_DvcStage | None" = None
 
 
 class _DvcFolder(NamedTuple):
@@ -80,7 +98,7 @@ def _recognizes(path: str) -> bool:
 
 
 def _is_one(name: str) -> bool:
-    return name.endswith(_SUFFIX) and name != _SUFFIX
+    return name == _LOCK or (name.endswith(_SUFFIX) and name != _SUFFIX)
 
 
 def _read_manifest(path: str) -> Manifest:
@@ -93,7 +111,7 @@ def _read_manifest(path: str) -> Manifest:
         if not output.is_folder:
             files.append(_promise(output.path, output.md5, output.size, output))
             continue
-        folder = _listed(cache, output)
+        folder = _listed(path, cache, output)
         if isinstance(folder, Mismatch):
             damaged.append(Contradiction(output.path, folder))
         else:
@@ -128,23 +146,47 @@ def _outputs(path: str, name: str) -> Iterator[_DvcOutput]:
 
     What has none was never brought here (``dvc import --no-download``).
     """
-    where = os.path.join(path, name)
-    text = json.read_bytes(path, name, max_bytes=_MAX_BYTES).decode(errors="replace")
-    try:
-        stated = yaml_field(text, "outs", "it", as_written=True)
-        # It costs as much again.
-        folder = yaml_field(text, "wdir", "it", as_written=True) if "wdir" in text else None
-        outputs = msgspec.convert(stated or [], list[_DvcOutput], strict=False)
-        folder = msgspec.convert(folder, str | None)
-    except (NotYamlError, ImportError) as error:
-        raise ManifestError(told(error), path=where) from None
-    except msgspec.ValidationError as error:
-        raise ManifestError(told(error), path=where, field="outs") from None
-    for output in outputs:
-        place = posixpath.join(folder or "", output.path)
+    for folder, output in _of_stages(path) if name == _LOCK else _of_file(path, name):
+        place = posixpath.join(folder, output.path)
         if "://" not in output.path and not place.startswith("/") and (output.md5 or output.files):
             output.path = posixpath.normpath(place) if place else place
             yield output
+
+
+def _of_file(path: str, name: str) -> Iterator[tuple[str, _DvcOutput]]:
+    """Yield what a file tracks, and the folder to which its paths are relative."""
+    folder = _field(path, name, "wdir", str)
+    for output in _field(path, name, "outs", list[_DvcOutput]):
+        yield folder, output
+
+
+def _of_stages(path: str) -> Iterator[tuple[str, _DvcOutput]]:
+    """Yield the same of what stages wrote, but in folders of which only a template is known."""
+    is_there = _PIPELINE in names_in(path)
+    stages = _field(path, _PIPELINE, "stages", dict[str, _DvcStage]) if is_there else {}
+    for name, locked in _field(path, _LOCK, "stages", dict[str, _LockedStage]).items():
+        of_many, _, item = name.rpartition("@")
+        stage = stages.get(name) or stages.get(of_many)
+        folder = (stage.do or stage).wdir.replace("${item}", item) if stage else ""
+        for output in locked.outs if (stage or not stages) and "${" not in folder else ():
+            if not posixpath.normpath(posixpath.join(folder, output.path)).startswith("../"):
+                output.cache = False  # which only the pipeline tells
+                yield folder, output
+
+
+def _field(path: str, name: str, field: str, kind: type[_T]) -> _T:
+    """Return a field of a file of YAML; where it is not there, or empty, so is what is returned."""
+    where = os.path.join(path, name)
+    text = json.read_bytes(path, name, max_bytes=_MAX_BYTES).decode(errors="replace")
+    if field not in text:  # to read it takes long
+        return kind()
+    try:
+        value = yaml_field(text, field, "it", as_written=True, aliases=True)
+        return msgspec.convert(value or kind(), kind, strict=False)
+    except (NotYamlError, ImportError) as error:
+        raise ManifestError(told(error), path=where) from None
+    except msgspec.ValidationError as error:
+        raise ManifestError(told(error), path=where, field=field) from None
 
 
 def _cache_of(path: str) -> str | None:
@@ -191,7 +233,7 @@ def _stores(cache: str | None, folders: Iterable[_DvcFolder]) -> list[str]:
     return [real_path(os.path.join(cache, name)) for name in (_STORE, *sorted(old))]
 
 
-def _listed(cache: str | None, output: _DvcOutput) -> _DvcFolder | Mismatch:
+def _listed(path: str, cache: str | None, output: _DvcOutput) -> _DvcFolder | Mismatch:
     """Return a folder with its list, or what is wrong with the list."""
     if output.files is not None:
         return _DvcFolder(output, output.files)
@@ -210,20 +252,27 @@ def _listed(cache: str | None, output: _DvcOutput) -> _DvcFolder | Mismatch:
             return Mismatch(expected=expected, found="another text: remove it, run `dvc fetch`")
         where = os.path.join(cache or "", name)
         return _DvcFolder(output, json.decode(data, list[_DvcEntry], path=where))
-    return Mismatch(expected=expected, found="none: run `dvc fetch`")
+    folder = os.path.join(path, output.path)
+    is_inside = not refusals([output.path]) and real_path(folder) == folder and is_directory(folder)
+    names = files_below(folder, hidden=True) if is_inside and not output.cache else []
+    if names and len(names) == output.nfiles:  # as with `cache: false`: nothing else is known
+        return _DvcFolder(output, [_DvcEntry(name) for name in names])
+    here = f"; {len(names)} files are there" if names else ""
+    return Mismatch(expected=expected, found=f"none: run `dvc fetch`{here}")
 
 
 FORMAT = Format(
     name="dvc",
-    description="files and folders that DVC tracks",
+    description="files and folders that DVC tracks, or stages in `dvc.lock` wrote",
     manifest_file="*.dvc",
+    further_parts=(_LOCK, _PIPELINE),
     beside=(".gitignore", ".dvcignore", ".dvc/*"),
     recognizes=_recognizes,
     read_manifest=_read_manifest,
     complete="the size of each file that is tracked alone; that the list of each folder is there, "
-    "and is the one by its name",
+    "and is the one by its name; of a folder that is not cached how many files it has",
     valid="the MD5 of each file, where DVC 3 wrote it",
     blind_spots="files beyond the list of a folder; digests of DVC 2, which changed the line ends "
-    "of texts first; what dvc.lock tracks, or files of DVC in folders below; MD5 tells accidents "
-    "only",
+    "of texts first; folders that DVC does not cache; stages in folders whose names are templates, "
+    "files of DVC in folders below; MD5 tells accidents only",
 )

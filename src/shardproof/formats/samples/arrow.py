@@ -3,8 +3,9 @@
 A dictionary of data sets has a folder for each split, and ``dataset_dict.json`` that names them.
 """
 
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -14,12 +15,13 @@ from shardproof._base.names import refusals
 from shardproof._base.opening import is_there
 from shardproof.errors import ManifestError
 from shardproof.formats._format import Format
-from shardproof.manifest import Manifest, PromisedFile
+from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.probes import arrow
 
 __all__ = ["FORMAT"]
 
 _STATE, _INFO, _SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
+_RowsInfo = msgspec.defstruct("_RowsInfo", ())  # that it is an object
 
 
 class _ArrowFile(msgspec.Struct):
@@ -51,12 +53,14 @@ def _is_state(path: str) -> bool:
 
 def _read_manifest(path: str) -> Manifest:
     is_dict = is_there(os.path.join(path, _SPLITS))
+    files = list(_of_splits(path) if is_dict else _of_state(path, ""))
     return Manifest(
         root=Path(path),
         path=Path(path, _SPLITS if is_dict else _STATE),
         format=FORMAT.name,
-        files=list(_of_splits(path) if is_dict else _of_state(path, "")),
+        files=files,
         probe=arrow.probe,
+        contradictions=functools.partial(_unfinished, path, files),
     )
 
 
@@ -75,6 +79,18 @@ def _of_state(path: str, folder: str) -> Iterator[PromisedFile]:
         yield PromisedFile(name=f"{folder}{file.filename}")
 
 
+def _unfinished(path: str, files: Sequence[PromisedFile]) -> Iterator[Contradiction]:
+    """Yield descriptions of rows that can't be read: `datasets` writes them last."""
+    for folder in dict.fromkeys(os.path.dirname(file.name) for file in files):
+        name = os.path.join(folder, _INFO)
+        try:
+            if not refusals([name]):
+                json.read(path, name, _RowsInfo)
+        except ManifestError as error:
+            expected = "a description of the rows"
+            yield Contradiction(name, Mismatch(expected=expected, found=error.problem))
+
+
 FORMAT = Format(
     name="arrow",
     description="data sets that `datasets` saved to a disk",
@@ -82,7 +98,8 @@ FORMAT = Format(
     beside=(_SPLITS, "*dataset_info.json", "*state.json", "*.lock", "*cache-*.arrow"),
     recognizes=_recognizes,
     read_manifest=_read_manifest,
-    complete="the begin of each file and its end: a footer, or the mark that ends a stream",
+    complete="the begin of each file and its end: a footer, or the mark that ends a stream; that "
+    "the description of the rows is there",
     valid="nothing more: the format states no digest; seal it",
     blind_spots="changed rows; sizes and counts, which are not written down",
 )

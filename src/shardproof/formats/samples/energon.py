@@ -5,11 +5,12 @@ an archive lies its index, with a number of 8 bytes for each sample, where it be
 where the last one ends.
 """
 
+import contextlib
 import dataclasses
+import functools
 import os
 import re
 import struct
-import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
@@ -18,13 +19,12 @@ import msgspec
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
-from shardproof._base.names import NotRegularError, open_inside, open_root
-from shardproof._base.opening import is_there, read_at
+from shardproof._base.opening import files_below, is_there, matching, read_at
 from shardproof.errors import ManifestError
 from shardproof.formats._format import Format
-from shardproof.manifest import Manifest, Mismatch, PromisedFile
+from shardproof.formats._opened import opened
+from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.probes import tar
-from shardproof.report import is_conclusive
 
 __all__ = ["FORMAT", "EnergonProbe"]
 
@@ -39,7 +39,10 @@ _STAMP = f"{_FOLDER}/index.uuid"
 _PLAIN = ".tar"
 _INDEX = ".tar.idx"
 _OFFSET_BYTES = 8
-_NEAR_BYTES = 2**14
+
+_MAX_CONFIG_BYTES = 2**20
+_OWED = {f"{_FOLDER}/dataset.yaml": b"__class__", f"{_FOLDER}/split.yaml": b"split_parts"}
+"""What a reader needs besides; files of other names may have it, if it is told these."""
 
 _DATABASE_MAGIC = b"SQLite format 3\0"
 _DATABASE_HEADER = struct.Struct(">16xH6xII60xI4x")
@@ -58,7 +61,9 @@ class _EnergonInfo(msgspec.Struct, omit_defaults=True):
 
 
 def _recognizes(path: str) -> bool:
-    return any(is_there(os.path.join(path, name)) for name in (_JSON, _YAML))
+    if any(is_there(os.path.join(path, name)) for name in (_JSON, _YAML)):
+        return True
+    return is_there(os.path.join(path, _FOLDER)) and bool(matching(path, f"*{_PLAIN}"))
 
 
 def _read_manifest(path: str) -> Manifest:
@@ -77,6 +82,7 @@ def _read_manifest(path: str) -> Manifest:
         files=files,
         probe=EnergonProbe(path),
         prove=_prove,
+        contradictions=functools.partial(_unfinished, path),
     )
 
 
@@ -106,6 +112,19 @@ def _old_counts(path: str) -> list[tuple[str, int]]:
     return counts
 
 
+def _unfinished(path: str) -> Iterator[Contradiction]:
+    """Yield what `energon prepare` writes last, and no file has."""
+    folder, texts = os.path.join(path, _FOLDER), []
+    for name in files_below(folder):
+        with contextlib.suppress(ManifestError):  # a database, or one that may not be read
+            texts.append(json.read_bytes(folder, name, max_bytes=_MAX_CONFIG_BYTES))
+    for name, word in _OWED.items():
+        if not any(word in text for text in texts):
+            expected = f"a file in {_FOLDER} with '{word.decode()}', as Energon's reader needs"
+            found = "none: `energon prepare` was interrupted, or left it out; run it again"
+            yield Contradiction(name, Mismatch(expected=expected, found=found))
+
+
 def _promises(counts: Iterable[tuple[str, int]]) -> Iterator[PromisedFile]:
     """Yield what is promised of each archive, and of its index.
 
@@ -117,17 +136,6 @@ def _promises(counts: Iterable[tuple[str, int]]) -> Iterator[PromisedFile]:
             n_bytes = (n_samples + 1) * _OFFSET_BYTES
             yield PromisedFile(name=f"{name}.idx", size=n_bytes, n_items=n_samples)
         yield PromisedFile(name=name, n_items=n_samples)
-
-
-class _LastIndex(threading.local):
-    """What the index said that this thread looked at last: its archive mostly comes next."""
-
-    of: object = None
-    name = ""
-    sample: tuple[int, int] | None = None
-
-
-_last_index = _LastIndex()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -145,11 +153,9 @@ class EnergonProbe:
         if promised.name == _DATABASE:
             return _cut_database(fd, size)
         if promised.name.endswith(_INDEX):
-            found = _last_sample(fd, size)
-            last = _last_index
-            last.of, last.name, last.sample = self, promised.name, found
             expected = "the first and last byte of a sample at the end"
-            return None if found else Mismatch(expected=expected, found="other numbers")
+            other = Mismatch(expected=expected, found="other numbers")
+            return None if _last_sample(fd, size) else other
         return tar.probe(promised, fd, size) or self._another_end(promised, fd)
 
     def _another_end(self, promised: PromisedFile, fd: int) -> Mismatch | None:
@@ -158,7 +164,7 @@ class EnergonProbe:
         if last is None:
             return None
         start, end = last
-        first, behind = _blocks_at(fd, start, end)
+        first, behind = (read_at(fd, tar.BLOCK_BYTES, at) for at in last)
         if tar.is_header(first) and not behind.strip(b"\0"):
             return None
         expected = f"a last sample from byte {start} to byte {end}, as the index says"
@@ -169,35 +175,9 @@ class EnergonProbe:
 
         One of another size is a finding of its own.
         """
-        name, n_bytes = f"{promised.name}.idx", ((promised.n_items or 0) + 1) * _OFFSET_BYTES
-        # Of this very look: a thread of an executor may outlive the directory as it was.
-        if _last_index.of is self and _last_index.name == name:
-            _last_index.of = None
-            return _last_index.sample
-        dir_fd = open_root(self.root)
-        try:
-            fd = open_inside(name, root=self.root, dir_fd=dir_fd)
-        except NotRegularError:
-            return None
-        except OSError as error:
-            if is_conclusive(error.errno):  # a finding of its own
-                return None
-            raise
-        finally:
-            os.close(dir_fd)
-        try:
-            return _last_sample(fd, n_bytes)
-        finally:
-            os.close(fd)
-
-
-def _blocks_at(fd: int, start: int, end: int) -> tuple[bytes, bytes]:
-    """Return the blocks that begin at two places, by one read where they are near."""
-    n_bytes = end - start
-    if n_bytes > _NEAR_BYTES:
-        return read_at(fd, tar.BLOCK_BYTES, start), read_at(fd, tar.BLOCK_BYTES, end)
-    both = read_at(fd, n_bytes + tar.BLOCK_BYTES, start)
-    return both[: tar.BLOCK_BYTES], both[n_bytes:]
+        n_bytes = ((promised.n_items or 0) + 1) * _OFFSET_BYTES
+        with opened(f"{promised.name}.idx", self.root) as fd:
+            return None if fd is None else _last_sample(fd, n_bytes)
 
 
 def _last_sample(fd: int, size: int) -> tuple[int, int] | None:
@@ -239,8 +219,9 @@ FORMAT = Format(
     recognizes=_recognizes,
     read_manifest=_read_manifest,
     complete="the first headers of each archive, and the mark at its end; as many entries of its "
-    "index as it has samples, the last of them where the index says",
+    "index as it has samples, the last of them where the index says; that a file names the class "
+    "of samples, and one the splits",
     valid="the checksum of each compressed archive, all headers of each other one",
-    blind_spots="changed samples, but for compressed archives; the splits",
+    blind_spots="changed samples, but for compressed archives; which shards the splits name",
     includes=("webdataset",),
 )

@@ -5,17 +5,15 @@ follow. Those of an evaluation are examples, each of which says how long it is. 
 a header (nanoGPT's) has no law, and other files with that ending are not promised.
 """
 
-import os
 import re
 import struct
 from pathlib import Path
 
 from shardproof._base.messages import quoted
-from shardproof._base.names import open_root
 from shardproof._base.opening import matching, read_at
 from shardproof.errors import ManifestNotFoundError
 from shardproof.formats._format import Format
-from shardproof.formats.tokens._opened import opened
+from shardproof.formats._opened import opened
 from shardproof.manifest import Manifest, Mismatch, PromisedFile
 
 __all__ = ["FORMAT"]
@@ -38,16 +36,11 @@ _MOST_OF_SERIES = 3
 
 
 def _recognizes(path: str) -> bool:
-    names = matching(path, _PATTERN)[:_MOST_LOOKED_AT]
-    dir_fd = open_root(path)
-    try:
-        return any(_is_shard(path, dir_fd, name) for name in names)
-    finally:
-        os.close(dir_fd)
+    return any(_is_shard(path, name) for name in matching(path, _PATTERN)[:_MOST_LOOKED_AT])
 
 
-def _is_shard(root: str, dir_fd: int, name: str) -> bool:
-    with opened(name, root, dir_fd) as fd:
+def _is_shard(root: str, name: str) -> bool:
+    with opened(name, root) as fd:
         return fd is not None and int.from_bytes(read_at(fd, 4), "little") in _MAGICS
 
 
@@ -68,15 +61,11 @@ def _names(path: str) -> list[str]:
     series: dict[str, list[str]] = {}
     for name in matching(path, _PATTERN):
         series.setdefault(_DIGITS.sub("0", name), []).append(name)
-    dir_fd = open_root(path)
-    try:
-        ours = [
-            names
-            for names in series.values()
-            if any(_is_shard(path, dir_fd, name) for name in names[:_MOST_OF_SERIES])
-        ]
-    finally:
-        os.close(dir_fd)
+    ours = [
+        names
+        for names in series.values()
+        if any(_is_shard(path, name) for name in names[:_MOST_OF_SERIES])
+    ]
     return sorted(name for names in ours for name in names)
 
 

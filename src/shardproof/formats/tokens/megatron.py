@@ -9,7 +9,7 @@ of sequences. Of several kinds of samples there is a byte more for each sequence
 import contextlib
 import os
 import struct
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from shardproof._base.names import open_root
 from shardproof._base.opening import matching, read_at
 from shardproof.errors import ManifestNotFoundError
 from shardproof.formats._format import Format
-from shardproof.formats.tokens._opened import opened
+from shardproof.formats._opened import opened
 from shardproof.manifest import Manifest, Mismatch, PromisedFile
 
 __all__ = ["FORMAT"]
@@ -61,18 +61,12 @@ class _IndexTables(NamedTuple):
 
 
 def _recognizes(path: str) -> bool:
-    names = matching(path, f"*{_INDEX}")[:_MOST_LOOKED_AT]
-    return any(head.startswith(_MAGIC) for head in _heads(path, names))
+    return any(_is_index(path, name) for name in matching(path, f"*{_INDEX}")[:_MOST_LOOKED_AT])
 
 
-def _heads(path: str, names: Sequence[str]) -> Iterator[bytes]:
-    dir_fd = open_root(path)
-    try:
-        for name in names:
-            with opened(name, path, dir_fd) as fd:
-                yield b"" if fd is None else read_at(fd, len(_MAGIC))
-    finally:
-        os.close(dir_fd)
+def _is_index(root: str, name: str) -> bool:
+    with opened(name, root) as fd:
+        return fd is not None and read_at(fd, len(_MAGIC)) == _MAGIC
 
 
 def _read_manifest(path: str) -> Manifest:

@@ -21,7 +21,7 @@ from shardproof._base.names import open_root
 from shardproof._base.opening import matching, names_in, read_at
 from shardproof.errors import ManifestNotFoundError
 from shardproof.formats._format import Format
-from shardproof.formats.tokens._opened import opened
+from shardproof.formats._opened import opened
 from shardproof.manifest import Manifest, Mismatch, PromisedFile
 from shardproof.probes import npy
 
@@ -72,24 +72,20 @@ class IdsProof:
 
     def __call__(self, promised: PromisedFile, fd: int, _size: int) -> Mismatch | bool:
         """Return whether every token is proven, or which sequences are others."""
-        dir_fd = open_root(self.root)
-        try:
-            with self._ids(promised.name, dir_fd) as ids_fd:
-                shard = _with_ids(fd, ids_fd)
-                if shard is None:
-                    return False
-                # Not one id may be right: of another shard, or as ids are of something else.
-                form = shard.form() or self._form_of_others(promised.name, dir_fd)
-                return form is not None and shard.fits(form) and shard.prove(form)
-        finally:
-            os.close(dir_fd)
+        with self._ids(promised.name) as ids_fd:
+            shard = _with_ids(fd, ids_fd)
+            if shard is None:
+                return False
+            # Not one id may be right: of another shard, or as ids are of something else.
+            form = shard.form() or self._form_of_others(promised.name)
+            return form is not None and shard.fits(form) and shard.prove(form)
 
-    def _form_of_others(self, name: str, dir_fd: int) -> "_IdRecipe | None":
+    def _form_of_others(self, name: str) -> "_IdRecipe | None":
         """Return the form of the ids of a shard in the same series, one of the first."""
         found = _TOKENS.fullmatch(name)
         series = found["series"] if found else ""
         for other in matching(self.root, f"{glob.escape(series)}_[0-9]*.npy")[:_MOST_OTHERS]:
-            with opened(other, self.root, dir_fd) as fd, self._ids(other, dir_fd) as ids_fd:
+            with opened(other, self.root) as fd, self._ids(other) as ids_fd:
                 shard = _with_ids(fd, ids_fd)
                 form = None if shard is None else shard.form()
             if form is not None:
@@ -97,14 +93,14 @@ class IdsProof:
         return None
 
     @contextlib.contextmanager
-    def _ids(self, name: str, dir_fd: int) -> Iterator[int | None]:
+    def _ids(self, name: str) -> Iterator[int | None]:
         """Open the ids of a shard; None for a file that is no shard, or has none beside it."""
         found = _TOKENS.fullmatch(name)
         if found is None:
             yield None
             return
         series = "" if found["series"] == "train" else f"_{found['series']}"
-        with opened(f"{_IDS}{series}_{found['index']}.npy", self.root, dir_fd) as fd:
+        with opened(f"{_IDS}{series}_{found['index']}.npy", self.root) as fd:
             yield fd
 
 

@@ -1,0 +1,167 @@
+"""DVC's pipelines: what `dvc.lock` states of the outputs of stages."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from shardproof import ManifestError, validate
+
+
+def md5(data: bytes) -> str:
+    return hashlib.md5(data).hexdigest()
+
+
+def output(name: str, data: bytes, *more: str) -> str:
+    lines = (f"path: {name}", "hash: md5", f"md5: {md5(data)}", f"size: {len(data)}", *more)
+    return "    - " + "\n      ".join(lines) + "\n"
+
+
+def write_lock(root: Path, **stages: str) -> Path:
+    """Write ``dvc.lock`` as DVC 3 does, with what each stage has."""
+    (root / ".dvc").mkdir(parents=True, exist_ok=True)
+    text = "".join(f"  {name}:\n    cmd: run\n{fields}" for name, fields in stages.items())
+    (root / "dvc.lock").write_text(f"schema: '2.0'\nstages:\n{text}")
+    return root
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name in ("a.bin", "b.bin", "in.bin"):
+        (tmp_path / name).write_bytes(name.encode())
+    deps = f"    deps:\n{output('in.bin', b'what it was')}"
+    params = (
+        "    params:\n      params.yaml:\n        lr: &id001\n        - 1\n        lr2: *id001\n"
+    )
+    first = f"{deps}{params}    outs:\n{output('a.bin', b'a.bin')}"
+    return write_lock(tmp_path, one=first, two=f"    outs:\n{output('b.bin', b'b.bin')}")
+
+
+def found_in(path: Path, level: str = "complete") -> list[tuple[str, str]]:
+    findings = validate(path, level=level).findings
+    return [(each.kind.value, each.path.relative_to(path).as_posix()) for each in findings]
+
+
+def test_outputs_of_stages(root: Path) -> None:
+    report = validate(root, level="valid", strict=False)
+    assert (report.format, report.ok, report.n_files, report.n_proven) == ("dvc", True, 2, 2)
+    (root / "a.bin").write_bytes(b"x.bin")
+    assert found_in(root, "valid") == [("digest", "a.bin")]
+    (root / "b.bin").unlink()
+    assert found_in(root) == [("missing", "b.bin")]
+
+
+def test_beside_files_of_dvc(root: Path) -> None:
+    text = f"outs:\n- md5: {md5(b'in.bin')}\n  size: 6\n  hash: md5\n  path: in.bin\n"
+    (root / "in.bin.dvc").write_text(text)
+    assert validate(root, level="valid").n_proven == 3
+    (root / "a.bin").write_bytes(b"x.bin")
+    (root / "in.bin").write_bytes(b"xn.bin")
+    assert found_in(root, "valid") == [("digest", "a.bin"), ("digest", "in.bin")]
+
+
+STAGES = {
+    "plain": "  one: {cmd: x, wdir: sub}\n",
+    "each of a list": "  one: {foreach: [p, q], do: {wdir: sub, cmd: x}}\n",
+    "of a template": "  one: {foreach: [sub, q], do: {wdir: '${item}', cmd: x}}\n",
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_paths_are_relative_to_where_a_stage_runs(tmp_path: Path, stage: str) -> None:
+    name = {"plain": "one", "each of a list": "one@p", "of a template": "one@sub"}[stage]
+    write_lock(tmp_path, **{name: f"    outs:\n{output('a', b'a')}{output('../b', b'b')}"})
+    (tmp_path / "dvc.yaml").write_text(f"stages:\n{STAGES[stage]}")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/a").write_bytes(b"a")
+    (tmp_path / "b").write_bytes(b"b")
+    assert validate(tmp_path, level="valid").n_proven == 2
+    (tmp_path / "sub/a").write_bytes(b"x")
+    assert found_in(tmp_path, "valid") == [("digest", "sub/a")]
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        "  one: {cmd: x}\n",  # that was two, and is gone from the pipeline
+        "  one: {cmd: x}\n  two: {cmd: x, wdir: '${where}'}\n",
+        "  one: {cmd: x}\n  two: {cmd: x, wdir: ..}\n",
+        "  one: {cmd: x}\n  two: {cmd: x, wdir: /mnt/data}\n",
+    ],
+)
+def test_what_is_not_here_is_not_promised(root: Path, stages: str) -> None:
+    (root / "dvc.yaml").write_text(f"stages:\n{stages}")
+    (root / "b.bin").unlink()
+    assert found_in(root, "valid") == []
+    assert validate(root).n_files == 1
+
+
+def write_folder(root: Path, *, is_cached: bool) -> Path:
+    files = {"x.bin": b"x" * 5, "sub/y.bin": b"y" * 7}
+    listing = json.dumps([{"md5": md5(data), "relpath": name} for name, data in files.items()])
+    for name, data in files.items():
+        (root / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "data" / name).write_bytes(data)
+    digest = md5(listing.encode())
+    if is_cached:
+        path = root / ".dvc/cache/files/md5" / digest[:2] / f"{digest[2:]}.dir"
+        path.parent.mkdir(parents=True)
+        path.write_text(listing)
+    fields = f"    - path: data\n      hash: md5\n      md5: {digest}.dir\n      size: 12\n"
+    return write_lock(root, one=f"    outs:\n{fields}      nfiles: 2\n")
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    root = write_folder(tmp_path, is_cached=True)
+    assert validate(root, level="valid").n_proven == 2
+    (root / "data/x.bin").write_bytes(b"z" * 5)
+    assert found_in(root, "valid") == [("digest", "data/x.bin")]
+
+
+def test_a_folder_that_is_not_cached_proves_its_number_of_files(tmp_path: Path) -> None:
+    """As with ``cache: false``: DVC keeps no list of it."""
+    root = write_folder(tmp_path, is_cached=False)
+    report = validate(root, level="valid")
+    assert (report.ok, report.n_files, len(report.unproven)) == (True, 2, 2)
+    (root / "data/x.bin").unlink()
+    assert found_in(root) == [("structure", "data")]
+    assert "1 files are there" in validate(root).findings[0].found
+
+
+def test_a_folder_that_was_never_brought_here(tmp_path: Path) -> None:
+    root = write_folder(tmp_path, is_cached=False)
+    (root / "data").rename(tmp_path.parent / f"{tmp_path.name}-elsewhere")
+    assert found_in(root) == [("structure", "data")]
+    (root / "data").symlink_to(tmp_path.parent / f"{tmp_path.name}-elsewhere")
+    assert found_in(root) == [("structure", "data")]
+
+
+@pytest.mark.parametrize(
+    ("lock", "pipeline"),
+    [
+        ("stages: [1]", ""),
+        ("stages: {a: 1}", ""),
+        ("stages: {a: {outs: 1}}", ""),
+        ("stages: {a: {outs: [{path: 1, md5: x, size: -1}]}}", ""),
+        ("stages: {a: {outs: [{path: ../../x, md5: x}]}}", ""),
+        ("stages: {a: {outs: [{path: a, md5: xyz, hash: md5}]}}", ""),
+        ("stages: &a {b: *a}", ""),
+        ("\0", ""),
+        ("", ""),
+        ("stages: {a: {outs: [{path: a, md5: x}]}}", "stages: ["),
+        ("stages: {a: {outs: [{path: a, md5: x}]}}", "stages: {a: {wdir: [1]}}"),
+    ],
+)
+def test_what_can_not_be_read_is_refused(tmp_path: Path, lock: str, pipeline: str) -> None:
+    (tmp_path / "dvc.lock").write_text(lock)
+    if pipeline:
+        (tmp_path / "dvc.yaml").write_text(pipeline)
+    with pytest.raises(ManifestError):
+        validate(tmp_path, format="dvc")
+
+
+def test_another_lock_is_none(tmp_path: Path) -> None:
+    (tmp_path / "poetry.lock").write_text("[[package]]")
+    with pytest.raises(ManifestError, match="none of a known format"):
+        validate(tmp_path)

@@ -1,0 +1,200 @@
+"""One bad entry of a manifest is a finding that says which; all others are looked at and proven."""
+
+import base64
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from shardproof import FindingKind, ManifestError, ShardValidationError, repair, seal, validate
+from shardproof.manifest import Contradiction, Manifest, PromisedFile
+from shardproof.testing import Layout, write_layout
+from tests.goldens import GOLDENS
+
+BAD = "a\tb"
+DIGITS = hashlib.sha256(b"").hexdigest()
+
+
+class Entry(NamedTuple):
+    """An entry of a golden that gets another name.
+
+    Attributes:
+        golden: The directory.
+        manifest: The file that has the entry.
+        name: The file that it names.
+        n_others: How many files are promised by the others.
+    """
+
+    golden: str
+    manifest: str
+    name: str
+    n_others: int
+
+
+ENTRIES = [
+    Entry("arrow", "state.json", "data-00001-of-00003.arrow", 2),
+    Entry("bagit", "manifest-md5.txt", "data/a.bin", 6),
+    Entry("digests", "SHA256SUMS", "a.bin", 1),
+    Entry("digests-tag", "SHA256SUMS", "a.bin", 1),
+    Entry("energon", ".nv-meta/.info.json", "train-000000.tar", 3),
+    Entry("litdata-optimized", "index.json", "chunk-0-1.bin", 4),
+    Entry("mds-hashed", "index.json", "shard.00001.mds", 1),
+    Entry("safetensors-sharded", "model.safetensors.index.json", "model-00002-of-00004", 4),
+    Entry("wids", "shardindex.json", "train-000001.tar", 2),
+]
+
+
+def found_in(root: Path, level: str = "present") -> list[tuple[str, str]]:
+    findings = validate(root, level=level).findings
+    return [(each.path.relative_to(root).as_posix(), each.found) for each in findings]
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.golden)
+def test_a_name_with_a_tab_hides_no_other_file(entry: Entry, tmp_path: Path) -> None:
+    root = next(each for each in GOLDENS if each.name == entry.golden).copy(tmp_path)
+    path = root / entry.manifest
+    is_json = path.suffix == ".json"
+    bad = json.dumps(BAD)[1:-1] if is_json else BAD
+    path.write_text(path.read_text().replace(entry.name, bad, 1))
+    report = validate(root, level="valid")
+    [finding] = [each for each in report.findings if "control character" in each.found][:1]
+    assert (finding.kind, finding.path, finding.index) == (FindingKind.STRUCTURE, path, None)
+    assert r"'a\tb" in finding.found
+    assert finding.found in str(report)
+    assert (report.ok, report.exit_code, report.n_files) == (False, 1, entry.n_others)
+    if report.format != "digests":  # of which a seal takes any files
+        with pytest.raises(ShardValidationError):
+            seal(root, algorithm="sha512")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_bytes(name.encode())
+    lines = [f"{hashlib.sha256(name.encode()).hexdigest()}  {name}\n" for name in ("a", "b", "c")]
+    (tmp_path / "SHA256SUMS").write_text("".join(lines))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("no line of a list", "line 4: expected a digest and a name, found 'no line of a list'"),
+        (f"{DIGITS}", f"line 4: expected a digest and a name, found '{DIGITS}'"),
+        (f"{DIGITS}  ../x", "'../x' (entry 3): it has an empty, '.' or '..' part"),
+        (f"{DIGITS}  /etc/passwd", "'/etc/passwd' (entry 3): it is absolute"),
+    ],
+)
+def test_a_line_hides_no_other_line(root: Path, line: str, found: str) -> None:
+    with (root / "SHA256SUMS").open("a") as file:
+        file.write(f"{line}\n")
+    assert found_in(root) == [("SHA256SUMS", found)]
+    (root / "b").write_bytes(b"x")
+    assert {each.path.name for each in validate(root, level="valid").findings} == {
+        "SHA256SUMS",
+        "b",
+    }
+
+
+def test_the_same_of_a_seal_beside_a_manifest(root: Path) -> None:
+    write_layout(Layout(n_shards=2), root / "shards")
+    seal(root / "shards")
+    with (root / "shards/SHA256SUMS").open("a") as file:
+        file.write(f"{DIGITS}  ../secret\nxyz\n")
+    report = validate(root / "shards", level="valid")
+    assert {each.path.name for each in report.findings} == {"SHA256SUMS"}
+    assert (len(report.findings), report.n_proven) == (2, report.n_files)
+
+
+def test_a_line_of_a_bag(tmp_path: Path) -> None:
+    root = next(each for each in GOLDENS if each.name == "bagit").copy(tmp_path)
+    path = root / "manifest-sha256.txt"
+    path.write_text(path.read_text() + "xyz\n")
+    found = [each for each in found_in(root) if each[0] == path.name]
+    assert found == [(path.name, "line 3: expected a digest and a path, found 'xyz'")]
+
+
+@pytest.mark.parametrize("pair", [("a", "A"), ("é", "e\u0301"), ("b", "b")])
+def test_of_twins_both_are_refused(tmp_path: Path, pair: tuple[str, str]) -> None:
+    files = [PromisedFile(name=name) for name in (*pair, "other")]
+    fields = {"root": tmp_path, "path": tmp_path / "index.json", "format": "test"}
+    manifest = Manifest.without_refused(Manifest, files=files, **fields)
+    assert [file.name for file in manifest.files] == ["other"]
+    [(name, mismatch)] = manifest.damaged
+    assert name == "index.json"
+    assert "(entry 1): it is listed " in mismatch.found
+
+
+def test_what_is_refused_is_in_no_finding_about_a_file(tmp_path: Path) -> None:
+    """Whoever acts on the path of a finding is led nowhere."""
+    files = [PromisedFile(name=name) for name in ("../x", "ok")]
+    manifest = Manifest.without_refused(
+        Manifest,
+        root=tmp_path,
+        path=tmp_path / "index.json",
+        format="test",
+        files=files,
+        contradictions=lambda: [Contradiction(file.name, None) for file in files],  # type: ignore[arg-type]
+    )
+    assert [each.name for each in manifest.contradictions()] == ["ok"]
+
+
+def test_an_impossible_digest_and_a_name_are_both_findings(tmp_path: Path) -> None:
+    root = next(each for each in GOLDENS if each.name == "wids").copy(tmp_path)
+    index = json.loads((root / "shardindex.json").read_text())
+    index["shardlist"][0]["md5sum"] = "xyz"
+    index["shardlist"][1]["url"] = "../train-000001.tar"
+    (root / "shardindex.json").write_text(json.dumps(index))
+    found = [text.partition(":")[0] for _, text in found_in(root)]
+    assert found == ["'../train-000001.tar' (entry 1)", "'train-000000.tar'"]
+    assert validate(root).n_files == 1
+
+
+def test_of_very_many_the_first_thousand_are_told_and_the_rest_counted(tmp_path: Path) -> None:
+    shards = [{"filename": f"../{n}", "chunk_bytes": 1, "chunk_size": 1} for n in range(1500)]
+    shards.append({"filename": "ok", "chunk_bytes": 1, "chunk_size": 1})
+    (tmp_path / "index.json").write_text(json.dumps({"chunks": shards, "config": {}}))
+    found = found_in(tmp_path)
+    assert len(found) == 1002  # and the one that is missing
+    assert ("index.json", "500 more") in found
+
+
+def test_text_with_a_line_of_a_list_is_none(root: Path) -> None:
+    with (root / "SHA256SUMS").open("a") as file:
+        file.write("x\n" * 1001)
+    with pytest.raises(ManifestError, match="line 4"):
+        validate(root)
+
+
+def test_where_all_entries_are_refused_the_manifest_is(root: Path) -> None:
+    (root / "SHA256SUMS").write_text(f"{DIGITS}  ../x\n{DIGITS}  /y\n")
+    with pytest.raises(ManifestError, match=r"names that are refused \(2\)"):
+        validate(root)
+
+
+def test_a_repair_leaves_the_entry_and_mends_the_others(tmp_path: Path) -> None:
+    source = write_layout(Layout(n_shards=3), tmp_path / "source")
+    root = write_layout(Layout(n_shards=3, missing=[1]), tmp_path / "shards")
+    shards = json.loads((root / "shards.json").read_text())
+    shards[2]["name"] = "../secret"
+    (root / "shards.json").write_text(json.dumps(shards))
+    before = {*os.listdir(tmp_path)}
+    done = repair(root, source.as_uri(), level="present")
+    assert (done.repaired, done.ok) == (("acts000001.bin",), False)
+    assert {*os.listdir(tmp_path)} == before
+
+
+def test_an_entry_of_a_signed_list_without_a_key(tmp_path: Path) -> None:
+    root = next(each for each in GOLDENS if each.name == "model-signing").copy(tmp_path)
+    bundle = json.loads((root / "model.sig").read_text())
+    statement = json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
+    statement["predicate"]["resources"][0]["name"] = "../config.json"
+    payload = base64.b64encode(json.dumps(statement).encode()).decode()
+    bundle["dsseEnvelope"]["payload"] = payload
+    (root / "model.sig").write_text(json.dumps(bundle))
+    assert ("model.sig", "'../config.json' (entry 0): it has an empty, '.' or '..' part") in (
+        found_in(root)
+    )
