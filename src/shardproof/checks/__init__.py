@@ -1,5 +1,5 @@
 """Manifest -> findings, level by level."""
 
-from shardproof.checks._check import Links, OnProgress, check
+from shardproof.checks._check import Links, OnProgress, check, flaw_of
 
-__all__ = ["Links", "OnProgress", "check"]
+__all__ = ["Links", "OnProgress", "check", "flaw_of"]
