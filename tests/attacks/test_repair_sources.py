@@ -18,7 +18,7 @@ from tests.attacks.repairs import KINDS, LIMITS, Broken, bytes_in, command, tree
 from tests.attacks.tally import Tally
 from tests.goldens import GOLDENS, Golden
 
-N = 40
+N = 20
 """In the gate."""
 
 PAGE = b"<!DOCTYPE html><html><body>log in</body></html>"
@@ -110,8 +110,13 @@ def broken_by(
 
 
 def try_(broken: Broken, what: object, tally: Tally, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_seen = not shardproof.validate(broken.path, against=broken.against, level="valid").ok
     code = command(broken, monkeypatch)
     tally.count()
+    if not is_seen:  # nobody states what is damaged: where the promise is what is listed, say
+        if tree_of(broken.base) != broken.before:
+            tally.harm("torn", f"{what}: nothing is wrong, and something was changed")
+        return
 
     @functools.cache
     def is_lawful(name: str, found: bytes) -> bool:
@@ -122,7 +127,7 @@ def try_(broken: Broken, what: object, tally: Tally, monkeypatch: pytest.MonkeyP
                 return False
         report = shardproof.validate(broken.path, against=broken.against, level="valid")
         assert tree_of(broken.path) == kept
-        return report.ok and bool(report.unproven)
+        return report.ok
 
     for kind, harm in broken.judged(is_ok=code == 0, is_lawful=is_lawful):
         tally.harm(kind, f"{what}: exit {code}: {harm}")
@@ -157,7 +162,7 @@ def test_each_fault_of_a_server(kind: str, tmp_path: Path, tally: Tally, monkeyp
             for harm, what in broken.judged(is_ok=done.ok):
                 tally.harm(harm, f"{kind}, {fault}: {what}")
             hub.heal()
-            done = shardproof.repair(broken.path, hub.url, against=broken.against, limits=LIMITS)
+            done = shardproof.repair(broken.path, hub.url, against=broken.against)
         if not done.ok or bytes_in(broken.base) != broken.right:
             tally.harm("leftover", f"{kind}, {fault}: {done.failed} {sorted(tree_of(broken.base))}")
         shutil.rmtree(tmp_path / "case")
