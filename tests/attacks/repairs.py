@@ -21,9 +21,7 @@ from shardproof.testing import Layout, write_layout
 from tests.attacks.tally import Harm
 from tests.goldens import GOLDENS, Golden
 
-LIMITS = Limits(
-    attempts=1, timeout=5, deadline=20, stall_timeout=0.2, min_speed=1000, max_backoff=0.01
-)
+LIMITS = Limits(attempts=1, max_backoff=0.01)
 
 Tree = dict[str, bytes | str]
 

@@ -12,14 +12,18 @@ import pytest
 
 import shardproof
 from shardproof import formats
+from shardproof.fetching import Limits
 from shardproof.repairing import _exchange, _fetch
 from shardproof.testing.faults import HubFault, serve_hub
-from tests.attacks.repairs import KINDS, LIMITS, Broken, bytes_in, command, tree_of
+from tests.attacks.repairs import KINDS, Broken, bytes_in, command, tree_of
 from tests.attacks.tally import Tally
 from tests.goldens import GOLDENS, Golden
 
 N = 20
 """In the gate."""
+
+SOON = Limits(attempts=1, timeout=5, stall_timeout=0.2, min_speed=1000, max_backoff=0.01)
+"""For servers that stall."""
 
 PAGE = b"<!DOCTYPE html><html><body>log in</body></html>"
 
@@ -156,7 +160,7 @@ def test_each_fault_of_a_server(kind: str, tmp_path: Path, tally: Tally, monkeyp
         with serve_hub(bytes_in(broken.source)) as hub:
             hub.fault("*", fault, times=99, method=None)
             done = shardproof.repair(
-                broken.path, hub.url, against=broken.against, workers=1, limits=LIMITS
+                broken.path, hub.url, against=broken.against, workers=1, limits=SOON
             )
             tally.count()
             for harm, what in broken.judged(is_ok=done.ok):

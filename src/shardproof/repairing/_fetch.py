@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shardproof._base.crew import in_threads
@@ -16,7 +16,7 @@ from shardproof.fetching import Limits, RemoteFile, Source, transfer
 from shardproof.fetching.transfer import key_in
 from shardproof.manifest import Manifest
 from shardproof.repairing._exchange import exchange, place_of
-from shardproof.repairing._want import There, Wanted
+from shardproof.repairing._want import Wanted
 
 __all__ = ["Fetcher", "sweep"]
 
@@ -25,7 +25,7 @@ class Fetcher(NamedTuple):
     """What brings files of a source below the root of a manifest, which is open."""
 
     source: Source
-    there: There
+    there: Mapping[str, RemoteFile]
     limits: Limits
     stop: Any
     workers: int
@@ -47,7 +47,7 @@ class Fetcher(NamedTuple):
             raise FetchError("it was stopped", path=manifest.root)
 
     def _problem_of(self, manifest: Manifest, root_fd: int, wanted: Wanted) -> str | None:
-        if self.there() and wanted.remote.name not in self.there():
+        if self.there and wanted.remote.name not in self.there:
             return "the source has no such file"
         try:
             base, path = place_of(wanted.file, manifest)

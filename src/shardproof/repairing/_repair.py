@@ -16,7 +16,7 @@ from shardproof._base.opening import real_path, refuse_empty
 from shardproof._base.progress import bar
 from shardproof._base.work import Deadline, apart, to_waiter
 from shardproof.errors import ManifestError
-from shardproof.fetching import Cancellation, Limits, RemoteFile, Source, open_source
+from shardproof.fetching import Cancellation, Limits, Source, open_source
 from shardproof.fetching.transfer import listed, parts_beneath
 from shardproof.manifest import PromisedFile
 from shardproof.promises import Promise, promise_of
@@ -157,7 +157,8 @@ def repair(
                 if isinstance(opened, str):
                     opened = open_source(_address(opened, located.root))
                     stack.enter_context(contextlib.closing(opened))
-                there = functools.cache(lambda: _there(opened, limits, stop, located.root))
+                listing = listed(opened, limits, Deadline(limits.deadline, stop), located.root)
+                there = {file.name: file for file in listing}
                 at_once = workers or _AT_ONCE
                 fetcher = Fetcher(opened, there, limits, stop, at_once, to_waiter(on_progress))
                 done = _repaired(ask, fetcher, level, dry_run=dry_run, is_fixed=against is not None)
@@ -174,11 +175,6 @@ def _address(source: str, root: str) -> str:
         problem = "expected a source that is another one, found the directory itself"
         raise ValueError(f"source: {problem}, '{shown(root)}'")
     return f"file://{os.path.abspath(source)}"
-
-
-def _there(source: Source, limits: Limits, stop: Any, root: str) -> dict[str, RemoteFile]:
-    files = listed(source, limits, Deadline(limits.deadline, stop), root)
-    return {file.name: file for file in files}
 
 
 def _repaired(

@@ -2,7 +2,7 @@
 
 import dataclasses
 import errno
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -14,10 +14,7 @@ from shardproof.manifest import Manifest, PromisedFile
 from shardproof.promises import Promise
 from shardproof.report import Finding, Level, Report
 
-__all__ = ["There", "Wanted", "broken_in", "look", "want"]
-
-There = Callable[[], Mapping[str, RemoteFile]]
-"""What the source lists, asked once; nothing where it can't."""
+__all__ = ["Wanted", "broken_in", "look", "want"]
 
 
 class Wanted(NamedTuple):
@@ -30,22 +27,13 @@ class Wanted(NamedTuple):
 def look(manifest: Manifest, level: Level, proven: set[PromisedFile]) -> Report:
     """Return what `validate` finds; what is proven is not read again, and more is by now."""
     proofs = {f.name: SealedProof(f.digest or "", None) for f in manifest.files if f in proven}
-    report = check(_reading_less(manifest, proven), level=level, proofs=proofs)
-    broken, unproven = {f.index for f in report.findings}, {*report.unproven}
-    proven |= {
-        file
-        for index, file in enumerate(manifest.files)
-        if index not in broken and manifest.root / file.name not in unproven
-    }
+    if prove := manifest.prove:
+        less = lambda file, fd, size: file in proven or prove(file, fd, size)  # noqa: E731
+        manifest = dataclasses.replace(manifest, prove=less)
+    report = check(manifest, level=level, proofs=proofs)
+    not_so = {finding.path for finding in report.findings}.union(report.unproven)
+    proven |= {file for file in manifest.files if manifest.root / file.name not in not_so}
     return dataclasses.replace(report, n_unread=0)
-
-
-def _reading_less(manifest: Manifest, proven: Container[PromisedFile]) -> Manifest:
-    if (prove := manifest.prove) is None:
-        return manifest
-    return dataclasses.replace(
-        manifest, prove=lambda file, fd, size: file in proven or prove(file, fd, size)
-    )
 
 
 def broken_in(manifest: Manifest, report: Report) -> Iterator[tuple[PromisedFile, Finding]]:
@@ -55,12 +43,14 @@ def broken_in(manifest: Manifest, report: Report) -> Iterator[tuple[PromisedFile
             yield manifest.files[finding.index], finding
 
 
-def want(promise: Promise, report: Report, there: There, tried: Container[str]) -> Iterator[Wanted]:
+def want(
+    promise: Promise, report: Report, there: Mapping[str, RemoteFile], tried: Container[str]
+) -> Iterator[Wanted]:
     """Yield what was not tried yet; what nobody could look at, or may read, may be whole."""
     for file, finding in broken_in(promise.manifest, report):
         is_seen = finding.conclusive and finding.errno not in {errno.EACCES, errno.EPERM}
         if is_seen and file.name not in tried:
             name = promise.name_at_source(file.name)
-            remote = there().get(name, RemoteFile(name))
+            remote = there.get(name, RemoteFile(name))
             size = remote.size if file.size is None else file.size
             yield Wanted(file, msgspec.structs.replace(remote, size=size))
