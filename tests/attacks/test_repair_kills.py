@@ -119,8 +119,8 @@ def fails(broken: Broken, nth: int, number: int, times: int | None, tally: Tally
 
 
 def tops(broken: Broken) -> set[str]:
-    """The folders in which there is a file now."""
-    return {str(each) for name in bytes_in(broken.base) for each in Path(name).parents}
+    """The folders of what is promised."""
+    return {str(each) for name in broken.right for each in Path(name).parents}
 
 
 @pytest.mark.attack("repair: a call fails")

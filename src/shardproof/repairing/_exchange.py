@@ -45,7 +45,10 @@ def _is_below(base: str, path: str) -> bool:
 
 
 def exchange(part: str, path: str, base_fd: int) -> None:
-    """Give a proven file its name, in place of what has it, of which it takes the permissions."""
+    """Give a proven file its name below a directory, which is closed then.
+
+    What has the name gives way, and leaves its permissions.
+    """
     folder, _, name = path.rpartition("/")
     with _opened_folder(folder, base_fd) as fd:
         with contextlib.suppress(FileNotFoundError):
@@ -60,20 +63,13 @@ def exchange(part: str, path: str, base_fd: int) -> None:
 
 @contextlib.contextmanager
 def _opened_folder(folder: str, fd: int) -> Iterator[int]:
-    """Yield a folder of an open one, through no link; what is made goes again after an error."""
-    made: list[tuple[str, int]] = []
+    """Yield a folder of an open one, through no link; what of it is missing is made."""
     with contextlib.ExitStack() as stack:
-        try:
-            for part in filter(None, folder.split("/")):
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(part, dir_fd=fd)
-                    made.append((part, fd))
-                    files.sync(fd)
-                fd = os.open(part, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
-                stack.callback(os.close, fd)
-            yield fd
-        except BaseException:
-            for part, above in reversed(made):
-                with contextlib.suppress(OSError):
-                    files.remove_empty(part, dir_fd=above)
-            raise
+        stack.callback(os.close, fd)
+        for part in filter(None, folder.split("/")):
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(part, dir_fd=fd)
+                files.sync(fd)
+            fd = os.open(part, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+            stack.callback(os.close, fd)
+        yield fd

@@ -47,43 +47,33 @@ class Fetcher(NamedTuple):
             raise FetchError("it was stopped", path=manifest.root)
 
     def _problem_of(self, manifest: Manifest, root_fd: int, wanted: Wanted) -> str | None:
-        if self.there and wanted.remote.name not in self.there:
+        file, remote = wanted
+        if self.there and remote.name not in self.there:
             return "the source has no such file"
         try:
-            base, path = place_of(wanted.file, manifest)
-            fd = os.dup(root_fd) if base == os.fspath(manifest.root) else open_root(base)
-            try:
-                return self._exchanged(
-                    manifest, wanted, base, lambda part: exchange(part, path, fd)
+            base, place = place_of(file, manifest)
+            path, parts = os.path.join(manifest.root, file.name), transfer.parts_beneath(base)
+            with transfer.own_part(parts, key_in(parts, f"{path}/proven")) as own:
+                transfer.fetch_to(
+                    self.source,
+                    remote.name,
+                    own.data,
+                    goal=transfer.Goal(quoted(file.name), f"{self.source.url}/{remote.name}", path),
+                    file=None if remote == RemoteFile(remote.name) else remote,
+                    digest=None if file.digest_from else file.digest,
+                    limits=self.limits,
+                    stop=self.stop,
+                    on_bytes=None,
+                    parts=parts,
                 )
-            finally:
-                os.close(fd)
+                with open(os.open(own.data, OPEN_FLAGS), "rb", buffering=0) as data:
+                    flaw = flaw_of(manifest, file, data.fileno())
+                if flaw is None:
+                    is_own = base == os.fspath(manifest.root)
+                    exchange(own.data, place, os.dup(root_fd) if is_own else open_root(base))
+                return flaw
         except (OSError, ValueError) as error:
             return getattr(error, "strerror", None) or told(error)
-
-    def _exchanged(
-        self, manifest: Manifest, wanted: Wanted, base: str, move: Callable[[str], None]
-    ) -> str | None:
-        file, remote = wanted
-        path, parts = os.path.join(manifest.root, file.name), transfer.parts_beneath(base)
-        with transfer.own_part(parts, key_in(parts, f"{path}/proven")) as own:
-            transfer.fetch_to(
-                self.source,
-                remote.name,
-                own.data,
-                goal=transfer.Goal(quoted(remote.name), f"{self.source.url}/{remote.name}", path),
-                file=None if remote == RemoteFile(remote.name) else remote,
-                digest=None if file.digest_from else file.digest,
-                limits=self.limits,
-                stop=self.stop,
-                on_bytes=None,
-                parts=parts,
-            )
-            with open(os.open(own.data, OPEN_FLAGS), "rb", buffering=0) as data:
-                flaw = flaw_of(manifest, file, data.fileno())
-            if flaw is None:
-                move(own.data)
-            return flaw
 
 
 def sweep(manifest: Manifest, but: Container[str]) -> None:

@@ -52,8 +52,7 @@ class Repair:
         repaired: Names of those that are as promised now; none in a dry run.
         failed: Names of those that could not be fetched, or are not as promised even now, and why.
             Those that could not be fetched are as they were.
-        report: What is left, as `validate` would find it now; a file that was whole at the first
-            look is not looked at again.
+        report: What is left, as `validate` finds it now; what was proven is not read again.
     """
 
     wanted: tuple[Replacement, ...]
