@@ -546,6 +546,19 @@ class TestNeverWorse:
             assert repair(sealed, hub.url).ok
         assert (tmp_path / "mine").read_bytes() == wrong
 
+    def test_the_folder_of_blobs_is_gone(self, tmp_path: Path) -> None:
+        [golden] = [each for each in GOLDENS if each.name == "hf-cache"]
+        path = golden.copy(tmp_path)
+        right = contents(path)
+        shutil.rmtree(path / "blobs")
+        done = repair(path, str(next((golden.path / "snapshots").iterdir())))
+        assert (done.ok, done.failed) == (True, {})
+        blobs = {file.name for file in done.report.path.joinpath("blobs").iterdir()}
+        assert {name: data for name, data in right.items() if name in contents(path)} == contents(
+            path
+        )
+        assert len(blobs) == len(done.repaired)
+
     @pytest.mark.parametrize("against", [False, True])
     def test_a_blob_gets_the_bytes_by_which_it_is_called(self, tmp_path: Path, against) -> None:
         """A link to another blob than the promised one gives way, and the blob stays."""

@@ -34,7 +34,8 @@ def place_of(file: PromisedFile, manifest: Manifest) -> tuple[str, str]:
     store = next((store for store in manifest.stores if _is_below(store, target)), None)
     value = digest.parse(file.digest).value if file.digest and not file.digest_from else "?"
     if store and target.replace("/", "").endswith(value):  # its first digits may be a folder
-        return store, os.path.relpath(target, store)
+        base = root if _is_below(root, target) else store
+        return base, os.path.relpath(target, base)
     if not store and not _is_below(root, target):
         raise ValueError(f"it is a link that leads out, to '{shown(target)}'")
     return root, file.name
