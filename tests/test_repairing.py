@@ -554,9 +554,7 @@ class TestNeverWorse:
         done = repair(path, str(next((golden.path / "snapshots").iterdir())))
         assert (done.ok, done.failed) == (True, {})
         blobs = {file.name for file in done.report.path.joinpath("blobs").iterdir()}
-        assert {name: data for name, data in right.items() if name in contents(path)} == contents(
-            path
-        )
+        assert contents(path).items() <= right.items()
         assert len(blobs) == len(done.repaired)
 
     @pytest.mark.parametrize("against", [False, True])
