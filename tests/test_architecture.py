@@ -114,6 +114,7 @@ THIRD_PARTY = {
     "pytest_plugin": {"pytest"},
     "receipts": {"msgspec"},
     "receipts.plan._pins": {"huggingface_hub", "msgspec"},
+    "repairing": {"msgspec"},
     "saev": {"msgspec"},
     "staging": {"msgspec"},
     "testing._hypothesis": {"hypothesis"},

@@ -1,14 +1,21 @@
 """A repair fetches what is missing or wrong, proves it, and touches nothing else."""
 
+import contextlib
 import hashlib
 import os
 import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from shardproof import FetchError, FindingKind, ManifestError, repair, repairing, seal, validate
-from shardproof.fetching import HubSource, Limits
+from shardproof import FetchError, FindingKind, ManifestError, repair, seal, validate
+from shardproof.cli import app
+from shardproof.fetching import CallableSource, HubSource, Limits
+from shardproof.fetching.transfer._kept import key_in
 from shardproof.testing import without_root_override
 from shardproof.testing.faults import FileSystemFaults, HubFault, serve_hub
 from tests.goldens import GOLDENS
@@ -22,6 +29,29 @@ def contents(path: Path) -> dict[str, bytes]:
         for file in sorted(path.rglob("*"))
         if file.is_file()
     }
+
+
+def listing(path: Path) -> dict[str, bytes | str]:
+    """All that lies there: what is no file by what it is, or where it leads."""
+    return contents(path) | {
+        each.relative_to(path).as_posix(): os.readlink(each) if each.is_symlink() else "folder"
+        for each in path.rglob("*")
+        if each.is_symlink() or not each.is_file()
+    }
+
+
+_hooks: list[Callable[[str, tuple], None]] = []
+sys.addaudithook(lambda event, args: [hook(event, args) for hook in _hooks] and None)
+
+
+@contextlib.contextmanager
+def audited(hook: Callable[[str, tuple], None]) -> Iterator[None]:
+    """Call a hook at each event that the interpreter audits (PEP 578)."""
+    _hooks.append(hook)
+    try:
+        yield
+    finally:
+        _hooks.remove(hook)
 
 
 @pytest.fixture
@@ -112,17 +142,6 @@ class TestRepaired:
         assert (done.ok, done.repaired) == (False, ())
         assert contents(sealed) == before
 
-    def test_behind_a_link_in_the_directory(self, sealed, whole) -> None:
-        store = sealed / "store"
-        store.mkdir()
-        (sealed / "acts000003.bin").rename(store / "x")
-        (sealed / "acts000003.bin").symlink_to("store/x")
-        flip(store / "x")
-        with serve_hub(whole) as hub:
-            assert repair(sealed, hub.url).ok
-        assert (sealed / "acts000003.bin").is_symlink()
-        assert (store / "x").read_bytes() == whole["acts000003.bin"]
-
     def test_progress_is_told(self, sealed, whole) -> None:
         break_some(sealed)
         told = []
@@ -185,14 +204,13 @@ class TestNotRepaired:
 
     def test_where_the_source_has_other_bytes(self, sealed, whole) -> None:
         flip(sealed / "acts000005.bin")
-        wrong = (sealed / "acts000005.bin").read_bytes()
-        whole["acts000005.bin"] = bytes(len(wrong))
+        whole["acts000005.bin"] = bytes(len(whole["acts000005.bin"]))
+        before = contents(sealed)
         with serve_hub(whole) as hub:
             done = repair(sealed, hub.url, limits=LIMITS)
         assert list(done.failed) == ["acts000005.bin"]
         assert not done
-        left = [path.read_bytes() for path in sealed.glob("acts000005.bin*")]
-        assert left == [wrong], "the wrong one stays, under a name that no loader takes"
+        assert contents(sealed) == before
 
     def test_a_link_out_of_the_directory(self, sealed, whole, tmp_path) -> None:
         (tmp_path / "elsewhere").write_bytes(b"mine")
@@ -251,14 +269,6 @@ class TestAgain:
         assert asked == {"acts000002.bin"}
         assert second.ok
         assert contents(sealed) == whole
-
-    def test_what_an_earlier_one_moved_aside_goes_too(self, sealed, whole) -> None:
-        (sealed / "acts000002.bin").rename(sealed / "acts000002.bin.bad-0123abcd")
-        (sealed / "acts000002.bin.bad-of-mine").touch()
-        with serve_hub(whole) as hub:
-            assert repair(sealed, hub.url).ok
-        assert not (sealed / "acts000002.bin.bad-0123abcd").exists()
-        assert (sealed / "acts000002.bin.bad-of-mine").exists()
 
 
 class TestElsewhere:
@@ -383,39 +393,228 @@ class TestWithoutDigests:
         return min(root.glob("*.parquet"))
 
     def test_a_source_that_is_not_right_either(self, root: Path, shard: Path, tmp_path) -> None:
-        """Both wrong files are there afterwards: nobody knows which is worth more."""
         source = shutil.copytree(root, tmp_path / "source")
-        wrong, other = bytes(4) + shard.read_bytes()[4:], bytes(8) + shard.read_bytes()[8:]
-        shard.write_bytes(wrong)
-        (source / shard.name).write_bytes(other)
+        shard.write_bytes(bytes(4) + shard.read_bytes()[4:])
+        (source / shard.name).write_bytes(bytes(8) + shard.read_bytes()[8:])
+        before = contents(root)
         done = repair(root, str(source), limits=LIMITS)
         assert (done.ok, done.repaired, list(done.failed)) == (False, (), [shard.name])
-        [aside] = root.glob("*.bad-*")
-        assert (aside.read_bytes(), shard.read_bytes()) == (wrong, other)
+        assert contents(root) == before
 
-    def test_what_somebody_else_has_repaired_stays(
-        self, root: Path, shard: Path, tmp_path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        source = shutil.copytree(root, tmp_path / "source")
-        right = shard.read_bytes()
-        shard.write_bytes(bytes(4) + right[4:])
-        fetch = repairing._RepairVisit.fetch
-
-        def fetch_later(*args):
-            shard.write_bytes(right)
-            return fetch(*args)
-
-        monkeypatch.setattr(repairing._RepairVisit, "fetch", fetch_later)
-        inode = shard.stat().st_ino
-        assert repair(root, str(source)).ok
-        assert shard.stat().st_ino == inode
-        assert not list(root.glob("*.bad-*"))
-
-    def test_what_nobody_can_look_at_stays(self, root: Path, shard: Path, tmp_path) -> None:
+    def test_what_nobody_may_read_stays(self, root: Path, shard: Path, tmp_path) -> None:
         source = shutil.copytree(root, tmp_path / "source")
         shard.chmod(0)
+        inode = shard.stat().st_ino
         with without_root_override():
             done = repair(root, str(source), limits=LIMITS)
-        assert not done.ok
-        assert shard.exists()
-        assert not list(root.glob("*.bad-*"))
+        assert (done.ok, done.wanted, shard.stat().st_ino) == (False, (), inode)
+
+    @pytest.mark.parametrize("others", ["gone", "whole"])
+    def test_a_folder_that_is_gone(self, root: Path, tmp_path, others: str) -> None:
+        """Of a folder that nothing comes into, nothing is made."""
+        listed = shutil.copytree(root, tmp_path / "source/x/y", dirs_exist_ok=True).parents[1]
+        root = tmp_path / "empty"
+        root.mkdir()
+        done = repair(root, str(tmp_path / "typo"), against=listed, limits=LIMITS)
+        assert (done.ok, list(root.iterdir())) == (False, [])
+        assert set(done.failed) == {file.name for file in done.wanted}
+        assert repair(root, str(listed), against=listed).ok
+        assert contents(root) == contents(listed)
+
+
+class TestNeverWorse:
+    """What is there is left or exchanged, by what is proven; nothing else is touched."""
+
+    @pytest.fixture
+    def tars(self, tmp_path: Path) -> Path:
+        """Its promise is what is listed."""
+        [golden] = [each for each in GOLDENS if each.name == "webdataset-tar"]
+        return golden.copy(tmp_path)
+
+    @pytest.mark.parametrize("kind", ["typo", "empty", "cut", "page"])
+    def test_a_source_that_does_not_have_it(self, tars: Path, tmp_path, kind: str) -> None:
+        shard = max(tars.glob("*.tar"))
+        source = tmp_path / kind
+        if kind != "typo":
+            shutil.copytree(tars, source)
+            (source / shard.name).unlink()
+        if kind == "cut":
+            (source / shard.name).write_bytes(shard.read_bytes()[:2048])
+        elif kind == "page":
+            (source / shard.name).write_bytes(b"<!DOCTYPE html><html>" + bytes(9979))
+        os.truncate(shard, 1024)
+        before = listing(tars)
+        done = repair(tars, str(source), level="complete", limits=LIMITS)
+        assert (bool(done), done.repaired, list(done.failed)) == (False, (), [shard.name])
+        assert listing(tars) == before
+        code = CliRunner().invoke(app.app, ["repair", str(tars), "--from", str(source)]).exit_code
+        assert code == 1
+
+    def test_what_fails_fails_though_all_else_is_whole(self, tars: Path, tmp_path) -> None:
+        """What was promised at first can't drop out, because somebody removes it meanwhile."""
+        first, *_, last = sorted(tars.glob("*.tar"))
+        right = first.read_bytes()
+        for shard in (first, last):
+            os.truncate(shard, 1024)
+
+        def fetch(name: str, dest: Path) -> None:
+            if name == last.name:
+                last.unlink(missing_ok=True)
+                raise OSError
+            dest.write_bytes(right)
+
+        with CallableSource(fetch, scratch=tmp_path) as source:
+            done = repair(tars, source, level="complete", limits=LIMITS)
+        assert (done.repaired, list(done.failed)) == ((first.name,), [last.name])
+        assert (done.ok, done.report.ok) == (False, True)
+
+    def test_a_link_gives_way_and_what_it_leads_to_stays(self, tmp_path: Path) -> None:
+        root = tmp_path / "l"
+        root.mkdir()
+        (root / "b").write_bytes(b"b" * 10)
+        (root / "a").symlink_to("b")
+        (root / "loop").symlink_to("loop")
+        source = tmp_path / "source"
+        source.mkdir()
+        for name in ("a", "b", "loop"):
+            (source / name).write_bytes(name.encode() * 10)
+        done = repair(root, str(source), against=source)
+        assert (done.ok, sorted(done.repaired)) == (True, ["a", "loop"])
+        assert contents(root) == contents(source)
+        assert not [path for path in root.iterdir() if path.is_symlink()]
+
+    def test_nothing_behind_a_link_to_a_folder(self, tmp_path: Path) -> None:
+        root, source = tmp_path / "root", tmp_path / "source"
+        for base in (root, source):
+            (base / "v1").mkdir(parents=True)
+            (base / "v1/x").write_bytes(b"1")
+        (source / "v2").mkdir()
+        (source / "v2/x").write_bytes(b"2")
+        (root / "v2").symlink_to("v1")
+        before = listing(root)
+        done = repair(root, str(source), against=source, limits=LIMITS)
+        assert (done.ok, list(done.failed), listing(root)) == (False, ["v2/x"], before)
+        assert "'v2/x'" not in done.failed["v2/x"]
+        assert "a link" in done.failed["v2/x"]
+
+    def test_names_that_look_like_what_is_moved_aside(self, tmp_path: Path) -> None:
+        long = "x" * 255
+        names = ["a", "a.bad-12345678", "a.bad-12345678.bad-12345678", long, "y" * 242]
+        root, source = tmp_path / "root", tmp_path / "source"
+        source.mkdir()
+        for name in names:
+            (source / name).write_bytes(name.encode())
+        shutil.copytree(source, root)
+        (root / f"{'x' * 242}.bad-12345678").write_bytes(b"the only copy")
+        (root / "a.bad-87654321").mkdir()
+        (root / "y.bad-12345678").write_bytes(b"mine")
+        for name in ("a", long, "y" * 242):
+            (root / name).write_bytes(b"wrong")
+        before = contents(root)
+        done = repair(root, str(source), against=source)
+        assert (done.ok, done.failed) == (True, {})
+        assert contents(root) == before | contents(source)
+        assert (root / "a.bad-87654321").is_dir()
+
+    def test_a_promised_file_where_parts_are(self, tmp_path: Path) -> None:
+        """Its name is that of a part of the broken one: who has made the part, no name tells."""
+        root, source = tmp_path / "root", tmp_path / "source"
+        parts = f".shardproof-{os.geteuid()}.parts"
+        part = f"{parts}/.shardproof-{key_in(f'/x/{parts}', '/x/a')}.{'0' * 16}.left.part/data"
+        for base in (root, source):
+            (base / part).parent.mkdir(parents=True)
+            (base / part).write_bytes(b"of a user")
+            (base / "a").write_bytes(b"right")
+        lines = [
+            f"{hashlib.sha256((root / n).read_bytes()).hexdigest()}  {n}\n" for n in ("a", part)
+        ]
+        (tmp_path / "SHA256SUMS").write_text("".join(lines))
+        (root / "a").write_bytes(b"wrong")
+        before = listing(root)
+        with pytest.raises(ManifestError, match=r"promises files in '\.shardproof-\d+\.parts'"):
+            repair(root, str(source), against=tmp_path / "SHA256SUMS", limits=LIMITS)
+        assert listing(root) == before
+
+    def test_the_permissions_stay(self, sealed: Path, whole) -> None:
+        flip(sealed / "acts000001.bin")
+        (sealed / "acts000001.bin").chmod(0o640)
+        (sealed / "acts000002.bin").unlink()
+        with serve_hub(whole) as hub:
+            assert repair(sealed, hub.url).ok
+        assert stat.S_IMODE((sealed / "acts000001.bin").stat().st_mode) == 0o640
+
+    def test_another_name_of_the_same_bytes_stays(self, sealed: Path, whole, tmp_path) -> None:
+        flip(sealed / "acts000001.bin")
+        os.link(sealed / "acts000001.bin", tmp_path / "mine")
+        wrong = (tmp_path / "mine").read_bytes()
+        with serve_hub(whole) as hub:
+            assert repair(sealed, hub.url).ok
+        assert (tmp_path / "mine").read_bytes() == wrong
+
+    def test_the_folder_of_blobs_is_gone(self, tmp_path: Path) -> None:
+        [golden] = [each for each in GOLDENS if each.name == "hf-cache"]
+        path = golden.copy(tmp_path)
+        right = contents(path)
+        shutil.rmtree(path / "blobs")
+        done = repair(path, str(next((golden.path / "snapshots").iterdir())))
+        assert (done.ok, done.failed) == (True, {})
+        blobs = {file.name for file in done.report.path.joinpath("blobs").iterdir()}
+        assert contents(path).items() <= right.items()
+        assert len(blobs) == len(done.repaired)
+
+    @pytest.mark.parametrize("against", [False, True])
+    def test_a_blob_gets_the_bytes_by_which_it_is_called(self, tmp_path: Path, against) -> None:
+        """A link to another blob than the promised one gives way, and the blob stays."""
+        [golden] = [each for each in GOLDENS if each.name == "hf-cache"]
+        path = golden.copy(tmp_path)
+        [link] = [each for each in path.rglob("*") if each.is_symlink()][:1]
+        blob, right = link.resolve(), link.read_bytes()
+        if against:
+            path, source = link.parent, tmp_path / "source"
+            shutil.copytree(path, source)
+            (source / link.name).write_bytes(b"of a later revision")
+            done = repair(path, str(source), against=source)
+            assert (link.is_symlink(), link.read_bytes()) == (False, b"of a later revision")
+        else:
+            blob.write_bytes(b"wrong")
+            done = repair(path, str(link.parent.parent / "gone"), limits=LIMITS)
+            assert (done.ok, blob.read_bytes()) == (False, b"wrong")
+            done = repair(path, str(next((golden.path / "snapshots").iterdir())))
+            assert link.is_symlink()
+        assert (done.ok, done.failed) == (True, {})
+        assert blob.read_bytes() == right
+
+    def test_a_reader_never_finds_nothing(self, sealed: Path, whole, monkeypatch) -> None:
+        """Its name leads to a file at each moment, seen before each call of ours."""
+        names = break_some(sealed)[1:]
+        seen = {name: set() for name in names}
+
+        def look(event: str, args: tuple) -> None:
+            if event in {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "open", "os.listdir"}:
+                for name in names:
+                    seen[name].add(os.stat(sealed / name).st_size)  # raises where nothing is
+
+        with serve_hub(whole) as hub, audited(look):
+            assert repair(sealed, hub.url, workers=1).ok
+        assert all(len(whole[name]) in sizes for name, sizes in seen.items())
+        assert contents(sealed) == whole
+
+    def test_another_directory_in_its_place(self, sealed: Path, whole, tmp_path) -> None:
+        """What is said at the end is of the directory that was looked at."""
+        names = break_some(sealed)
+        kept, other = tmp_path / "kept", tmp_path / "other"
+        shutil.copytree(sealed, other)
+        before = contents(other)
+
+        def swap(_name: str, dest: Path) -> None:
+            dest.write_bytes(whole[_name])
+            if not kept.exists():
+                sealed.rename(kept)
+                other.rename(sealed)
+
+        error = pytest.raises(OSError, match="replaced")
+        with CallableSource(swap, scratch=tmp_path) as source, error:
+            repair(sealed, source, workers=1)
+        assert contents(sealed) == before
+        shutil.rmtree(kept / f".shardproof-{os.geteuid()}.parts")
+        assert {each for each, data in contents(kept).items() if data != whole[each]} <= {*names}

@@ -28,10 +28,10 @@ _MAX_BYTES = 512 * 2**20
 
 
 class SealedProof(NamedTuple):
-    """A digest, and the stamp that the file had while it was read."""
+    """A digest, and the stamp that the file had while it was read, where that is to tell."""
 
     digest: str
-    stamp: Stamp
+    stamp: Stamp | None
 
     def stands_for(self, status: os.stat_result, wanted: str) -> bool:
         """Whether a file is as it was when it was read.
@@ -40,7 +40,7 @@ class SealedProof(NamedTuple):
             status: What it is now.
             wanted: The digest that it is to have, or the name of the algorithm alone.
         """
-        return self.stamp == stamp_of(status) and wanted in {
+        return self.stamp in {None, stamp_of(status)} and wanted in {
             self.digest,
             self.digest.partition(":")[0],
         }

@@ -15,12 +15,12 @@ from shardproof._base import fanout
 from shardproof._base.fanout import Executor
 from shardproof._base.names import open_root
 from shardproof._base.proofs import SealedProof
-from shardproof.checks._look import Links, Question, Regular, Said, look_at_all
+from shardproof.checks._look import Links, Question, Regular, Said, judge, look_at_all
 from shardproof.checks._strays import strays
 from shardproof.manifest import Contradiction, Manifest, PromisedFile, RefusedEntry
 from shardproof.report import Finding, FindingKind, Level, MoreFindings, Report
 
-__all__ = ["OnProgress", "check"]
+__all__ = ["OnProgress", "check", "flaw_of"]
 
 OnProgress = Callable[[int, int], None]
 """Called in the caller's thread with how many files were looked at, and of how many."""
@@ -139,6 +139,15 @@ def _numbered(
     for each in found:
         name = os.fspath(each.path).removeprefix(os.path.join(root, ""))
         yield dataclasses.replace(each, index=numbers[name])
+
+
+def flaw_of(manifest: Manifest, file: PromisedFile, fd: int) -> str | None:
+    """Return how an open file, whose digest was proven, is not as promised at ``valid``."""
+    proofs = {} if file.digest_from else {file.name: SealedProof(file.digest or "", None)}
+    root = os.fspath(manifest.root)
+    question = Question(root, "valid", manifest.probe, manifest.prove, proofs=proofs)
+    answer = judge(question, fd, file)
+    return None if isinstance(answer, str) else f"expected {answer.expected}, found {answer.found}"
 
 
 def _digest_threads(manifest: Manifest, level: Level, workers: int | None) -> int:

@@ -22,7 +22,7 @@ from shardproof.manifest import Probe, PromisedFile, Prove
 from shardproof.probes.impostors import impostor, is_text
 from shardproof.report import Finding, FindingKind, Level
 
-__all__ = ["Links", "Question", "Regular", "Said", "look_at_all"]
+__all__ = ["Links", "Question", "Regular", "Said", "judge", "look_at_all"]
 
 Links = Literal["inside", "follow"]
 """Which symbolic links are followed: those that stay in the directory, or all."""
@@ -41,10 +41,10 @@ class Question(NamedTuple):
     level: Level
     probe: Probe | None
     prove: Prove | None
-    digest_threads: int
-    links: Links | Literal["none"]
-    stores: Sequence[str]
-    proofs: Mapping[str, SealedProof]
+    digest_threads: int = 1
+    links: Links | Literal["none"] = "inside"
+    stores: Sequence[str] = ()
+    proofs: Mapping[str, SealedProof] = {}
 
 
 class _BrokenPromise(NamedTuple):
@@ -122,12 +122,7 @@ def _look_closely(question: Question, dir_fd: int, file: PromisedFile) -> _Answe
     try:
         fd = _open(question, dir_fd, file.name)
         try:
-            status = os.fstat(fd)
-            if not stat.S_ISREG(status.st_mode):
-                raise NotRegularError(file_type(status.st_mode))
-            if not status.st_size:
-                return _judge_empty(question, file)
-            return "kept" if question.level == "present" else _examine(question, fd, status, file)
+            return judge(question, fd, file)
         finally:
             os.close(fd)
     except NotRegularError as error:
@@ -137,6 +132,16 @@ def _look_closely(question: Question, dir_fd: int, file: PromisedFile) -> _Answe
     except OSError as error:
         found = os.strerror(error.errno) if error.errno else told(error)
         return _BrokenPromise(FindingKind.UNREADABLE, "a readable file", found, error.errno)
+
+
+def judge(question: Question, fd: int, file: PromisedFile) -> _Answer:
+    """Judge an open file, whatever its name is."""
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        raise NotRegularError(file_type(status.st_mode))
+    if not status.st_size:
+        return _judge_empty(question, file)
+    return "kept" if question.level == "present" else _examine(question, fd, status, file)
 
 
 def _open(question: Question, dir_fd: int, name: str) -> int:

@@ -61,8 +61,8 @@ def repair(
 ) -> None:
     """Fetch what a directory promises and does not have as promised, whole and proven.
 
-    A wrong file is moved aside, and removed once the right one is proven. Interrupted and called
-    again it does what is left.
+    Each file is fetched beside its place, and takes the name once it is proven. What can't be had
+    stays as it is. Interrupted and called again it does what is left.
 
     Exit codes: 0 every promise is kept now; 1 some are not, or in a dry run there is something to
     fetch; 2 no readable promise, or wrong usage; 3 something could not be looked at, or the source
@@ -86,7 +86,7 @@ def repair(
         click.echo(json.dumps(done.to_dict(), indent=2))
     elif not quiet:
         _say(done, dry_run=dry_run)
-    raise click.exceptions.Exit(done.report.exit_code)
+    raise click.exceptions.Exit(done.report.exit_code or int(not done.ok))
 
 
 def _say(done: Repair, *, dry_run: bool) -> None:

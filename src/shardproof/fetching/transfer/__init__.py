@@ -1,7 +1,8 @@
 """One shard on its way: attempts, connections, bytes that are proven before they have a name."""
 
 from shardproof.fetching.transfer._attempts import Goal, Limits
-from shardproof.fetching.transfer._fetch import FetchResult, fetch, fetch_file
+from shardproof.fetching.transfer._fetch import FetchResult, fetch, fetch_file, fetch_to
+from shardproof.fetching.transfer._kept import drop_parts, key_in, own_part, parts_beneath
 from shardproof.fetching.transfer._requests import ask, import_for, listed, read_range
 
 __all__ = [
@@ -9,9 +10,14 @@ __all__ = [
     "Goal",
     "Limits",
     "ask",
+    "drop_parts",
     "fetch",
     "fetch_file",
+    "fetch_to",
     "import_for",
+    "key_in",
     "listed",
+    "own_part",
+    "parts_beneath",
     "read_range",
 ]

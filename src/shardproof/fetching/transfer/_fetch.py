@@ -33,7 +33,7 @@ from shardproof.fetching.transfer._kept import (
     has_part,
     key_in,
     own_part,
-    parts_beside,
+    parts_beneath,
     parts_in,
     sweep_parts,
 )
@@ -253,7 +253,7 @@ def fetch_to(
     deadline = Deadline(limits.deadline, stop)
     wanted = with_parsed_digest(file or RemoteFile(name), digest)
     try:
-        parts = parts or parts_beside(target)
+        parts = parts or parts_beneath(os.path.dirname(target))
         key, names = key_in(parts, goal.path), parts_in(parts)
         is_new = not has_part(names, key) and not is_there(target)
         if file is None and not (is_new and tells_when_read(source)):

@@ -46,7 +46,7 @@ __all__ = [
     "has_part",
     "key_in",
     "own_part",
-    "parts_beside",
+    "parts_beneath",
     "parts_in",
     "sweep_parts",
 ]
@@ -90,9 +90,9 @@ def key_in(directory: str, path: str) -> str:
     return hashlib.blake2b(os.fsencode(relative), digest_size=8).hexdigest()
 
 
-def parts_beside(target: str) -> str:
-    """Return the directory for parts that is beside a file; each user has one."""
-    return os.path.join(os.path.dirname(target), f"{_BESIDE}{os.geteuid()}.parts")
+def parts_beneath(directory: str) -> str:
+    """Return the directory for parts that is in a directory; each user has one."""
+    return os.path.join(directory, f"{_BESIDE}{os.geteuid()}.parts")
 
 
 def parts_in(directory: str) -> list[str]:
@@ -176,10 +176,7 @@ def sweep_parts(directory: str, names: Collection[str] | None = None) -> None:
 
 def drop_parts(directory: str, is_unwanted: Callable[[str], bool]) -> None:
     """Remove the parts of files whose key is unwanted, except what a process still writes."""
-    names = parts_in(directory)
-    if not names:  # as it mostly is
-        return
-    for part in _found(directory, names):
+    for part in _found(directory):
         if part.is_free and is_unwanted(part.key):
             _drop(part)
     _remove_beside(directory)
@@ -223,6 +220,7 @@ class OwnPart:
     def __init__(self, directory: str, key: str) -> None:
         self._directory, self._key = directory, key
         self.path = _path_of(directory, key, _this_process())
+        self.data = os.path.join(self.path, _DATA)
         self._record = PartRecord(os.path.join(self.path, _RECORD))
         self._fd: int | None = None
         self._part: PartialFile | None = None
@@ -234,7 +232,7 @@ class OwnPart:
         others = [each for each in others if each.key == self._key and not each.is_busy]
         others.sort(key=lambda part: -part.n_bytes)
         left, known = self._taken(others, wanted)
-        self._fd = os.open(os.path.join(self.path, _DATA), _OWN_FLAGS, 0o666)
+        self._fd = os.open(self.data, _OWN_FLAGS, 0o666)
         self._part = PartialFile(self._fd, self._record)
         if left is None or known is None:
             self._part.restart()
@@ -280,7 +278,7 @@ class OwnPart:
         assert self._fd is not None  # noqa: S101 - for a type checker
         _files.sync(self._fd)
         move = _files.move_whole if is_final else _files.move
-        move(os.path.join(self.path, _DATA), target)
+        move(self.data, target)
         self._part = None
 
     def leave(self, *, keep: bool) -> None:

@@ -114,11 +114,11 @@ def _owed(root: str, snapshot: Snapshot) -> Iterator[tuple[str, PromisedFile]]:
 
 
 def _stores(root: str) -> list[str]:
-    """Return where blobs may lead to that repositories of one cache share, if there is such."""
-    store = os.path.join(os.path.dirname(root), "blobs")
+    """Return where blobs are; repositories of one cache may share another such place."""
+    own, store = os.path.join(root, "blobs"), os.path.join(os.path.dirname(root), "blobs")
     if not stat.S_ISDIR(mode_of(store)) or not is_regular(os.path.join(store, _STORE_MARK)):
-        return []
-    return [store]
+        return [own]
+    return [own, store]
 
 
 def _nothing(root: str, path: str) -> ManifestNotFoundError:

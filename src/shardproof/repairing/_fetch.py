@@ -1,0 +1,86 @@
+"""Fetch files beside their places, and prove them there; only then they are exchanged."""
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from shardproof._base.crew import in_threads
+from shardproof._base.messages import quoted, told
+from shardproof._base.names import OPEN_FLAGS, open_root
+from shardproof._base.opening import is_there
+from shardproof.checks import flaw_of
+from shardproof.errors import FetchError
+from shardproof.fetching import Limits, RemoteFile, Source, transfer
+from shardproof.fetching.transfer import key_in
+from shardproof.manifest import Manifest
+from shardproof.repairing._exchange import exchange, place_of
+from shardproof.repairing._want import Wanted
+
+__all__ = ["Fetcher", "sweep"]
+
+
+class Fetcher(NamedTuple):
+    """What brings files of a source below the root of a manifest, which is open."""
+
+    source: Source
+    there: Mapping[str, RemoteFile]
+    limits: Limits
+    stop: Any
+    workers: int
+    on_progress: Callable[[int, int], object] | None
+
+    def fetch(
+        self, wanted: Sequence[Wanted], manifest: Manifest, root_fd: int
+    ) -> Iterator[tuple[str, str]]:
+        """Fetch, prove and exchange files; yield why those that are as they were are so."""
+        work = functools.partial(self._problem_of, manifest, root_fd)
+        runs = in_threads(work, wanted, n_threads=self.workers, name="repair", stop=self.stop)
+        with contextlib.closing(runs):
+            for n_done, (each, problem) in enumerate(zip(wanted, runs, strict=True), 1):
+                if problem is not None:
+                    yield each.file.name, problem
+                if self.on_progress is not None:
+                    self.on_progress(n_done, len(wanted))
+        if self.stop.is_set():
+            raise FetchError("it was stopped", path=manifest.root)
+
+    def _problem_of(self, manifest: Manifest, root_fd: int, wanted: Wanted) -> str | None:
+        file, remote = wanted
+        if self.there and remote.name not in self.there:
+            return "the source has no such file"
+        try:
+            base, place = place_of(file, manifest)
+            path, parts = os.path.join(manifest.root, file.name), transfer.parts_beneath(base)
+            with transfer.own_part(parts, key_in(parts, f"{path}/proven")) as own:
+                transfer.fetch_to(
+                    self.source,
+                    remote.name,
+                    own.data,
+                    goal=transfer.Goal(quoted(file.name), f"{self.source.url}/{remote.name}", path),
+                    file=None if remote == RemoteFile(remote.name) else remote,
+                    digest=None if file.digest_from else file.digest,
+                    limits=self.limits,
+                    stop=self.stop,
+                    on_bytes=None,
+                    parts=parts,
+                )
+                with open(os.open(own.data, OPEN_FLAGS), "rb", buffering=0) as data:
+                    flaw = flaw_of(manifest, file, data.fileno())
+                if flaw is None:
+                    is_own = base == os.fspath(manifest.root)
+                    exchange(own.data, place, os.dup(root_fd) if is_own else open_root(base))
+                return flaw
+        except (OSError, ValueError) as error:
+            return getattr(error, "strerror", None) or told(error)
+
+
+def sweep(manifest: Manifest, but: Container[str]) -> None:
+    """Remove what earlier calls have left of promised files, but of some."""
+    paths = [os.path.join(manifest.root, f.name) for f in manifest.files if f.name not in but]
+    for base in (os.fspath(manifest.root), *manifest.stores):
+        parts = transfer.parts_beneath(base)
+        if is_there(parts):
+            keys = {key_in(parts, each) for path in paths for each in (path, f"{path}/proven")}
+            transfer.drop_parts(parts, keys.__contains__)

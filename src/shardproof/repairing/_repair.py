@@ -1,0 +1,214 @@
+"""The verb: look, want, fetch and exchange, and look again at what came, until nothing is left."""
+
+import contextlib
+import dataclasses
+import functools
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shardproof import formats
+from shardproof._base.arguments import checked, count
+from shardproof._base.messages import shown
+from shardproof._base.names import open_root, replaced
+from shardproof._base.opening import real_path, refuse_empty
+from shardproof._base.progress import bar
+from shardproof._base.work import Deadline, apart, to_waiter
+from shardproof.errors import ManifestError
+from shardproof.fetching import Cancellation, Limits, Source, open_source
+from shardproof.fetching.transfer import listed, parts_beneath
+from shardproof.manifest import PromisedFile
+from shardproof.promises import Promise, promise_of
+from shardproof.repairing._fetch import Fetcher, sweep
+from shardproof.repairing._want import broken_in, look, want
+from shardproof.report import Level, Report
+
+__all__ = ["Repair", "Replacement", "repair"]
+
+_AT_ONCE = 4
+"""Files that are fetched at once; a large one uses several connections by itself."""
+
+
+class Replacement(NamedTuple):
+    """A file that is to be fetched.
+
+    Attributes:
+        name: Its promised name.
+        size: Its bytes, where the promise or the source tells.
+    """
+
+    name: str
+    size: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Repair:
+    """What was broken, what was fetched, and what is left.
+
+    Attributes:
+        wanted: What was missing or wrong and can be fetched, in the manifest's order; then what a
+            promise that was fetched itself names.
+        repaired: Names of those that are as promised now; none in a dry run.
+        failed: Names of those that could not be fetched, or are not as promised even now, and why.
+            Those that could not be fetched are as they were.
+        report: What is left, as `validate` finds it now; what was proven is not read again.
+    """
+
+    wanted: tuple[Replacement, ...]
+    repaired: tuple[str, ...]
+    failed: Mapping[str, str]
+    report: Report
+
+    @property
+    def ok(self) -> bool:
+        """Whether every promise is kept now, and nothing that was tried has failed."""
+        return self.report.ok and not self.failed
+
+    @property
+    def n_bytes(self) -> int:
+        """How many bytes what is wanted has, as far as that is known."""
+        return sum(file.size or 0 for file in self.wanted)
+
+    def __bool__(self) -> bool:
+        """The same, as of a report."""
+        return self.ok
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the same as plain JSON values."""
+        return {
+            "wanted": [file._asdict() for file in self.wanted],
+            "n_bytes": self.n_bytes,
+            "repaired": list(self.repaired),
+            "failed": dict(self.failed),
+            "report": self.report.to_dict(),
+        }
+
+
+@checked
+def repair(
+    path: str | os.PathLike[str],
+    source: Source | str,
+    *,
+    level: Level = "valid",
+    format: str | None = None,  # noqa: A002 - as of validate
+    against: str | os.PathLike[str] | None = None,
+    dry_run: bool = False,
+    workers: int | None = None,
+    limits: Limits = Limits(),  # noqa: B008 - frozen
+    progress: bool | Callable[[int, int], None] = False,
+    cancellation: Cancellation | None = None,
+) -> Repair:
+    """Fetch what a directory promises and does not have as promised, and nothing else.
+
+    Each file is fetched beside its place, and proven there: by its size and digests, as far as
+    anybody states them, and by all that `validate` asks of it. Only then it takes the name, in one
+    rename. What can't be fetched and proven is left as it is. Interrupted and called again it does
+    what is left.
+
+    Args:
+        path: The directory.
+        source: Where its files are: a `Source`, an address, or a directory.
+        level: How hard to look for what is wrong; at ``"valid"`` every byte is read whose digest is
+            known.
+        format: Name of its format, where the directory does not tell it.
+        against: The promise, where it is elsewhere; see `validate`.
+        dry_run: Only tell what would be fetched.
+        workers: How many files are fetched at once; by default 4.
+        limits: How long and how often to try.
+        progress: True for a bar on a terminal; or a callable that gets how many files are fetched,
+            and of how many.
+        cancellation: Ends the call with an error, from another thread.
+
+    Returns:
+        What was done. What could not be fetched is in ``failed``, and its finding in ``report``.
+
+    Raises:
+        ManifestError: What is promised can't be read: name another promise by ``against``.
+        FetchError: The source can't be asked, or the call was stopped.
+        ValueError: An address that names no source; an empty path.
+
+    Example:
+        >>> import shardproof
+        >>> from shardproof.testing.faults import serve_hub
+        >>> whole = {path.name: path.read_bytes() for path in shards_dir.iterdir()}
+        >>> (shards_dir / "acts000001.bin").unlink()
+        >>> with serve_hub(whole) as hub:
+        ...     repair = shardproof.repair(shards_dir, source=hub.url)
+        >>> repair.ok, repair.repaired
+        (True, ('acts000001.bin',))
+    """
+    refuse_empty(path=path, source=source if isinstance(source, str) else None, against=against)
+    if workers is not None:
+        count("workers", workers, 1)
+    form = None if format is None else formats.get(format)
+    chosen = bar("repair") if progress is True else contextlib.nullcontext(progress or None)
+    with chosen as on_progress:
+
+        def work(stop: Any) -> Repair:
+            located = formats.locate(path)
+            ask = functools.partial(
+                promise_of, located.path, form=form, against=against, level=level
+            )
+            with contextlib.ExitStack() as stack:
+                stack.enter_context((cancellation or Cancellation()).register(stop.set))
+                opened = source
+                if isinstance(opened, str):
+                    opened = open_source(_address(opened, located.root))
+                    stack.enter_context(contextlib.closing(opened))
+                listing = listed(opened, limits, Deadline(limits.deadline, stop), located.root)
+                there = {file.name: file for file in listing}
+                at_once = workers or _AT_ONCE
+                fetcher = Fetcher(opened, there, limits, stop, at_once, to_waiter(on_progress))
+                done = _repaired(ask, fetcher, level, dry_run=dry_run, is_fixed=against is not None)
+            report = dataclasses.replace(done.report, path=Path(located.path))
+            return dataclasses.replace(done, report=report)
+
+        return apart(work)
+
+
+def _address(source: str, root: str) -> str:
+    if "://" in source:
+        return source
+    if real_path(source) == root:
+        problem = "expected a source that is another one, found the directory itself"
+        raise ValueError(f"source: {problem}, '{shown(root)}'")
+    return f"file://{os.path.abspath(source)}"
+
+
+def _repaired(
+    ask: Callable[[], Promise], fetcher: Fetcher, level: Level, *, dry_run: bool, is_fixed: bool
+) -> Repair:
+    promise, proven = ask(), set[PromisedFile]()
+    root = os.fspath(promise.manifest.root)
+    tried, failed = dict[str, Replacement](), dict[str, str]()
+    parts = os.path.basename(parts_beneath(root))
+    if any(file.name.startswith(f"{parts}/") for file in promise.manifest.files):
+        problem = f"it promises files in '{parts}', where fetches put theirs"
+        raise ManifestError(f"{problem}: call it otherwise", path=promise.manifest.path)
+    root_fd = open_root(root)
+    try:
+        while True:
+            report = look(promise.manifest, level, proven)
+            wanted = [*want(promise, report, fetcher.there, tried)]
+            tried |= {f.name: Replacement(f.name, remote.size) for f, remote in wanted}
+            if dry_run:
+                return Repair(tuple(tried.values()), (), failed, report)
+            failed |= fetcher.fetch(wanted, promise.manifest, root_fd)
+            sweep(promise.manifest, but=failed)
+            if not wanted:
+                break
+            # An index or a list may be among what came.
+            if not is_fixed and any(each.file.name not in failed for each in wanted):
+                promise = ask()
+        if not os.path.samestat(os.lstat(root), os.fstat(root_fd)):
+            raise replaced(root)
+    finally:
+        os.close(root_fd)
+    dropped = tried.keys() - {file.name for file in promise.manifest.files}
+    problems = dict.fromkeys(dropped, "it was fetched, and is not promised any more")
+    for file, each in broken_in(promise.manifest, report):
+        problems[file.name] = f"expected {each.expected}, found {each.found}"
+    failed |= {name: problems[name] for name in tried if name in problems and name not in failed}
+    repaired = tuple(name for name in tried if name not in failed)
+    return Repair(tuple(tried.values()), repaired, failed, report)

@@ -1,0 +1,56 @@
+"""What is wanted: promised files that are not as promised, as the source has them."""
+
+import dataclasses
+import errno
+from collections.abc import Container, Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from shardproof._base.proofs import SealedProof
+from shardproof.checks import check
+from shardproof.fetching import RemoteFile
+from shardproof.manifest import Manifest, PromisedFile
+from shardproof.promises import Promise
+from shardproof.report import Finding, Level, Report
+
+__all__ = ["Wanted", "broken_in", "look", "want"]
+
+
+class Wanted(NamedTuple):
+    """A promised file that is to be fetched, and what is known of it at the source."""
+
+    file: PromisedFile
+    remote: RemoteFile
+
+
+def look(manifest: Manifest, level: Level, proven: set[PromisedFile]) -> Report:
+    """Return what `validate` finds; what is proven is not read again, and more is by now."""
+    proofs = {f.name: SealedProof(f.digest or "", None) for f in manifest.files if f in proven}
+    if prove := manifest.prove:
+        less = lambda file, fd, size: file in proven or prove(file, fd, size)  # noqa: E731
+        manifest = dataclasses.replace(manifest, prove=less)
+    report = check(manifest, level=level, proofs=proofs)
+    not_so = {finding.path for finding in report.findings}.union(report.unproven)
+    proven |= {file for file in manifest.files if manifest.root / file.name not in not_so}
+    return dataclasses.replace(report, n_unread=0)
+
+
+def broken_in(manifest: Manifest, report: Report) -> Iterator[tuple[PromisedFile, Finding]]:
+    """Yield each promised file that is not as promised, and what was found."""
+    for finding in report.findings:
+        if finding.index is not None:
+            yield manifest.files[finding.index], finding
+
+
+def want(
+    promise: Promise, report: Report, there: Mapping[str, RemoteFile], tried: Container[str]
+) -> Iterator[Wanted]:
+    """Yield what was not tried yet; what nobody could look at, or may read, may be whole."""
+    for file, finding in broken_in(promise.manifest, report):
+        is_seen = finding.conclusive and finding.errno not in {errno.EACCES, errno.EPERM}
+        if is_seen and file.name not in tried:
+            name = promise.name_at_source(file.name)
+            remote = there.get(name, RemoteFile(name))
+            size = remote.size if file.size is None else file.size
+            yield Wanted(file, msgspec.structs.replace(remote, size=size))

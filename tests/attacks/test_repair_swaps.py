@@ -1,0 +1,231 @@
+"""A folder, a file or the directory itself is swapped while it is repaired, before each call.
+
+What is put in its place is a link that leads out, a FIFO, a device, a folder. Nothing outside may
+be changed, made or removed, whatever the order; when all is back, one more repair does the rest.
+"""
+
+import contextlib
+import functools
+import itertools
+import os
+import shutil
+import signal
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+import shardproof
+from shardproof import ShardproofError
+from tests.attacks.repairs import LIMITS, bytes_in, parts, tree_of
+from tests.attacks.tally import Tally
+
+N = 8
+"""In the gate, of each swap."""
+
+CALLS = ("chmod", "chown", "close", "fstat", "fsync", "listdir", "lstat", "mkdir", "open", "pwrite")
+CALLS += ("pwritev", "readlink", "rename", "replace", "rmdir", "scandir", "stat", "unlink")
+
+RIGHT, WRONG, SECRET = b"right" * 20, b"wrong" * 20, b"of somebody else" * 9
+
+
+def link_out(path: Path, base: Path) -> None:
+    path.symlink_to(base / "outside")
+
+
+def link_to_file(path: Path, base: Path) -> None:
+    path.symlink_to(base / "outside/a.bin")
+
+
+def fifo(path: Path, _base: Path) -> None:
+    os.mkfifo(path)
+
+
+def device(path: Path, _base: Path) -> None:
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 7))  # /dev/full
+    except PermissionError:
+        path.symlink_to("/dev/full")
+
+
+def folder(path: Path, _base: Path) -> None:
+    path.mkdir()
+
+
+SWAPS: dict[str, tuple[str, Callable[[Path, Path], None]]] = {
+    "a folder for a link": ("sub", link_out),
+    "a folder above for a link": ("x", link_out),
+    "a folder that is gone for a link": ("new", link_out),
+    "the directory for a link": (".", link_out),
+    "the file for a link": ("sub/a.bin", link_to_file),
+    "the file for a FIFO": ("sub/a.bin", fifo),
+    "the file for a device": ("sub/a.bin", device),
+    "the file for a folder": ("sub/a.bin", folder),
+    "a file that is gone for a link": ("new/a.bin", link_to_file),
+}
+
+FOLDERS = ("sub", "x/sub", "new")
+
+
+class Swapped:
+    """A directory of which something is swapped, what is outside, and where all comes from."""
+
+    def __init__(self, base: Path, swap: str) -> None:
+        self.base, self.root = base, base / "root"
+        place, self._make = SWAPS[swap]
+        self.place = self.root / place
+        self.is_swapped = False
+
+    def prepare(self) -> None:
+        shutil.rmtree(self.base, ignore_errors=True)
+        self.is_swapped = False
+        for where, data in ((self.root, WRONG), (self.base / "source", RIGHT)):
+            for name in FOLDERS:
+                (where / name).mkdir(parents=True)
+                (where / name / "a.bin").write_bytes(data)
+        shutil.rmtree(self.root / "new")
+        outside = self.base / "outside"
+        for name in ("", *FOLDERS, "nothing"):
+            (outside / name).mkdir(parents=True, exist_ok=True)
+            (outside / name / "a.bin").write_bytes(SECRET)
+
+    def swap(self) -> None:
+        """Put the other thing there, or take it away again."""
+        kept = self.base / "kept"
+        try:
+            if self.is_swapped:
+                self._take_away()
+                if kept.is_symlink() or kept.exists():
+                    os.rename(kept, self.place)
+            else:
+                if self.place.exists():
+                    os.rename(self.place, kept)
+                self._make(self.place, self.base)
+            self.is_swapped = not self.is_swapped
+        except FileNotFoundError:
+            return  # a folder is not made yet, into which it could be put
+
+    def _take_away(self) -> None:
+        if self.place.is_dir() and not self.place.is_symlink():
+            shutil.rmtree(self.place)  # a folder, or what was made since
+        else:
+            self.place.unlink(missing_ok=True)
+
+    def repair(self) -> bool:
+        source = self.base / "source"
+        return shardproof.repair(
+            self.root, str(source), against=source, workers=1, limits=LIMITS
+        ).ok
+
+    def judge(self, outside: object, tally: Tally, what: object) -> None:
+        if self.outside() != outside:
+            tally.harm("torn", f"{what}: outside is {self.outside()}"[:500])
+        if self.is_swapped:
+            self.swap()
+        for name in FOLDERS:
+            path = self.root / name / "a.bin"
+            data = path.read_bytes() if path.exists() else None
+            if data not in {WRONG, RIGHT, None} or (data is None and name != "new"):
+                tally.harm("lost" if data is None else "torn", f"{what}: {name}: {data!r}")
+        with tally.harmless("leftover", what):
+            assert self.repair()
+            assert bytes_in(self.root) == bytes_in(self.base / "source")
+            assert not [name for name in tree_of(self.root) if parts() in name]
+
+    def outside(self) -> object:
+        """All that is outside, and when it was changed last."""
+        outside = self.base / "outside"
+        times = {str(path): path.stat().st_mtime_ns for path in outside.rglob("*")}
+        return tree_of(outside), times
+
+
+class Steps:
+    """Calls something before some of the calls of a repair."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, at: tuple[int, ...], do: Callable) -> None:
+        self.n, self._at, self._do, self._is_busy = 0, at, do, False
+        for name in CALLS:
+            patch.setattr(os, name, self._counted(getattr(os, name)))
+
+    def _counted(self, real: Callable) -> Callable:
+        @functools.wraps(real)
+        def call(*args, **keywords):
+            if not self._is_busy:
+                self._is_busy = True
+                try:
+                    if self.n in self._at:
+                        self._do()
+                    self.n += 1
+                finally:
+                    self._is_busy = False
+            return real(*args, **keywords)
+
+        return call
+
+
+def orders_of(swapped: Swapped, monkeypatch: pytest.MonkeyPatch, tally: Tally) -> Iterator:
+    """Before which calls it is swapped, there or there and back: all of one, a few of two."""
+    swapped.prepare()
+    with monkeypatch.context() as patch:
+        steps = Steps(patch, (), lambda: None)
+        assert swapped.repair()
+    once = [(n,) for n in range(steps.n + 1)]
+    pairs = [*itertools.combinations(range(steps.n + 1), 2)]
+    yield from tally.sample(once + pairs[:: max(1, len(pairs) // 100)], N)
+
+
+@pytest.mark.attack("repair: something swapped meanwhile")
+@pytest.mark.usefixtures("no_waiting_for_disks")
+@pytest.mark.parametrize("swap", SWAPS)
+def test_nothing_outside_is_touched(swap: str, tmp_path: Path, tally: Tally, monkeypatch) -> None:
+    swapped = Swapped(tmp_path / "x", swap)
+    for order in orders_of(swapped, monkeypatch, tally):
+        is_swapped_in_order(swapped, order, tally, monkeypatch)
+
+
+def is_swapped_in_order(swapped: Swapped, order, tally: Tally, monkeypatch) -> None:
+    swapped.prepare()
+    before = swapped.outside()
+    if pid := os.fork():
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    else:  # its parts are those of a process that is gone then
+        repair_and_exit(swapped, order, monkeypatch)
+    tally.count()
+    if code not in {0, IS_SWAPPED}:
+        tally.harm("wrong class" if code > 0 else "hang", f"{order}: {code}")
+    swapped.is_swapped = code == IS_SWAPPED
+    swapped.judge(before, tally, order)
+
+
+IS_SWAPPED = 3
+
+
+def repair_and_exit(swapped: Swapped, order, monkeypatch) -> NoReturn:
+    code = 1
+    try:
+        signal.alarm(60)  # a FIFO that is opened and waited for
+        Steps(monkeypatch, order, swapped.swap)
+        with contextlib.suppress(OSError, ShardproofError):
+            swapped.repair()
+        code = IS_SWAPPED if swapped.is_swapped else 0
+    finally:
+        os._exit(code)
+
+
+def by_path(part: str, path: str, base_fd: int) -> None:
+    """As it was: by a path, whatever it leads through."""
+    path = os.path.join(os.readlink(f"/proc/self/fd/{base_fd}"), path)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.replace(part, path)
+
+
+def test_what_goes_by_a_path_is_seen(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("shardproof.repairing._fetch.exchange", by_path)
+    tally = Tally("control", is_exhaustive=True)
+    swapped = Swapped(tmp_path / "x", "a folder for a link")
+    for order in reversed([*orders_of(swapped, monkeypatch, tally)]):
+        if len(order) == 1 and not tally.harms["torn"]:
+            is_swapped_in_order(swapped, order, tally, monkeypatch)
+    assert tally.harms["torn"]
