@@ -16,7 +16,7 @@ from shardproof._base.fanout import Executor
 from shardproof._base.names import open_root
 from shardproof._base.proofs import SealedProof
 from shardproof.checks._look import Links, Question, Regular, Said, look_at_all
-from shardproof.checks._strays import strays
+from shardproof.checks._strays import strays, unfinished
 from shardproof.manifest import Contradiction, Manifest, PromisedFile
 from shardproof.report import Finding, FindingKind, Level, Report
 
@@ -90,6 +90,7 @@ def check(
     findings += _structural(manifest, manifest.damaged)
     if level != "present":
         findings += _structural(manifest, manifest.contradictions())
+        findings += _structural(manifest, unfinished(manifest))
     if beside is not None:
         findings += strays(manifest, beside)
     return Report(

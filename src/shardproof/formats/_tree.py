@@ -1,10 +1,11 @@
 """Find the shards directories of a tree."""
 
+import itertools
 import os
 from collections.abc import Iterator
 
 from shardproof._base.names import real_root
-from shardproof._base.opening import tree
+from shardproof._base.opening import is_never_a_shard, tree
 from shardproof.formats._registry import claims
 
 __all__ = ["find"]
@@ -13,8 +14,9 @@ __all__ = ["find"]
 def find(path: str | os.PathLike[str]) -> Iterator[str]:
     """Yield the shards directories at and below a path, sorted; nothing below one of them.
 
-    Hidden directories are left out, and links are not followed. A directory that two formats
-    claim is one, and so is one that may not be read: to validate it says why.
+    Hidden directories are left out, and others that never hold shards; links are not followed. A
+    directory that two formats claim is one, and so is one that may not be read: to validate it says
+    why.
 
     Raises:
         OSError: A directory could not be looked at.
@@ -34,4 +36,4 @@ def find(path: str | os.PathLike[str]) -> Iterator[str]:
             folders.clear()
             yield here
         else:
-            folders[:] = [name for name in folders if not name.startswith(".")]
+            folders[:] = itertools.filterfalse(is_never_a_shard, folders)

@@ -17,7 +17,7 @@ import msgspec
 
 from shardproof._base import digest, json
 from shardproof._base.messages import told
-from shardproof._base.opening import is_directory, names_in, real_path
+from shardproof._base.opening import is_directory, is_of_a_desktop, names_in, real_path
 from shardproof._base.yaml import NotYamlError, yaml_field
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._format import Format
@@ -80,7 +80,7 @@ def _recognizes(path: str) -> bool:
 
 
 def _is_one(name: str) -> bool:
-    return name.endswith(_SUFFIX) and name != _SUFFIX
+    return name.endswith(_SUFFIX) and name != _SUFFIX and not is_of_a_desktop(name)
 
 
 def _read_manifest(path: str) -> Manifest:

@@ -245,8 +245,12 @@ def _unsigned(
     Hidden ones are passed over: clients keep theirs beside a model, and so does git.
     """
     left_out = (_BUNDLE, *digest_lists.NAMES.values(), *serialization.ignored)
-    for name in files_below(path):
-        if name in signed or any(name == each or name.startswith(f"{each}/") for each in left_out):
+    for name in files_below(path, hidden=True):
+        if (
+            name in signed
+            or "/." in f"/{name}"
+            or any(name == each or name.startswith(f"{each}/") for each in left_out)
+        ):
             continue
         if _would_be_signed(os.path.join(path, name), serialization):
             mismatch = Mismatch(expected="a file that was signed", found="one that was not")

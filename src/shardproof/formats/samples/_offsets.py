@@ -4,14 +4,12 @@
 where the samples end. What else lies behind the offsets is a matter of the format.
 """
 
-import os
 import struct
 from typing import NamedTuple
 
-from shardproof._base.names import NotRegularError, open_inside, open_root
 from shardproof._base.opening import read_at
+from shardproof.formats._opened import head_of
 from shardproof.manifest import Mismatch
-from shardproof.report import is_conclusive
 
 __all__ = ["FIRST_BYTES", "INDEX", "SampleOffsets", "index_begin", "read_offsets"]
 
@@ -46,21 +44,7 @@ def index_begin(path: str) -> bytes:
     Raises:
         OSError: It could not be looked at.
     """
-    dir_fd = open_root(path)
-    try:
-        fd = open_inside(INDEX, root=path, dir_fd=dir_fd)
-    except NotRegularError:
-        return b""
-    except OSError as error:
-        if is_conclusive(error.errno):
-            return b""
-        raise
-    finally:
-        os.close(dir_fd)
-    try:
-        return read_at(fd, _INDEX_BYTES)
-    finally:
-        os.close(fd)
+    return head_of(INDEX, path, _INDEX_BYTES)
 
 
 def read_offsets(first: bytes, fd: int, size: int, n_samples: int) -> SampleOffsets | Mismatch:

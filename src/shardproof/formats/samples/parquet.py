@@ -12,7 +12,7 @@ import msgspec
 from shardproof._base import json
 from shardproof._base.messages import quoted
 from shardproof._base.names import NotRegularError, open_inside, open_root
-from shardproof._base.opening import names_in
+from shardproof._base.opening import matching
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._counted import CountedSet, promised_by_names
 from shardproof.formats._format import Format
@@ -21,7 +21,7 @@ from shardproof.probes import parquet
 
 __all__ = ["FORMAT"]
 
-_SUFFIX = ".parquet"
+_FILES = "*.parquet"
 _INFO = "dataset_info.json"
 _BEHIND_SPLIT = r"(?:-\d{4,6}-of-\d{4,6}(?:-[0-9a-f]+)?)?\.parquet"
 
@@ -38,11 +38,11 @@ class _DatasetInfo(msgspec.Struct):
 
 
 def _recognizes(path: str) -> bool:
-    return any(name.endswith(_SUFFIX) for name in os.listdir(path))
+    return bool(matching(path, _FILES))
 
 
 def _read_manifest(path: str) -> Manifest:
-    names = [name for name in names_in(path) if name.endswith(_SUFFIX)]
+    names = matching(path, _FILES)
     if not names:
         raise ManifestNotFoundError("there is no parquet file", path=path)
     counted = promised_by_names(names)
@@ -122,7 +122,7 @@ def _rows_of(root: str, dir_fd: int, name: str) -> int | None:
 FORMAT = Format(
     name="parquet",
     description="parquet files, with `-00003-of-00042` in their names or without",
-    manifest_file="*.parquet",
+    manifest_file=_FILES,
     beside=("dataset_info.json", "dataset_infos.json", "README.md", ".gitattributes"),
     recognizes=_recognizes,
     read_manifest=_read_manifest,

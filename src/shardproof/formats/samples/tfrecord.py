@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from shardproof._base import files
-from shardproof._base.opening import names_in
+from shardproof._base.opening import is_never_a_shard, names_in
 from shardproof.errors import ManifestNotFoundError
 from shardproof.formats._counted import promised_by_names
 from shardproof.formats._format import Format
@@ -23,7 +23,7 @@ def _recognizes(path: str) -> bool:
 
 
 def _is_one(name: str) -> bool:
-    is_passed_over = name.startswith(".") or files.is_aside(name)
+    is_passed_over = is_never_a_shard(name) or files.is_aside(name)
     return _NAME.fullmatch(name) is not None and not is_passed_over
 
 

@@ -16,13 +16,12 @@ import msgspec
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
-from shardproof._base.names import NotRegularError, open_inside, open_root
-from shardproof._base.opening import is_there, matching, names_in, read_at
+from shardproof._base.opening import is_there, matching, names_in
 from shardproof.errors import ManifestError
 from shardproof.formats._format import Format
+from shardproof.formats._opened import head_of
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.probes import tar
-from shardproof.report import is_conclusive
 
 __all__ = ["FORMAT"]
 
@@ -68,27 +67,8 @@ def _recognizes(path: str) -> bool:
 
 def _indices(path: str) -> list[str]:
     """Return the names of the files that are such an index."""
-    dir_fd = open_root(path)
-    try:
-        names = matching(path, "*.json")[:_MOST_LOOKED_AT]
-        return [name for name in names if _is_index(path, dir_fd, name)]
-    finally:
-        os.close(dir_fd)
-
-
-def _is_index(root: str, dir_fd: int, name: str) -> bool:
-    try:
-        fd = open_inside(name, root=root, dir_fd=dir_fd)
-    except NotRegularError:
-        return False
-    except OSError as error:
-        if is_conclusive(error.errno):
-            return False
-        raise
-    try:
-        return _MARK in read_at(fd, _HEAD_BYTES)
-    finally:
-        os.close(fd)
+    names = matching(path, "*.json")[:_MOST_LOOKED_AT]
+    return [name for name in names if _MARK in head_of(name, path, _HEAD_BYTES)]
 
 
 def _read_manifest(path: str) -> Manifest:

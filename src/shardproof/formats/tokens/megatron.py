@@ -19,7 +19,7 @@ from shardproof._base.names import open_root
 from shardproof._base.opening import matching, read_at
 from shardproof.errors import ManifestNotFoundError
 from shardproof.formats._format import Format
-from shardproof.formats.tokens._opened import opened
+from shardproof.formats._opened import opened
 from shardproof.manifest import Manifest, Mismatch, PromisedFile
 
 __all__ = ["FORMAT"]

@@ -4,10 +4,11 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from shardproof._base.names import NotRegularError, open_inside
+from shardproof._base.names import NotRegularError, open_inside, open_root
+from shardproof._base.opening import read_at
 from shardproof.report import is_conclusive
 
-__all__ = ["opened"]
+__all__ = ["head_of", "opened"]
 
 
 @contextlib.contextmanager
@@ -31,3 +32,17 @@ def opened(name: str, root: str, dir_fd: int) -> Iterator[int | None]:
         yield fd
     finally:
         os.close(fd)
+
+
+def head_of(name: str, root: str, n_bytes: int) -> bytes:
+    """Return the first bytes of a file of the root; none where there is none that may be read.
+
+    Raises:
+        OSError: The file system failed.
+    """
+    dir_fd = open_root(root)
+    try:
+        with opened(name, root, dir_fd) as fd:
+            return b"" if fd is None else read_at(fd, n_bytes)
+    finally:
+        os.close(dir_fd)
