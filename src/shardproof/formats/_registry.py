@@ -24,7 +24,8 @@ class _Known(NamedTuple):
     Attributes:
         module: Where it is, below this room.
         marks: Paths, relative to a directory, one of which is there where its manifest is.
-        suffixes: Extensions of shards, by whose names it is known where there is no manifest.
+        suffixes: Extensions of shards, by whose names it is known where there is no manifest; or
+            whole names without an extension.
     """
 
     module: str
@@ -50,7 +51,7 @@ _OURS = {
     "hf-local-dir": _Known("hub.local_dir", (".cache/huggingface/download",)),
     "safetensors": _Known("weights.safetensors", ("model_index.json",), (".safetensors", ".json")),
     "torch-dcp": _Known("weights.torch_dcp", (".metadata", ".metadata.tmp")),
-    "parquet": _Known("samples.parquet", (), (".parquet",)),
+    "parquet": _Known("samples.parquet", (), (".parquet", ".crc", "_metadata")),
     "croissant": _Known("lists.croissant", ("croissant.json",)),
     "model-signing": _Known("lists.model_signing", ("model.sig",)),
     "bagit": _Known("lists.bagit", ("bagit.txt",)),
@@ -186,7 +187,7 @@ def claims(path: str) -> list[Format]:
 
 def _by_suffix(path: str) -> list[str]:
     # A number may follow: x.tfrecord-00000-of-00010.
-    there = {os.path.splitext(name)[1].partition("-")[0] for name in os.listdir(path)}
+    there = {os.path.splitext(name)[1].partition("-")[0] or name for name in os.listdir(path)}
     return [name for name, entry in _OURS.items() if not there.isdisjoint(entry.suffixes)]
 
 
