@@ -43,7 +43,7 @@ _OURS = {
     "tfrecord": _Known("samples.tfrecord", (), (".tfrecord", ".tfrecords", ".gz")),
     "energon": _Known("samples.energon", (".nv-meta",)),
     "wids": _Known("samples.wids", ("shardindex.json",), (".json",)),
-    "webdataset": _Known("samples.webdataset", (), (".tar", ".gz", ".tgz")),
+    "webdataset": _Known("samples.webdataset", (), (".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst")),
     "megatron": _Known("tokens.megatron", (), (".idx",)),
     "npy": _Known("tokens.npy", (), (".npy",)),
     "llmc": _Known("tokens.llmc", (), (".bin",)),

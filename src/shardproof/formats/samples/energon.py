@@ -240,7 +240,7 @@ FORMAT = Format(
     read_manifest=_read_manifest,
     complete="the first headers of each archive, and the mark at its end; as many entries of its "
     "index as it has samples, the last of them where the index says",
-    valid="the checksum of each compressed archive, all headers of each other one",
-    blind_spots="changed samples, but for compressed archives; the splits",
+    valid="the checksum of each archive in gzip, all headers of each that is not compressed",
+    blind_spots="changed samples, but for archives in gzip; the splits",
     includes=("webdataset",),
 )
