@@ -94,21 +94,13 @@ def _of_length(data: bytes) -> int:
 
 
 class _Stream:
-    """Reads from pieces as many bytes as it is asked for, or raises `EOFError`."""
+    """Reads from pieces as many bytes as it is asked for, or fewer where they end."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces, self._held = pieces, bytearray()
 
-    def is_at_end(self) -> bool:
-        while not self._held and (piece := next(self._pieces, None)) is not None:
-            self._held += piece
-        return not self._held
-
     def read(self, n_bytes: int) -> bytes:
-        while len(self._held) < n_bytes:
-            piece = next(self._pieces, None)
-            if piece is None:
-                raise EOFError("it ends within a record")
+        while len(self._held) < n_bytes and (piece := next(self._pieces, None)) is not None:
             self._held += piece
         found = bytes(self._held[:n_bytes])
         del self._held[:n_bytes]
@@ -118,18 +110,17 @@ class _Stream:
 def _wrong_record(stream: _Stream) -> Mismatch | None:
     """Return which record has another checksum; a long one is never held as a whole."""
     at = 0
-    while not stream.is_at_end():
-        head = stream.read(_HEAD.size)
+    while head := stream.read(_HEAD.size):
         n_bytes = _length_in(head)
         if n_bytes is None:
             return _no_length(head, at)
-        state, end = _BEGIN, at + _HEAD.size + n_bytes
-        for begin in range(at + _HEAD.size, end, _PIECE_BYTES):
-            state = _behind_data(stream.read(min(_PIECE_BYTES, end - begin)), state)
-        if _masked(state) != int.from_bytes(stream.read(_FOOT_BYTES), "little"):
+        state, left = _BEGIN, n_bytes
+        while left and (piece := stream.read(min(left, _PIECE_BYTES))):
+            state, left = _behind_data(piece, state), left - len(piece)
+        if left or stream.read(_FOOT_BYTES) != _masked(state).to_bytes(_FOOT_BYTES, "little"):
             expected = f"the data of the record at byte {at}, by their checksum"
             return Mismatch(expected=expected, found="others")
-        at = end + _FOOT_BYTES
+        at += _HEAD.size + n_bytes + _FOOT_BYTES
     return None
 
 

@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Iterable, Iterator
 
 from shardproof._base.messages import quoted
-from shardproof._base.names import open_root
 from shardproof._base.opening import is_never_a_shard, is_of_a_desktop, read_at
 from shardproof.formats._opened import opened
 from shardproof.manifest import Contradiction, Mismatch, PromisedFile, Prove
@@ -61,12 +60,8 @@ class HadoopProof:
     def __call__(self, promised: PromisedFile, fd: int, size: int) -> Mismatch | bool:
         """Return which bytes have another checksum, or what those in the file prove."""
         folder, name = os.path.split(promised.name)
-        sums, dir_fd = os.path.join(folder, f".{name}.crc"), open_root(self.root)
-        try:
-            with opened(sums, self.root, dir_fd) as sums_fd:
-                wrong = None if sums_fd is None else _disagreement(fd, size, sums_fd)
-        finally:
-            os.close(dir_fd)
+        with opened(os.path.join(folder, f".{name}.crc"), self.root) as sums_fd:
+            wrong = None if sums_fd is None else _disagreement(fd, size, sums_fd)
         return wrong or self.inside(promised, fd, size)
 
 

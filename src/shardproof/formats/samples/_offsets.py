@@ -8,7 +8,7 @@ import struct
 from typing import NamedTuple
 
 from shardproof._base.opening import read_at
-from shardproof.formats._opened import head_of
+from shardproof.formats._opened import opened
 from shardproof.manifest import Mismatch
 
 __all__ = ["FIRST_BYTES", "INDEX", "SampleOffsets", "index_begin", "read_offsets"]
@@ -44,7 +44,8 @@ def index_begin(path: str) -> bytes:
     Raises:
         OSError: It could not be looked at.
     """
-    return head_of(INDEX, path, _INDEX_BYTES)
+    with opened(INDEX, path) as fd:
+        return b"" if fd is None else read_at(fd, _INDEX_BYTES)
 
 
 def read_offsets(first: bytes, fd: int, size: int, n_samples: int) -> SampleOffsets | Mismatch:

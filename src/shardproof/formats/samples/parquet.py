@@ -13,12 +13,11 @@ import msgspec
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
-from shardproof._base.names import open_root
-from shardproof._base.opening import names_in
+from shardproof._base.opening import names_in, read_at
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._counted import CountedSet, promised_by_names
 from shardproof.formats._format import Format
-from shardproof.formats._opened import head_of, opened
+from shardproof.formats._opened import opened
 from shardproof.formats.samples import _hadoop
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.probes import parquet
@@ -44,7 +43,10 @@ class _DatasetInfo(msgspec.Struct):
 
 
 def _recognizes(path: str) -> bool:
-    return bool(_listed(names_in(path))) or head_of(_METADATA, path, 4) == b"PAR1"
+    if _listed(names_in(path)):
+        return True
+    with opened(_METADATA, path) as fd:
+        return fd is not None and read_at(fd, 4) == b"PAR1"
 
 
 def _listed(names: Sequence[str]) -> list[str]:
@@ -128,18 +130,16 @@ def _stated(info: _DatasetInfo) -> Mapping[str, int]:
 
 def _rows_in(root: str, names: Sequence[str]) -> int | None:
     """Return how many rows files have together; None where one is not whole."""
-    dir_fd, n_rows = open_root(root), 0
-    try:
-        for name in names:
-            with opened(name, root, dir_fd) as fd:
+    n_rows = 0
+    for name in names:
+        try:
+            with opened(name, root) as fd:
                 footer = None if fd is None else parquet.footer_of(fd, os.fstat(fd).st_size)
-            if not isinstance(footer, parquet.ParquetFooter):
-                return None
-            n_rows += footer.n_rows
-    except OSError:  # a finding of its own
-        return None
-    finally:
-        os.close(dir_fd)
+        except OSError:  # a finding of its own
+            return None
+        if not isinstance(footer, parquet.ParquetFooter):
+            return None
+        n_rows += footer.n_rows
     return n_rows
 
 

@@ -16,10 +16,10 @@ import msgspec
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
-from shardproof._base.opening import is_there, matching, names_in
+from shardproof._base.opening import is_there, matching, names_in, read_at
 from shardproof.errors import ManifestError
 from shardproof.formats._format import Format
-from shardproof.formats._opened import head_of
+from shardproof.formats._opened import opened
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.probes import tar
 
@@ -68,7 +68,12 @@ def _recognizes(path: str) -> bool:
 def _indices(path: str) -> list[str]:
     """Return the names of the files that are such an index."""
     names = matching(path, "*.json")[:_MOST_LOOKED_AT]
-    return [name for name in names if _MARK in head_of(name, path, _HEAD_BYTES)]
+    return [name for name in names if _is_index(path, name)]
+
+
+def _is_index(root: str, name: str) -> bool:
+    with opened(name, root) as fd:
+        return fd is not None and _MARK in read_at(fd, _HEAD_BYTES)
 
 
 def _read_manifest(path: str) -> Manifest:
