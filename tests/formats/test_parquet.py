@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof import FindingKind, ManifestError, ManifestNotFoundError, formats, validate
+from shardproof.errors import ManifestPermissionError
 from shardproof.formats.samples.parquet import FORMAT
+from shardproof.testing import without_root_override
 from tests.goldens import GOLDENS
 from tests.helpers.drawing import examples
 
@@ -246,6 +248,17 @@ def test_metadata_that_name_no_file_leave_it_to_the_listing(tmp_path) -> None:
     write_set(tmp_path)
     pq.write_metadata(TABLE.schema, tmp_path / "_metadata")
     assert validate(tmp_path, level="complete", strict=True).n_files == 3
+
+
+def test_a_folder_of_that_name_is_of_another_program(tmp_path) -> None:
+    (write_set(tmp_path) / "_metadata").mkdir()
+    assert validate(tmp_path, level="complete").ok
+
+
+def test_metadata_of_all_that_may_not_be_read_are_not_passed_over(tmp_path) -> None:
+    (of_golden("parquet-dask", tmp_path) / "_metadata").chmod(0)
+    with without_root_override(), pytest.raises(ManifestPermissionError):
+        validate(tmp_path / "parquet-dask", workers=1)
 
 
 def spark(to: Path) -> tuple[Path, Path]:

@@ -13,7 +13,7 @@ import msgspec
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
-from shardproof._base.opening import names_in, read_at
+from shardproof._base.opening import is_directory, is_there, names_in, read_at
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._counted import CountedSet, promised_by_names
 from shardproof.formats._format import Format
@@ -54,14 +54,14 @@ def _listed(names: Sequence[str]) -> list[str]:
 
 
 def _read_manifest(path: str) -> Manifest:
-    names = names_in(path)
-    footer = _footer_of_all(path) if _METADATA in names else None
+    names, metadata = names_in(path), os.path.join(path, _METADATA)
+    footer = _footer_of_all(path) if is_there(metadata) and not is_directory(metadata) else None
     damaged = [Contradiction(_METADATA, footer)] if isinstance(footer, Mismatch) else []
     rows = {} if footer is None or isinstance(footer, Mismatch) else _rows_by_file(footer)
     counted = promised_by_names(name for name in _listed(names) if name not in rows)
     if not rows and not counted.names and isinstance(footer, Mismatch):
         problem = f"expected {footer.expected}, found {footer.found}"
-        raise ManifestError(problem, path=os.path.join(path, _METADATA))
+        raise ManifestError(problem, path=metadata)
     if not rows and not counted.names and footer is None:
         raise ManifestNotFoundError("there is no parquet file", path=path)
     return Manifest(
