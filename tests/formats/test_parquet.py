@@ -1,6 +1,7 @@
 """Sets of parquet files: counted by their names, looked at by their footers, proven by pages."""
 
 import json
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -326,3 +327,18 @@ def test_what_macos_puts_beside_checksums_is_none(tmp_path) -> None:
     path, part = spark(tmp_path)
     (path / f"._.{part.name}.crc").write_bytes(b"\0\5\x16\7")
     assert found_in(path, "valid") == []
+
+
+def test_metadata_of_all_with_no_end_of_row_groups_take_little_memory(tmp_path) -> None:
+    """A row group takes a byte at least; so those of a megabyte are a million."""
+    write_set(tmp_path, 1)
+    n_groups = 10**6
+    footer = b"\x36\x00\x19\xfc" + bytes([n_groups & 127 | 128, n_groups >> 7 & 127 | 128])
+    footer += bytes([n_groups >> 14]) + bytes(n_groups) + b"\0"
+    (tmp_path / "_metadata").write_bytes(
+        b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    )
+    tracemalloc.start()
+    assert validate(tmp_path, level="complete").n_files == 1
+    assert tracemalloc.get_traced_memory()[1] < 2 * 10**7
+    tracemalloc.stop()

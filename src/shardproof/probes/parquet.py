@@ -8,7 +8,7 @@ where things are and how many rows there are.
 """
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from shardproof._base.messages import quoted, told
@@ -16,7 +16,7 @@ from shardproof._base.opening import read_at
 from shardproof.manifest import Mismatch, PromisedFile
 from shardproof.probes._thrift import CompactReader, ThriftError
 
-__all__ = ["ColumnChunk", "ParquetFooter", "RowGroup", "footer_in", "footer_of", "probe", "prove"]
+__all__ = ["ColumnChunk", "ParquetFooter", "footer_in", "footer_of", "probe", "prove"]
 
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 _TAIL_BYTES = 8
@@ -24,6 +24,7 @@ _LAST_BYTES = 2**14
 """What is read of the end at once: the footer of most shards, in one call."""
 
 _MAX_PARSED_BYTES = 2**24
+_MOST_FILES = 2**20
 _PIECE_BYTES = 2**20
 _MAX_HEADER_BYTES = 2**16
 
@@ -35,30 +36,19 @@ class ColumnChunk(NamedTuple):
     n_bytes: int
 
 
-class RowGroup(NamedTuple):
-    """What is read of a row group.
+class ParquetFooter(NamedTuple):
+    """What is read of a footer.
 
     Attributes:
-        n_rows: How many rows it has.
-        file: The file that its columns are in, relative to this one; no text where it is this one.
-        chunks: Where they are in this one; of a row group without rows, nobody asks where.
+        n_rows: How many rows there are.
+        chunks: Where the columns of row groups are that have rows.
+        rows_of_files: How many rows the row groups have by the file that their columns are in,
+            relative to this one; of those in this one by no name.
     """
 
     n_rows: int
-    file: str
     chunks: Sequence[ColumnChunk]
-
-
-class ParquetFooter(NamedTuple):
-    """What is read of a footer."""
-
-    n_rows: int
-    groups: Sequence[RowGroup]
-
-    @property
-    def chunks(self) -> Iterator[ColumnChunk]:
-        """Where the pages of all columns of all row groups are."""
-        return (chunk for group in self.groups for chunk in group.chunks)
+    rows_of_files: Mapping[str, int]
 
 
 _Read = Callable[[int, int], bytes]
@@ -117,7 +107,7 @@ def _misplaced(footer: ParquetFooter, end: int) -> Mismatch | None:
             expected = f"column chunks between bytes {len(_MAGIC)} and {end}"
             found = f"one of {chunk.n_bytes} bytes at {chunk.begin}"
             return Mismatch(expected=expected, found=found)
-    n_rows = sum(group.n_rows for group in footer.groups)
+    n_rows = sum(footer.rows_of_files.values())
     if n_rows != footer.n_rows:
         return Mismatch(expected=f"{footer.n_rows} rows in row groups", found=f"{n_rows} rows")
     return None
@@ -128,20 +118,21 @@ def _misplaced(footer: ParquetFooter, end: int) -> Mismatch | None:
 
 
 def _parsed(text: bytes) -> ParquetFooter:
-    reader, n_rows, groups = CompactReader(text), 0, list[RowGroup]()
+    reader, n_rows, chunks, rows = CompactReader(text), 0, list[ColumnChunk](), dict[str, int]()
     for field, kind in reader.fields():
         if field == 3:
             n_rows = reader.integer()
         elif field == 4:
-            groups = [_row_group(reader) for _ in reader.items()]
+            for _ in reader.items():
+                _add_row_group(reader, chunks, rows)
             break  # what follows says nothing of where things are
         else:
             reader.skip(kind)
-    return ParquetFooter(n_rows, groups)
+    return ParquetFooter(n_rows, chunks, rows)
 
 
-def _row_group(reader: CompactReader) -> RowGroup:
-    n_rows, file, chunks = 0, "", list[ColumnChunk]()
+def _add_row_group(reader: CompactReader, chunks: list[ColumnChunk], rows: dict[str, int]) -> None:
+    n_rows, file, n_before = 0, "", len(chunks)
     for field, kind in reader.fields():
         if field == 1:
             for _ in reader.items():
@@ -150,7 +141,11 @@ def _row_group(reader: CompactReader) -> RowGroup:
             n_rows = reader.integer()
         else:
             reader.skip(kind)
-    return RowGroup(n_rows, file, chunks if n_rows else ())
+    if not n_rows:  # nobody asks where its columns are
+        del chunks[n_before:]
+    rows[file] = rows.get(file, 0) + n_rows
+    if len(rows) > _MOST_FILES:
+        raise ThriftError(f"row groups in more than {_MOST_FILES} files")
 
 
 def _column_chunk(reader: CompactReader, chunks: list[ColumnChunk]) -> str:

@@ -26,7 +26,7 @@ __all__ = ["FORMAT"]
 
 _SUFFIX = ".parquet"
 _METADATA = "_metadata"
-_MAX_METADATA_BYTES = 2**28
+_MAX_METADATA_BYTES = 2**27
 _INFO = "dataset_info.json"
 _BEHIND_SPLIT = r"(?:-\d{4,6}-of-\d{4,6}(?:-[0-9a-f]+)?)?\.parquet"
 
@@ -57,7 +57,8 @@ def _read_manifest(path: str) -> Manifest:
     names, metadata = names_in(path), os.path.join(path, _METADATA)
     footer = _footer_of_all(path) if is_there(metadata) and not is_directory(metadata) else None
     damaged = [Contradiction(_METADATA, footer)] if isinstance(footer, Mismatch) else []
-    rows = {} if footer is None or isinstance(footer, Mismatch) else _rows_by_file(footer)
+    rows = dict(footer.rows_of_files) if isinstance(footer, parquet.ParquetFooter) else {}
+    rows.pop("", None)
     counted = promised_by_names(name for name in _listed(names) if name not in rows)
     if not rows and not counted.names and isinstance(footer, Mismatch):
         problem = f"expected {footer.expected}, found {footer.found}"
@@ -81,14 +82,6 @@ def _read_manifest(path: str) -> Manifest:
 
 def _footer_of_all(path: str) -> parquet.ParquetFooter | Mismatch | None:
     return parquet.footer_in(json.read_bytes(path, _METADATA, max_bytes=_MAX_METADATA_BYTES))
-
-
-def _rows_by_file(footer: parquet.ParquetFooter) -> dict[str, int]:
-    rows = dict[str, int]()
-    for group in footer.groups:
-        if group.file:
-            rows[group.file] = rows.get(group.file, 0) + group.n_rows
-    return rows
 
 
 def _contradictions(
