@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import gzip
 import io
 import json
 import os
@@ -253,7 +254,8 @@ def test_a_shard_without_samples_owes_no_index(root: Path) -> None:
     (root / INFO).write_text(json.dumps({"shard_counts": counts}))
     (root / "shard_0.tar").write_bytes(bytes(10240))
     (root / "shard_0.tar.idx").unlink()
-    (root / "shard_3.tgz").write_bytes(b"\x1f\x8b\x08" + bytes(15))
+    packed = gzip.compress(os.urandom(100_000))
+    (root / "shard_3.tgz").write_bytes(packed[:50_000] + b"other" + packed[50_005:])
     assert look(root) == []
     assert [kind for _, kind, *_ in look(root, "valid")] == ["digest"]
 

@@ -126,11 +126,16 @@ def test_chunks_of_each_loader_are_written_alike(tmp_path, loader) -> None:
     assert found_in(write_litdata(tmp_path, classic(), item_loader=loader)) == []
 
 
-def test_a_file_that_is_compressed_as_a_whole(tmp_path) -> None:
-    name, data = "chunk-0-0.zstd.bin", b"\x28\xb5\x2f\xfdpacked"
-    write_litdata(tmp_path, [(name, data, 3, 999)], compression="zstd")
+ZSTD = b"\x28\xb5\x2f\xfd\x20\x06\x31\0\0packed"
+"""A frame of one segment and one block, which is stored as it is."""
+
+
+@pytest.mark.parametrize("harm", [b"\0" + ZSTD[1:], ZSTD[:-1], ZSTD[:5], ZSTD + b"\0", ZSTD[:8]])
+def test_a_file_that_is_compressed_as_a_whole(tmp_path, harm: bytes) -> None:
+    name = "chunk-0-0.zstd.bin"
+    write_litdata(tmp_path, [(name, ZSTD, 3, 999)], compression="zstd")
     assert found_in(tmp_path) == []
-    (tmp_path / name).write_bytes(b"\0" + data[1:])
+    (tmp_path / name).write_bytes(harm)
     assert found_in(tmp_path) == [("structure", name)]
 
 
@@ -187,7 +192,7 @@ class TestUnpackedByAReader:
         self.PACKED = f"chunk-0-0.{request.param}.bin"
         [(_, data, n, n_bytes)] = classic(1)
         write_litdata(tmp_path, [(self.PACKED, data, n, n_bytes)], compression=request.param)
-        (tmp_path / self.PACKED).write_bytes(b"\x28\xb5\x2f\xfdpacked")
+        (tmp_path / self.PACKED).write_bytes(ZSTD)
         (tmp_path / self.PLAIN).write_bytes(data)
         return tmp_path
 
@@ -195,7 +200,7 @@ class TestUnpackedByAReader:
         report = validate(path, level="complete")
         assert (report.findings, report.n_files) == ((), 2)
         (path / self.PACKED).write_bytes(b"\0\0\0\0packed")
-        assert said_of(path) == [("bytes of zstd", r"b'\x00\x00\x00\x00'")]
+        assert said_of(path) == [("the begin of zstd", r"b'\x00\x00\x00\x00packed'")]
 
     def test_in_its_place(self, path) -> None:
         (path / self.PACKED).unlink()

@@ -17,6 +17,7 @@ from shardproof.formats.samples.mds import FORMAT
 from shardproof.testing import Layout
 from shardproof.testing.contracts import FormatContract
 from shardproof.testing.faults import FileSystemFaults
+from tests.goldens import GOLDENS
 from tests.helpers.drawing import examples
 
 CONFIG = b'{"column_encodings":["int"],"column_names":["x"],"column_sizes":[8],"format":"mds"}'
@@ -119,12 +120,25 @@ def test_one_that_nobody_knows_proves_nothing(tmp_path) -> None:
     assert (report.ok, len(report.unproven)) == (True, 1)
 
 
+ZSTD = b"\x28\xb5\x2f\xfd\x20\x06\x31\0\0zipped"
+"""A frame of one segment and one block, which is stored as it is."""
+
+
+@pytest.mark.parametrize("head", [bytes(4), bytes(64), b"PAR1" * 4])
+@pytest.mark.parametrize("name", ["mds-zstd", "mds-gz", "mds-bz2"])
+def test_another_head_of_a_packed_shard_is_seen(tmp_path, name: str, head: bytes) -> None:
+    path = next(golden for golden in GOLDENS if golden.name == name).copy(tmp_path)
+    shard = min(path.glob("shard.00001.*"))
+    shard.write_bytes(head + shard.read_bytes()[len(head) :])
+    assert found_in(path, "complete") == [("structure", shard.name)]
+
+
 class TestCompressed:
     @pytest.fixture
     def path(self, tmp_path) -> Path:
         write_mds(tmp_path, 1)
         index = json.loads((tmp_path / "index.json").read_text())
-        zipped = about("shard.00000.mds.zstd", b"zipped", ("sha1",))
+        zipped = about("shard.00000.mds.zstd", ZSTD, ("sha1",))
         index["shards"][0] |= {"compression": "zstd:3", "zip_data": zipped}
         (tmp_path / "index.json").write_text(json.dumps(index))
         return tmp_path
@@ -134,13 +148,13 @@ class TestCompressed:
 
     def test_only_compressed(self, path) -> None:
         (path / "shard.00000.mds").unlink()
-        (path / "shard.00000.mds.zstd").write_bytes(b"zipped")
+        (path / "shard.00000.mds.zstd").write_bytes(ZSTD)
         assert validate(path, level="valid").n_proven == 1
         (path / "shard.00000.mds.zstd").write_bytes(b"zippe")
         assert found_in(path) == [("size", "shard.00000.mds.zstd")]
 
     def test_both(self, path) -> None:
-        (path / "shard.00000.mds.zstd").write_bytes(b"zipped")
+        (path / "shard.00000.mds.zstd").write_bytes(ZSTD)
         assert validate(path, level="complete").n_files == 2
 
     def test_neither(self, path) -> None:

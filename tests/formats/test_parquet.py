@@ -1,6 +1,8 @@
 """Sets of parquet files: counted by their names, looked at by their footers, proven by pages."""
 
 import json
+import tracemalloc
+import zlib
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,8 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof import FindingKind, ManifestNotFoundError, formats, validate
+from shardproof import FindingKind, ManifestError, ManifestNotFoundError, formats, validate
+from shardproof.errors import ManifestPermissionError
 from shardproof.formats.samples.parquet import FORMAT
+from shardproof.testing import without_root_override
+from tests.goldens import GOLDENS
 from tests.helpers.drawing import examples
 
 TABLE = pa.table(
@@ -192,3 +197,148 @@ def test_nothing_there(tmp_path) -> None:
     assert not FORMAT.recognizes(str(tmp_path))
     with pytest.raises(ManifestNotFoundError):
         FORMAT.read_manifest(str(tmp_path))
+
+
+def of_golden(name: str, to: Path) -> Path:
+    return next(golden for golden in GOLDENS if golden.name == name).copy(to)
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [("parquet-dask", "part.1.parquet"), ("parquet-hive", "year=2023/part.0.parquet")],
+)
+def test_metadata_of_all_name_each_part_and_count_its_rows(tmp_path, name: str, part: str) -> None:
+    path = of_golden(name, tmp_path)
+    assert validate(path, level="complete", strict=True).ok
+    rows = pq.ParquetFile(path / part).read()
+    pq.write_table(rows.slice(1), path / part)
+    assert found_in(path) == [("structure", path.joinpath(part).name)]
+    (path / part).unlink()
+    assert found_in(path, "present") == [("missing", path.joinpath(part).name)]
+
+
+def test_a_part_without_rows_is_named_too(tmp_path) -> None:
+    path = of_golden("parquet-dask", tmp_path)
+    (path / "part.3.parquet").unlink()
+    assert found_in(path, "present") == [("missing", "part.3.parquet")]
+
+
+@pytest.mark.parametrize("harm", ["cut", "cut in the middle", "zeros at the end", "text"])
+@pytest.mark.parametrize("name", ["parquet-dask", "parquet-hive"])
+def test_torn_metadata_of_all_are_not_passed_over(tmp_path, name: str, harm: str) -> None:
+    path = of_golden(name, tmp_path)
+    (path / "_metadata").write_bytes(HARM[harm]((path / "_metadata").read_bytes()))
+    if name == "parquet-dask":  # its parts lie beside, and are looked at all the same
+        assert found_in(path, "present") == [("structure", "_metadata")]
+        (path / "part.0.parquet").write_bytes(b"")
+        assert len(found_in(path, "present")) == 2
+    else:
+        with pytest.raises(ManifestError):
+            validate(path)
+
+
+def test_metadata_of_all_that_name_what_leads_elsewhere_are_refused(tmp_path) -> None:
+    path = of_golden("parquet-dask", tmp_path)
+    data = (path / "_metadata").read_bytes()
+    (path / "_metadata").write_bytes(data.replace(b"part.1.parquet", b"../../.parquet"))
+    with pytest.raises(ManifestError, match=r"'\.\./\.\./\.parquet'"):
+        validate(path)
+
+
+def test_metadata_that_name_no_file_leave_it_to_the_listing(tmp_path) -> None:
+    write_set(tmp_path)
+    pq.write_metadata(TABLE.schema, tmp_path / "_metadata")
+    assert validate(tmp_path, level="complete", strict=True).n_files == 3
+
+
+def test_a_folder_of_that_name_is_of_another_program(tmp_path) -> None:
+    (write_set(tmp_path) / "_metadata").mkdir()
+    assert validate(tmp_path, level="complete").ok
+
+
+def test_metadata_of_all_that_may_not_be_read_are_not_passed_over(tmp_path) -> None:
+    (of_golden("parquet-dask", tmp_path) / "_metadata").chmod(0)
+    with without_root_override(), pytest.raises(ManifestPermissionError):
+        validate(tmp_path / "parquet-dask", workers=1)
+
+
+def spark(to: Path) -> tuple[Path, Path]:
+    path = of_golden("parquet-spark", to)
+    return path, sorted(path.glob("part-*"))[1]
+
+
+def test_a_number_that_spark_left_out_was_of_no_rows(tmp_path) -> None:
+    path, part = spark(tmp_path)
+    report = validate(path, level="valid", strict=True)
+    assert (report.ok, report.n_files, len(report.unproven)) == (True, 2, 2)
+    assert "part-00002" in part.name
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_checksum_that_is_left_tells_of_a_file_that_is_gone(tmp_path, kept: int) -> None:
+    path, part = spark(tmp_path)
+    for each in sorted(path.glob("part-*"))[kept:]:
+        each.unlink()
+    assert ("missing", part.name) in found_in(path, "present")
+
+
+@pytest.mark.parametrize("at", [4, 511, 512, 700, 1523])
+def test_any_byte_that_changed_is_seen_by_the_checksums_of_spark(tmp_path, at: int) -> None:
+    path, part = spark(tmp_path)
+    data = bytearray(part.read_bytes())
+    data[at] ^= 1
+    part.write_bytes(data)
+    assert part.name in [name for _, name in found_in(path, "valid")]
+
+
+def test_checksums_of_bytes_in_a_page_are_of_kind_digest(tmp_path) -> None:
+    path, part = spark(tmp_path)
+    data = bytearray(part.read_bytes())
+    data[60] ^= 1
+    part.write_bytes(data)
+    assert (found_in(path), found_in(path, "valid")) == ([], [("digest", part.name)])
+
+
+@pytest.mark.parametrize("text", [b"", b"crc\0", b"crc\0\0\0\0\0", b"crc\0\0\0\x02\0", b"nonsense"])
+def test_torn_checksums_are_a_finding(tmp_path, text: bytes) -> None:
+    path, part = spark(tmp_path)
+    (path / f".{part.name}.crc").write_bytes(text)
+    assert found_in(path, "valid") == [("digest", part.name)]
+
+
+def test_checksums_are_of_as_many_bytes_as_they_say(tmp_path) -> None:
+    path, part = spark(tmp_path)
+    data, n_each = part.read_bytes(), 100
+    pieces = [data[at : at + n_each] for at in range(0, len(data), n_each)]
+    sums = [n_each, *map(zlib.crc32, pieces)]
+    text = b"crc\0" + b"".join(number.to_bytes(4, "big") for number in sums)
+    (path / f".{part.name}.crc").write_bytes(text)
+    assert found_in(path, "valid") == []
+
+
+def test_a_job_that_has_not_committed_is_a_finding(tmp_path) -> None:
+    path, _ = spark(tmp_path)
+    (path / "_temporary/0/_temporary").mkdir(parents=True)
+    (path / "_SUCCESS").unlink()
+    assert (found_in(path, "present"), found_in(path)) == ([], [("structure", "_temporary")])
+
+
+def test_what_macos_puts_beside_checksums_is_none(tmp_path) -> None:
+    path, part = spark(tmp_path)
+    (path / f"._.{part.name}.crc").write_bytes(b"\0\5\x16\7")
+    assert found_in(path, "valid") == []
+
+
+def test_metadata_of_all_with_no_end_of_row_groups_take_little_memory(tmp_path) -> None:
+    """A row group takes a byte at least; so those of a megabyte are a million."""
+    write_set(tmp_path, 1)
+    n_groups = 10**6
+    footer = b"\x36\x00\x19\xfc" + bytes([n_groups & 127 | 128, n_groups >> 7 & 127 | 128])
+    footer += bytes([n_groups >> 14]) + bytes(n_groups) + b"\0"
+    (tmp_path / "_metadata").write_bytes(
+        b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+    )
+    tracemalloc.start()
+    assert validate(tmp_path, level="complete").n_files == 1
+    assert tracemalloc.get_traced_memory()[1] < 2 * 10**7
+    tracemalloc.stop()

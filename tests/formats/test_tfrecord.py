@@ -1,6 +1,10 @@
 """TFRecord: records follow one another up to the end of the file."""
 
+import gzip
+import random
 import struct
+import tracemalloc
+import zlib
 from pathlib import Path
 
 import pytest
@@ -46,8 +50,8 @@ def write_set(path: Path, n_files: int = 3) -> Path:
     return path
 
 
-def found_in(path: Path) -> list[tuple[str, str]]:
-    return [(e.kind.value, e.path.name) for e in validate(path, level="complete").findings]
+def found_in(path: Path, level: str = "complete") -> list[tuple[str, str]]:
+    return [(e.kind.value, e.path.name) for e in validate(path, level=level).findings]
 
 
 def test_a_whole_set(tmp_path) -> None:
@@ -67,9 +71,83 @@ def test_a_missing_one_is_known_by_the_names_of_the_others(tmp_path) -> None:
     assert found_in(tmp_path) == [("missing", "train.tfrecord-00001-of-00003")]
 
 
-def test_a_packed_file_tells_nothing(tmp_path) -> None:
-    (tmp_path / "a.tfrecord.gz").write_bytes(b"\x1f\x8b packed")
-    assert found_in(tmp_path) == []
+PACK = {"gzip": gzip.compress, "zlib": zlib.compress}
+LARGE = b"".join(record(random.Random(n).randbytes(999)) for n in range(200))
+NAMES = ["a.tfrecord.gz", "a.tfrecord", "a.tfrecords-00000-of-00001"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("text", [b"", WHOLE, LARGE, record(bytes(2**17 + 3))])
+@pytest.mark.parametrize("pack", PACK)
+def test_a_packed_file_is_sound_whatever_its_name(tmp_path, name, pack, text: bytes) -> None:
+    (tmp_path / name).write_bytes(PACK[pack](text))
+    report = validate(tmp_path, level="valid")
+    assert (report.ok, report.n_proven) == (True, 1), str(report)
+
+
+@pytest.mark.parametrize("pack", PACK)
+@pytest.mark.parametrize("n_kept", [0.1, 0.5, 0.99])
+def test_a_packed_file_that_was_cut(tmp_path, pack: str, n_kept: float) -> None:
+    """A small one is unpacked at `complete`; of others a cut may look like an end until `valid`."""
+    path = tmp_path / "a.tfrecord.gz"
+    for text, level in ((WHOLE, "complete"), (LARGE, "valid")):
+        data = PACK[pack](text)
+        path.write_bytes(data[: int(len(data) * n_kept)])
+        assert len(found_in(tmp_path, level)) == 1
+
+
+def test_most_cuts_of_a_large_file_in_gzip_do_not_look_like_an_end(tmp_path) -> None:
+    data = gzip.compress(LARGE, mtime=0)
+    cuts = range(70_000, len(data), 999)
+    found = 0
+    for cut in cuts:
+        (tmp_path / "a.tfrecord").write_bytes(data[:cut])
+        found += len(found_in(tmp_path))
+    assert found > len(cuts) * 3 // 4
+
+
+@pytest.mark.parametrize("pack", PACK)
+@pytest.mark.parametrize("text", [WHOLE, LARGE, record(bytes(2**17 + 3))])
+@pytest.mark.parametrize("level", ["complete", "valid"])
+def test_what_is_packed_may_be_no_records(tmp_path, pack: str, text: bytes, level: str) -> None:
+    (tmp_path / "a.tfrecord").write_bytes(PACK[pack](b"\1" + text))
+    assert [kind for kind, _ in found_in(tmp_path, level)] == ["structure"]
+
+
+@pytest.mark.parametrize("pack", [*PACK, "nothing"])
+@pytest.mark.parametrize("at", [40, -5, -2])
+@pytest.mark.parametrize("text", [WHOLE, LARGE, record(bytes(2**17 + 3))])
+def test_data_that_changed_before_they_were_packed(tmp_path, pack, at: int, text: bytes) -> None:
+    data = bytearray(text)
+    data[at] ^= 1
+    (tmp_path / "a.tfrecord").write_bytes(PACK.get(pack, bytes)(data))
+    assert found_in(tmp_path, "valid") in (
+        [("digest", "a.tfrecord")],
+        [("structure", "a.tfrecord")],
+    )
+
+
+@pytest.mark.parametrize("n_bytes", [0x178, 0x5E78, 0x9C78, 0xDA78, 0x8B1F, 0x8881F])
+def test_a_length_may_look_like_what_packs_a_file(tmp_path, n_bytes: int) -> None:
+    (tmp_path / "a.tfrecord").write_bytes(record(bytes(n_bytes)))
+    assert found_in(tmp_path, "valid") == []
+
+
+def test_a_record_that_claims_to_be_endless_takes_no_memory(tmp_path) -> None:
+    length = struct.pack("<Q", 2**62)
+    (tmp_path / "a.tfrecord").write_bytes(gzip.compress(length + masked(length) + bytes(10**7)))
+    tracemalloc.start()
+    assert found_in(tmp_path, "valid") == [("digest", "a.tfrecord")]
+    assert tracemalloc.get_traced_memory()[1] < 10**7
+    tracemalloc.stop()
+
+
+def test_spark_leaves_checksums_beside_records_too(tmp_path) -> None:
+    (tmp_path / "part-00000.tfrecord").write_bytes(WHOLE)
+    (tmp_path / ".part-00001.tfrecord.gz.crc").write_bytes(b"crc\0\0\0\2\0")
+    (tmp_path / "_temporary").mkdir()
+    found = [("missing", "part-00001.tfrecord.gz"), ("structure", "_temporary")]
+    assert found_in(tmp_path) == found
 
 
 @pytest.mark.parametrize("cut", [1, 5, 11, 12, 20, 35])

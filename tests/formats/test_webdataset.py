@@ -57,15 +57,14 @@ def test_a_whole_directory(root: Path) -> None:
 def test_archives_that_are_cut(root: Path) -> None:
     path = root / "train-000001.tar"
     os.truncate(path, 12_288)
-    os.truncate(root / "val-000001.tgz", 1000)
+    os.truncate(root / "val-000001.tgz", 1000)  # small enough to be unpacked at once
     (root / "train-000002.tar").write_bytes(b"")
     expected = [
         ("train-000001.tar", "structure", "two blocks of zeros at the end"),
         ("train-000002.tar", "empty", "more than 0 bytes"),
     ]
-    assert found(root) == expected
-    cut = ("val-000001.tgz", "digest", "a gzip stream whose checksums hold")
-    assert found(root, "valid") == [*expected, cut]
+    cut = ("val-000001.tgz", "structure", "the end of gzip")
+    assert found(root) == found(root, "valid") == [*expected, cut]
 
 
 def test_what_stands_in_the_place_of_one(root: Path) -> None:
@@ -81,7 +80,7 @@ def test_what_stands_in_the_place_of_one(root: Path) -> None:
 def test_a_directory_without_archives(tmp_path: Path) -> None:
     (tmp_path / ".hidden.tar").write_bytes(archive(1))
     assert not FORMAT.recognizes(str(tmp_path))
-    with pytest.raises(ManifestNotFoundError, match=r"\*\.tgz\), found none"):
+    with pytest.raises(ManifestNotFoundError, match=r"\*\.tar\.zst\), found none"):
         FORMAT.read_manifest(str(tmp_path))
     with pytest.raises(ManifestNotFoundError, match="no such directory"):
         FORMAT.read_manifest(str(tmp_path / "gone"))

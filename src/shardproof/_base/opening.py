@@ -9,6 +9,7 @@ directory, and what is behind the link is then "outside".
 
 import errno
 import fnmatch
+import itertools
 import os
 import stat
 from collections.abc import Iterator
@@ -16,9 +17,12 @@ from collections.abc import Iterator
 __all__ = [
     "EMPTY",
     "MAX_LINKS",
+    "UNFINISHED",
     "files_below",
     "is_directory",
     "is_link",
+    "is_never_a_shard",
+    "is_of_a_desktop",
     "is_regular",
     "is_there",
     "matching",
@@ -33,6 +37,11 @@ __all__ = [
 
 EMPTY = "expected a path, found an empty text: is a variable not set? The current directory is '.'"
 """What is said of an empty path, in the library and by the command."""
+
+UNFINISHED = (".part", ".crdownload", ".aria2", ".incomplete")
+"""How the names end of what a download is not done with, or of its mark beside it."""
+
+_OF_DESKTOPS = {".ds_store", "thumbs.db", "desktop.ini", "@eadir", "lost+found"}
 
 # A look that ends so has been made: no path of such a name leads to anything.
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
@@ -135,6 +144,21 @@ def _reversed_parts(path: str) -> list[str]:
     return [part for part in reversed(path.split("/")) if part not in {"", "."}]
 
 
+def is_of_a_desktop(name: str) -> bool:
+    """Whether a name is of what systems put into any folder, as macOS ``._x`` beside ``x``."""
+    return name.startswith("._") or name.lower() in _OF_DESKTOPS
+
+
+def is_never_a_shard(name: str) -> bool:
+    """Whether nothing is expected of a file, or of a folder, only because one of this name is here.
+
+    Hidden ones, what systems put into any folder, what a download is not done with, what a job of
+    Hadoop has not committed. What a manifest names is expected whatever its name.
+    """
+    is_unfinished = name.lower().endswith(UNFINISHED) or name == "_temporary"
+    return name.startswith(".") or is_unfinished or is_of_a_desktop(name)
+
+
 def names_in(directory: str | os.PathLike[str]) -> list[str]:
     """Return the names in a directory, sorted; none where there is no directory.
 
@@ -150,17 +174,13 @@ def names_in(directory: str | os.PathLike[str]) -> list[str]:
 
 
 def matching(directory: str | os.PathLike[str], pattern: str) -> list[str]:
-    """Return the names in a directory that a pattern of fnmatch fits, sorted.
-
-    As in a shell, names that begin with a dot are only fitted by patterns that do.
+    """Return the names of possible shards in a directory that a pattern of fnmatch fits, sorted.
 
     Raises:
         OSError: The directory could not be listed to its end.
     """
-    names = names_in(directory)
-    if not pattern.startswith("."):
-        names = [name for name in names if not name.startswith(".")]
-    return fnmatch.filter(names, pattern)
+    names = fnmatch.filter(names_in(directory), pattern)
+    return [name for name in names if not is_never_a_shard(name)]
 
 
 def tree(directory: str | os.PathLike[str]) -> Iterator[tuple[str, list[str], list[str]]]:
@@ -204,17 +224,18 @@ def _enter(path: str, above: int | None = None) -> int:
 def files_below(directory: str | os.PathLike[str], *, hidden: bool = False) -> list[str]:
     """Return what lies in a directory and in those below it, links too, by relative paths.
 
-    Unless ``hidden``, names that begin with a dot are left out, and so is what is in such folders.
+    Unless ``hidden``, what is never a shard is left out, and so is what is in such folders.
 
     Raises:
         OSError: A directory could not be listed to its end.
     """
     root, found = os.fspath(directory), []
     for here, folders, others in tree(root):
+        names = others
         if not hidden:
-            folders[:] = [name for name in folders if not name.startswith(".")]
+            folders[:] = itertools.filterfalse(is_never_a_shard, folders)
+            names = list(itertools.filterfalse(is_never_a_shard, others))
         below = os.path.relpath(here, root)
-        names = others if hidden else [name for name in others if not name.startswith(".")]
         found += names if below == "." else [f"{below}/{name}" for name in names]
     return found
 

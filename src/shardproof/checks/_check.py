@@ -16,7 +16,7 @@ from shardproof._base.fanout import Executor
 from shardproof._base.names import open_root
 from shardproof._base.proofs import SealedProof
 from shardproof.checks._look import Links, Question, Regular, Said, judge, look_at_all
-from shardproof.checks._strays import strays
+from shardproof.checks._strays import strays, unfinished
 from shardproof.manifest import Contradiction, Manifest, PromisedFile, RefusedEntry
 from shardproof.report import Finding, FindingKind, Level, MoreFindings, Report
 
@@ -94,6 +94,7 @@ def check(
     findings.add(_structural(manifest, manifest.damaged))
     if level != "present":
         findings.add(_structural(manifest, manifest.contradictions()))
+        findings.add(_structural(manifest, unfinished(manifest)))
     if beside is not None or manifest.permits is not None:
         findings.add(strays(manifest, beside, follow=links == "follow"))
     return Report(

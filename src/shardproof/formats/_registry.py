@@ -27,7 +27,8 @@ class _Known(NamedTuple):
     Attributes:
         module: Where it is, below this room.
         marks: Paths, relative to a directory, one of which is there where its manifest is.
-        suffixes: Extensions of shards, by whose names it is known where there is no manifest.
+        suffixes: Extensions of shards, by whose names it is known where there is no manifest; or
+            whole names without an extension.
         only_its_own: A regular expression of names that no other format gives, where its manifest
             alone makes a directory one of it: they tell that it is gone.
     """
@@ -53,7 +54,7 @@ _OURS = {
     "tfrecord": _Known("samples.tfrecord", (), (".tfrecord", ".tfrecords", ".gz")),
     "energon": _Known("samples.energon", (".nv-meta",), (), r"(?m)^\.nv-meta$"),
     "wids": _Known("samples.wids", ("shardindex.json",), (".json",)),
-    "webdataset": _Known("samples.webdataset", (), (".tar", ".gz", ".tgz")),
+    "webdataset": _Known("samples.webdataset", (), (".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst")),
     "megatron": _Known("tokens.megatron", (), (".idx",)),
     "npy": _Known("tokens.npy", (), (".npy",)),
     "llmc": _Known("tokens.llmc", (), (".bin",)),
@@ -61,7 +62,7 @@ _OURS = {
     "hf-local-dir": _Known("hub.local_dir", (".cache/huggingface/download",)),
     "safetensors": _Known("weights.safetensors", ("model_index.json",), (".safetensors", ".json")),
     "torch-dcp": _Known("weights.torch_dcp", (".metadata", ".metadata.tmp")),
-    "parquet": _Known("samples.parquet", (), (".parquet",)),
+    "parquet": _Known("samples.parquet", (), (".parquet", ".crc", "_metadata")),
     "croissant": _Known("lists.croissant", ("croissant.json",)),
     "model-signing": _Known("lists.model_signing", ("model.sig",)),
     "bagit": _Known("lists.bagit", ("bagit.txt",)),
@@ -244,7 +245,7 @@ def _why_no_json(root: str, name: str) -> str:
 
 def _by_suffix(names: Iterable[str]) -> list[str]:
     # A number may follow: x.tfrecord-00000-of-00010.
-    there = {os.path.splitext(name)[1].partition("-")[0] for name in names}
+    there = {os.path.splitext(name)[1].partition("-")[0] or name for name in names}
     return [name for name, entry in _OURS.items() if not there.isdisjoint(entry.suffixes)]
 
 

@@ -1,11 +1,12 @@
 """Find the shards directories of a tree."""
 
 import contextlib
+import itertools
 import os
 from collections.abc import Iterator
 
 from shardproof._base.names import real_root
-from shardproof._base.opening import tree
+from shardproof._base.opening import is_never_a_shard, tree
 from shardproof.errors import ManifestError
 from shardproof.formats._registry import claims
 
@@ -15,9 +16,9 @@ __all__ = ["find"]
 def find(path: str | os.PathLike[str]) -> Iterator[str]:
     """Yield the shards directories at and below a path, sorted; nothing below one that is read.
 
-    Hidden directories are left out, and links are not followed. A directory that two formats claim
-    is one, and so is one that could not be looked at, or whose manifest file is torn or gone: to
-    validate it says why.
+    Hidden directories are left out, and others that never hold shards; links are not followed. A
+    directory that two formats claim is one, and so is one that could not be looked at, or whose
+    manifest file is torn or gone: to validate it says why.
 
     Raises:
         OSError: The path itself could not be found out.
@@ -37,5 +38,5 @@ def find(path: str | os.PathLike[str]) -> Iterator[str]:
             folders = [] if is_one else folders
         if is_one:
             yield here
-        shown = [name for name in folders if not name.startswith(".")]
-        todo += [os.path.join(here, name) for name in reversed(shown)]
+        shown = itertools.filterfalse(is_never_a_shard, reversed(folders))
+        todo += [os.path.join(here, name) for name in shown]

@@ -54,6 +54,12 @@ class CompactReader:
         number = self._varint()
         return (number >> 1) ^ -(number & 1)
 
+    def binary(self) -> bytes:
+        """Return a text, or whatever bytes there are."""
+        n_bytes = self._varint()
+        self.at += n_bytes
+        return self._text[self.at - n_bytes : self.at]
+
     def skip(self, kind: int, depth: int = 0) -> None:
         """Pass over a value of a field."""
         if kind in _INTEGERS:

@@ -1,12 +1,14 @@
 """The laws of a parquet file: its magic, its footer, and that every column chunk lies before it.
 
+A file of metadata alone, ``_metadata``, is a footer with the row groups of other files.
+
 ``PAR1``, column chunks, the footer in Thrift's compact protocol, its length as an ``i32``, ``PAR1``
 (https://parquet.apache.org/docs/file-format/). Of the footer only those fields are read that say
 where things are and how many rows there are.
 """
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from shardproof._base.messages import quoted, told
@@ -14,7 +16,7 @@ from shardproof._base.opening import read_at
 from shardproof.manifest import Mismatch, PromisedFile
 from shardproof.probes._thrift import CompactReader, ThriftError
 
-__all__ = ["ColumnChunk", "ParquetFooter", "footer_of", "probe", "prove"]
+__all__ = ["ColumnChunk", "ParquetFooter", "footer_in", "footer_of", "probe", "prove"]
 
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 _TAIL_BYTES = 8
@@ -22,6 +24,7 @@ _LAST_BYTES = 2**14
 """What is read of the end at once: the footer of most shards, in one call."""
 
 _MAX_PARSED_BYTES = 2**24
+_MOST_FILES = 2**20
 _PIECE_BYTES = 2**20
 _MAX_HEADER_BYTES = 2**16
 
@@ -34,11 +37,21 @@ class ColumnChunk(NamedTuple):
 
 
 class ParquetFooter(NamedTuple):
-    """What is read of a footer."""
+    """What is read of a footer.
+
+    Attributes:
+        n_rows: How many rows there are.
+        chunks: Where the columns of row groups are that have rows.
+        rows_of_files: How many rows the row groups have by the file that their columns are in,
+            relative to this one; of those in this one by no name.
+    """
 
     n_rows: int
-    rows_of_groups: Sequence[int]
     chunks: Sequence[ColumnChunk]
+    rows_of_files: Mapping[str, int]
+
+
+_Read = Callable[[int, int], bytes]
 
 
 def probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
@@ -57,9 +70,18 @@ def footer_of(fd: int, size: int) -> ParquetFooter | Mismatch | None:
     Raises:
         OSError: It could not be read.
     """
-    last = read_at(fd, min(size, _LAST_BYTES), max(0, size - _LAST_BYTES))
+    return _footer(lambda n_bytes, at: read_at(fd, n_bytes, at), size, _MAX_PARSED_BYTES)
+
+
+def footer_in(data: bytes) -> ParquetFooter | Mismatch | None:
+    """Return what the footer of a file says that was read; None where it is encrypted."""
+    return _footer(lambda n_bytes, at: data[at : at + n_bytes], len(data), len(data))
+
+
+def _footer(read: _Read, size: int, max_bytes: int) -> ParquetFooter | Mismatch | None:
+    last = read(min(size, _LAST_BYTES), max(0, size - _LAST_BYTES))
     tail = last[-_TAIL_BYTES:]
-    head = last[:4] if len(last) == size else read_at(fd, 4)
+    head = last[:4] if len(last) == size else read(4, 0)
     if head not in {_MAGIC, _ENCRYPTED} or tail[4:] not in {_MAGIC, _ENCRYPTED}:
         found = f"{quoted(head)} and {quoted(tail[4:])}"
         return Mismatch(expected="'PAR1' at the begin and the end", found=found)
@@ -68,10 +90,10 @@ def footer_of(fd: int, size: int) -> ParquetFooter | Mismatch | None:
     if not n_bytes or start < len(_MAGIC):
         expected = f"a footer within {size} bytes"
         return Mismatch(expected=expected, found=f"a length of {n_bytes}")
-    if tail[4:] == _ENCRYPTED or n_bytes > _MAX_PARSED_BYTES:
+    if tail[4:] == _ENCRYPTED or n_bytes > max_bytes:
         return None
     at = len(last) - _TAIL_BYTES - n_bytes
-    text = last[at:-_TAIL_BYTES] if at >= 0 else read_at(fd, n_bytes, start)
+    text = last[at:-_TAIL_BYTES] if at >= 0 else read(n_bytes, start)
     try:
         footer = _parsed(text)
     except (ThriftError, IndexError) as error:
@@ -85,7 +107,7 @@ def _misplaced(footer: ParquetFooter, end: int) -> Mismatch | None:
             expected = f"column chunks between bytes {len(_MAGIC)} and {end}"
             found = f"one of {chunk.n_bytes} bytes at {chunk.begin}"
             return Mismatch(expected=expected, found=found)
-    n_rows = sum(footer.rows_of_groups)
+    n_rows = sum(footer.rows_of_files.values())
     if n_rows != footer.n_rows:
         return Mismatch(expected=f"{footer.n_rows} rows in row groups", found=f"{n_rows} rows")
     return None
@@ -96,43 +118,49 @@ def _misplaced(footer: ParquetFooter, end: int) -> Mismatch | None:
 
 
 def _parsed(text: bytes) -> ParquetFooter:
-    reader, n_rows = CompactReader(text), 0
-    rows: list[int] = []
-    chunks: list[ColumnChunk] = []
+    reader, n_rows, chunks, rows = CompactReader(text), 0, list[ColumnChunk](), dict[str, int]()
     for field, kind in reader.fields():
         if field == 3:
             n_rows = reader.integer()
         elif field == 4:
-            rows += [_row_group(reader, chunks) for _ in reader.items()]
+            for _ in reader.items():
+                _add_row_group(reader, chunks, rows)
             break  # what follows says nothing of where things are
         else:
             reader.skip(kind)
-    return ParquetFooter(n_rows, rows, chunks)
+    return ParquetFooter(n_rows, chunks, rows)
 
 
-def _row_group(reader: CompactReader, chunks: list[ColumnChunk]) -> int:
-    n_rows = 0
+def _add_row_group(reader: CompactReader, chunks: list[ColumnChunk], rows: dict[str, int]) -> None:
+    n_rows, file, n_before = 0, "", len(chunks)
     for field, kind in reader.fields():
         if field == 1:
             for _ in reader.items():
-                chunks += _column_chunk(reader)
+                file = _column_chunk(reader, chunks) or file
         elif field == 3:
             n_rows = reader.integer()
         else:
             reader.skip(kind)
-    return n_rows
+    if not n_rows:  # nobody asks where its columns are
+        del chunks[n_before:]
+    rows[file] = rows.get(file, 0) + n_rows
+    if len(rows) > _MOST_FILES:
+        raise ThriftError(f"row groups in more than {_MOST_FILES} files")
 
 
-def _column_chunk(reader: CompactReader) -> list[ColumnChunk]:
-    """Return where a chunk is; nothing of one that is in another file, or encrypted."""
-    found, is_elsewhere = [], False
+def _column_chunk(reader: CompactReader, chunks: list[ColumnChunk]) -> str:
+    """Return the other file that a chunk is in; of one in this file, and not encrypted, add it."""
+    file, found, is_encrypted = "", [], False
     for field, kind in reader.fields():
-        if field == 3:
+        if field == 1:
+            file = reader.binary().decode(errors="surrogateescape")
+        elif field == 3:
             found.append(_column_metadata(reader))
         else:
-            is_elsewhere = is_elsewhere or field in {1, 8, 9}
+            is_encrypted = is_encrypted or field in {8, 9}
             reader.skip(kind)
-    return [] if is_elsewhere else found
+    chunks += [] if file or is_encrypted else found
+    return file
 
 
 def _column_metadata(reader: CompactReader) -> ColumnChunk:

@@ -1,4 +1,4 @@
-"""Tar archives, plain or compressed by gzip: their headers, and the mark at their end.
+"""Tar archives, plain or packed as a whole: their headers, and the mark at their end.
 
 An archive is a row of blocks of 512 bytes: before each member a header with a checksum of its own,
 at the end two blocks of zeros, and often more of them (pax(1p), section "ustar Interchange
@@ -8,13 +8,13 @@ error: so one without an end mark is a finding, though a few writers leave the m
 What is in a file counts, and not how it is called, since readers go by that too.
 """
 
-import os
 import zlib
 from collections.abc import Callable
 
-from shardproof._base.messages import quoted, told
+from shardproof._base.messages import quoted
 from shardproof._base.opening import read_at
 from shardproof.manifest import Mismatch, PromisedFile
+from shardproof.probes import packed
 
 __all__ = ["BLOCK_BYTES", "is_header", "probe", "prove"]
 
@@ -32,11 +32,6 @@ than four times as long as to open them."""
 
 _PIECE_BYTES = 2**20
 _MAX_PAX_BYTES = 2**16
-_GZIP = b"\x1f\x8b\x08"
-_LEAST_GZIP_BYTES = 18  # its header and its trailer (RFC 1952)
-_BZIP2 = (b"BZh%d1AY&SY" % level for level in range(1, 10))  # a member's name may begin with BZh
-_COMPRESSED = (_GZIP, b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", *_BZIP2)
-_HEAD_BYTES = 10  # of the longest of those
 _CHECKSUM = slice(148, 156)
 _SIZE = slice(124, 136)
 _TYPE = slice(156, 157)
@@ -51,13 +46,11 @@ _Read = Callable[[int, int], bytes]
 def probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
     """Return what is wrong with an archive, as far as its first headers and its end tell.
 
-    Of one that is compressed only whether it is long enough for gzip's own header and trailer.
+    Of one that is packed, how the end of what packs it is not there.
     """
     head = read_at(fd, _FIRST_BYTES)
-    if head.startswith(_COMPRESSED):
-        if not head.startswith(_GZIP) or size >= _LEAST_GZIP_BYTES:
-            return None
-        return Mismatch(expected="a gzip stream", found=f"{size} bytes")
+    if kind := packed.kind_of(head):
+        return packed.probe(kind, fd, size)
     if size % BLOCK_BYTES or size < _END_BYTES:
         return Mismatch(expected="blocks of 512 bytes, two or more", found=f"{size} bytes")
     end = _end_of_members(lambda n_bytes, at: head[at : at + n_bytes], size)
@@ -71,10 +64,10 @@ def prove(_promised: PromisedFile, fd: int, size: int) -> Mismatch | bool:
 
     Of an archive that is not compressed every header is looked at, and none of the data.
     """
-    head = read_at(fd, _HEAD_BYTES)
-    if head.startswith(_GZIP):
-        return _wrong_gzip(fd) or True
-    return (not head.startswith(_COMPRESSED) and _wrong_member(fd, size)) or False
+    kind = packed.kind_of(read_at(fd, packed.HEAD_BYTES))
+    if kind == "gzip":
+        return packed.wrong_stream(fd) or True
+    return (kind is None and _wrong_member(fd, size)) or False
 
 
 def is_header(block: bytes) -> bool:
@@ -163,17 +156,3 @@ def _after_zeros(fd: int, at: int, size: int) -> int:
             return at + n_zeros // BLOCK_BYTES * BLOCK_BYTES
         at += len(piece)
     return size
-
-
-def _wrong_gzip(fd: int) -> Mismatch | None:
-    """Return what is wrong with a compressed file; all of it is read, and nothing kept."""
-    import gzip  # noqa: PLC0415 - few archives are compressed
-
-    os.lseek(fd, 0, os.SEEK_SET)
-    with open(fd, "rb", closefd=False) as file, gzip.GzipFile(fileobj=file) as stream:
-        try:
-            while stream.read(_PIECE_BYTES):
-                pass
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            return Mismatch(expected="a gzip stream whose checksums hold", found=told(error))
-    return None

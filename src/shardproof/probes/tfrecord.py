@@ -1,30 +1,39 @@
 """The laws of a TFRecord file: each record says how long it is, and has two checksums.
 
 ``u64 length``, ``u32`` masked CRC-32C of those 8 bytes, the data, ``u32`` masked CRC-32C of the
-data (https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details).
+data (https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details). TensorFlow
+may pack the whole file by gzip or zlib; nothing but the bytes tells.
 """
 
 import functools
 import struct
+import zlib
+from collections.abc import Iterable, Iterator
 
-from shardproof._base.messages import quoted
+from shardproof._base.messages import quoted, told
 from shardproof._base.opening import read_at
 from shardproof.manifest import Mismatch, PromisedFile
+from shardproof.probes import packed
 
-__all__ = ["probe"]
+__all__ = ["probe", "prove"]
 
-_GZIP = b"\x1f\x8b"
 _HEAD = struct.Struct("<QI")
 _FOOT_BYTES = 4
 _BLOCK_BYTES = 4096
 _MOST_RECORDS = 4096
 """That a look follows: a file of many more is told by its begin alone."""
 
+_PIECE_BYTES = 2**16
+_BEGIN = (
+    0xFFFFFFFF  # the state of CRC-32C before the first byte; the checksum has its bits inverted
+)
+
 
 def probe(_: PromisedFile, fd: int, size: int) -> Mismatch | None:
-    """Return where records do not follow one another up to the end; of a packed file nothing."""
-    if read_at(fd, 2) == _GZIP:
-        return None
+    """Return where records do not follow one another up to the end; of a packed file the first."""
+    kind = _packed_by(fd)
+    if kind is not None:
+        return packed.probe(kind, fd, size) or _wrong_begin(fd)
     begin = at = start = 0
     block = b""
     for _record in range(_MOST_RECORDS):
@@ -33,9 +42,9 @@ def probe(_: PromisedFile, fd: int, size: int) -> Mismatch | None:
         if at + _HEAD.size > start + len(block):
             start, block = at, read_at(fd, _BLOCK_BYTES, at)
         head = block[at - start : at - start + _HEAD.size]
-        n_bytes, checksum = _HEAD.unpack(head.ljust(_HEAD.size, b"\0"))
-        if len(head) < _HEAD.size or _masked_crc32c(head[:8]) != checksum:
-            return Mismatch(expected=f"the length of a record at byte {at}", found=quoted(head))
+        n_bytes = _length_in(head)
+        if n_bytes is None:
+            return _no_length(head, at)
         begin, at = at, at + _HEAD.size + n_bytes + _FOOT_BYTES
     if at > size:
         expected = f"a record of {n_bytes} bytes at byte {begin}"
@@ -43,27 +52,100 @@ def probe(_: PromisedFile, fd: int, size: int) -> Mismatch | None:
     return None
 
 
+def prove(_: PromisedFile, fd: int, size: int) -> Mismatch | bool:
+    """Return whether a file's checksums prove it: of one that is not packed, a part may be gone."""
+    is_packed = _packed_by(fd) is not None
+    plain = (read_at(fd, _PIECE_BYTES, at) for at in range(0, size, _PIECE_BYTES))
+    try:
+        return _wrong_record(_Stream(packed.unpacked(fd) if is_packed else plain)) or is_packed
+    except (EOFError, zlib.error) as error:
+        return Mismatch(expected="records whose checksums hold", found=told(error))
+
+
+def _packed_by(fd: int) -> str | None:
+    """Return what packs a file: zlib has two bytes to be known by, which may be a length's, too."""
+    head = read_at(fd, _HEAD.size)
+    if _length_in(head) is not None:
+        return None
+    is_zlib = head[:1] == b"\x78" and int.from_bytes(head[:2], "big") % 31 == 0
+    kind = "zlib" if is_zlib else packed.kind_of(head)
+    return kind if kind in {"gzip", "zlib"} else None
+
+
+def _wrong_begin(fd: int) -> Mismatch | None:
+    """Return whether a packed file does not begin with a record."""
+    head = next(packed.unpacked(fd), b"")[: _HEAD.size]
+    return _no_length(head, 0) if head and _length_in(head) is None else None
+
+
+def _no_length(head: bytes, at: int) -> Mismatch:
+    return Mismatch(expected=f"the length of a record at byte {at}", found=quoted(head))
+
+
+def _length_in(head: bytes) -> int | None:
+    """Return the length that a record begins with; None where its checksum is another."""
+    n_bytes, checksum = _HEAD.unpack(head.ljust(_HEAD.size, b"\0"))
+    return n_bytes if len(head) == _HEAD.size and _of_length(head[:8]) == checksum else None
+
+
 @functools.lru_cache  # records are as long as others
-def _masked_crc32c(data: bytes) -> int:
-    checksum = _crc32c(data)
+def _of_length(data: bytes) -> int:
+    return _masked(_behind(data, _BEGIN, 8))
+
+
+class _Stream:
+    """Reads from pieces as many bytes as it is asked for, or fewer where they end."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces, self._held = pieces, bytearray()
+
+    def read(self, n_bytes: int) -> bytes:
+        while len(self._held) < n_bytes and (piece := next(self._pieces, None)) is not None:
+            self._held += piece
+        found = bytes(self._held[:n_bytes])
+        del self._held[:n_bytes]
+        return found
+
+
+def _wrong_record(stream: _Stream) -> Mismatch | None:
+    """Return which record has another checksum; a long one is never held as a whole."""
+    at = 0
+    while head := stream.read(_HEAD.size):
+        n_bytes = _length_in(head)
+        if n_bytes is None:
+            return _no_length(head, at)
+        state, left = _BEGIN, n_bytes
+        while left and (piece := stream.read(min(left, _PIECE_BYTES))):
+            state, left = _behind_data(piece, state), left - len(piece)
+        if left or stream.read(_FOOT_BYTES) != _masked(state).to_bytes(_FOOT_BYTES, "little"):
+            expected = f"the data of the record at byte {at}, by their checksum"
+            return Mismatch(expected=expected, found="others")
+        at += _HEAD.size + n_bytes + _FOOT_BYTES
+    return None
+
+
+def _masked(state: int) -> int:
+    checksum = state ^ _BEGIN
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def _crc32c(data: bytes) -> int:
-    """Return the CRC-32C of a few bytes (Castagnoli's polynomial, reflected)."""
-    checksum = 0xFFFFFFFF
-    for byte in data:
-        checksum = _TABLE[(checksum ^ byte) & 255] ^ checksum >> 8
-    return checksum ^ 0xFFFFFFFF
+def _behind_data(data: bytes, state: int) -> int:
+    """Return the state of CRC-32C behind some data: by two bytes at once in half the time."""
+    state = _behind(struct.unpack_from(f"<{len(data) // 2}H", data), state, 16)
+    return _behind(data[len(data) & -2 :], state, 8)
 
 
-def _table() -> tuple[int, ...]:
-    numbers = []
-    for number in range(256):
-        for _ in range(8):
-            number = number >> 1 ^ (0x82F63B78 if number & 1 else 0)  # noqa: PLW2901
-        numbers.append(number)
-    return tuple(numbers)
+def _behind(words: Iterable[int], state: int, n_bits: int) -> int:
+    table, mask = _table(n_bits), 2**n_bits - 1
+    for word in words:
+        state = table[(state ^ word) & mask] ^ state >> n_bits
+    return state
 
 
-_TABLE = _table()
+@functools.cache
+def _table(n_bits: int) -> list[int]:
+    """Return what becomes of each state of so many bits (Castagnoli's polynomial, reflected)."""
+    table = list(range(2**n_bits))
+    for _ in range(n_bits):
+        table = [state >> 1 ^ (0x82F63B78 if state & 1 else 0) for state in table]
+    return table

@@ -36,6 +36,26 @@ def mds_zstd(to: Path) -> None:
 
 
 @case(package("mosaicml-streaming"))
+def mds_gz(to: Path) -> None:
+    mds(to, compression="gz")
+
+
+@case(package("mosaicml-streaming"))
+def mds_bz2(to: Path) -> None:
+    mds(to, compression="bz2")
+
+
+@case(package("mosaicml-streaming"))
+def mds_snappy(to: Path) -> None:
+    mds(to, compression="snappy")
+
+
+@case(package("mosaicml-streaming"))
+def mds_br(to: Path) -> None:
+    mds(to, compression="br")
+
+
+@case(package("mosaicml-streaming"))
 def mds_jsonl(to: Path) -> None:
     from streaming import JSONWriter
 
@@ -210,6 +230,49 @@ def parquet_indexed(to: Path) -> None:
     parquet(to, write_page_index=True, use_dictionary=["text"], bloom_filter_options=bloom)
 
 
+@case(package("pyarrow"))
+def parquet_empty(to: Path) -> None:
+    """Of nothing: no row groups, row groups without rows, and those between others with rows."""
+    import pyarrow.parquet as pq
+
+    whole, none = table(), table().slice(0, 0)
+    for name, tables in {"groups": (), "rows": (none,), "some": (whole, none, whole)}.items():
+        with pq.ParquetWriter(to / f"{name}.parquet", whole.schema) as writer:
+            for each in tables:
+                writer.write_table(each)
+    pq.write_table(none, to / "dictionaries.parquet", use_dictionary=False)
+
+
+@case(package("dask", "pyarrow", "pandas"))
+def parquet_dask(to: Path) -> None:
+    import dask.dataframe as dd
+
+    rows = dd.from_pandas(table().to_pandas(), npartitions=4)
+    rows = rows[rows.id < 25]  # the last has no rows
+    rows.to_parquet(str(to), write_metadata_file=True)
+
+
+@case(package("fastparquet"))
+def parquet_hive(to: Path) -> None:
+    import fastparquet
+
+    rows = table().to_pandas().assign(year=lambda rows: 2023 + rows.id % 2)
+    fastparquet.write(str(to), rows, file_scheme="hive", partition_on=["year"])
+
+
+@case(package("pyspark"))
+def parquet_spark(to: Path) -> None:
+    """With a number that is left out: of a partition without rows there is no file."""
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    session = spark.getOrCreate()
+    rows = session.range(0, 300, 1, 3).selectExpr("id", "cast(id as string) as text")
+    rows = rows.where("id < 100 or id >= 200")
+    rows.write.mode("overwrite").parquet(str(to))
+    session.stop()
+
+
 @case(package("datasets"))
 def parquet_datasets(to: Path) -> None:
     """By a builder of `datasets`, which writes down how many rows a split has."""
@@ -250,3 +313,26 @@ def tfrecord(to: Path) -> None:
         for n in range(10):
             writer.write({"id": (n, "int"), "text": (f"row {n}".encode(), "byte")})
         writer.close()
+
+
+def tensorflow(to: Path, compression: str, name: str) -> None:
+    import tensorflow as tf
+
+    for number in range(2):
+        path = str(to / f"{name}-{number:05}-of-00002")
+        with tf.io.TFRecordWriter(path, tf.io.TFRecordOptions(compression)) as writer:
+            for n in range(10):
+                writer.write(f"row {n}".encode() * n)
+    with tf.io.TFRecordWriter(str(to / f"empty.{name}"), tf.io.TFRecordOptions(compression)):
+        pass
+
+
+@case(package("tensorflow-cpu"))
+def tfrecord_gzip(to: Path) -> None:
+    """Without a suffix that tells: TensorFlow leaves that to whoever names the file."""
+    tensorflow(to, "GZIP", "train.tfrecord")
+
+
+@case(package("tensorflow-cpu"))
+def tfrecord_zlib(to: Path) -> None:
+    tensorflow(to, "ZLIB", "train.tfrecord")

@@ -7,14 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from shardproof._base import json
-from shardproof._base.opening import files_below, is_directory, names_in, real_path
+from shardproof._base.opening import files_below, is_directory, is_of_a_desktop, names_in, real_path
 from shardproof.errors import ManifestError
 from shardproof.formats.hub._laws import CommitListing, listings_in
 
 __all__ = ["CachedFile", "Snapshot", "commits_in", "refs_in", "snapshots_of"]
-
-_OF_DESKTOPS = {".DS_Store", "Thumbs.db", "desktop.ini"}
-"""What other programs put into any folder; where it is a link, the repository has it."""
 
 _REF_IN_THE_MAKING = re.compile(r".*\.[0-9a-f]{8}\.tmp", re.DOTALL)
 
@@ -58,7 +55,7 @@ def refs_in(root: str) -> dict[str, str | ManifestError]:
     refs: dict[str, str | ManifestError] = {}
     folder = os.path.join(root, "refs")
     for name in files_below(folder) if is_directory(folder) else ():
-        if os.path.basename(name) in _OF_DESKTOPS or _REF_IN_THE_MAKING.fullmatch(name):
+        if is_of_a_desktop(os.path.basename(name)) or _REF_IN_THE_MAKING.fullmatch(name):
             continue
         try:
             text = json.read_bytes(root, f"refs/{name}", max_bytes=_MAX_REF_BYTES)
@@ -95,7 +92,7 @@ def _files_in(root: str, commit: str) -> list[CachedFile]:
     return [
         file
         for file in files
-        if file.target is not None or os.path.basename(file.path) not in _OF_DESKTOPS
+        if file.target is not None or not any(map(is_of_a_desktop, file.path.split("/")))
     ]
 
 

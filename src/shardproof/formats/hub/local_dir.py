@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from shardproof._base.messages import quoted
 from shardproof._base.names import NotRegularError, open_inside, open_root
-from shardproof._base.opening import files_below, is_directory, names_in, read_at
+from shardproof._base.opening import files_below, is_directory, is_of_a_desktop, names_in, read_at
 from shardproof.errors import ManifestNotFoundError
 from shardproof.formats._format import Format
 from shardproof.formats.hub._laws import (
@@ -66,7 +66,8 @@ def _recognizes(path: str) -> bool:
 def _read_manifest(path: str) -> Manifest:
     with permissions_told(path):
         folder = os.path.join(path, _NOTES)
-        names = files_below(folder, hidden=True) if is_directory(folder) else []
+        found = files_below(folder, hidden=True) if is_directory(folder) else []
+        names = [name for name in found if not is_of_a_desktop(os.path.basename(name))]
         notes = list(_notes(path, [name for name in names if name.endswith(_NOTE)]))
         if not notes:
             problem = "there are no notes of downloads in it: run the download again"

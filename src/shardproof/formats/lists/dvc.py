@@ -19,7 +19,13 @@ import msgspec
 from shardproof._base import digest, json
 from shardproof._base.messages import told
 from shardproof._base.names import refusals
-from shardproof._base.opening import files_below, is_directory, names_in, real_path
+from shardproof._base.opening import (
+    files_below,
+    is_directory,
+    is_of_a_desktop,
+    names_in,
+    real_path,
+)
 from shardproof._base.yaml import NotYamlError, yaml_field
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._format import Format
@@ -98,7 +104,8 @@ def _recognizes(path: str) -> bool:
 
 
 def _is_one(name: str) -> bool:
-    return name == _LOCK or (name.endswith(_SUFFIX) and name != _SUFFIX)
+    is_file = name.endswith(_SUFFIX) and name != _SUFFIX and not is_of_a_desktop(name)
+    return name == _LOCK or is_file
 
 
 def _read_manifest(path: str) -> Manifest:

@@ -280,8 +280,9 @@ def _unsigned(path: str, permits: Callable[[str, bool], bool]) -> Iterator[Contr
 
     Hidden ones are passed over: clients keep theirs beside a model; and so are lists of digests.
     """
-    for name in files_below(path):
-        if name not in digest_lists.NAMES.values() and not permits(name, True):
+    for name in files_below(path, hidden=True):
+        is_left_out = "/." in f"/{name}" or name in digest_lists.NAMES.values()
+        if not is_left_out and not permits(name, True):
             mismatch = Mismatch(expected="a file that was signed", found="one that was not")
             yield Contradiction(name, mismatch)
 

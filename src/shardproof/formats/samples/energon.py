@@ -221,7 +221,7 @@ FORMAT = Format(
     complete="the first headers of each archive, and the mark at its end; as many entries of its "
     "index as it has samples, the last of them where the index says; that a file names the class "
     "of samples, and one the splits",
-    valid="the checksum of each compressed archive, all headers of each other one",
-    blind_spots="changed samples, but for compressed archives; which shards the splits name",
+    valid="the checksum of each archive in gzip, all headers of each that is not compressed",
+    blind_spots="changed samples, but for archives in gzip; which shards the splits name",
     includes=("webdataset",),
 )

@@ -23,14 +23,13 @@ from shardproof.errors import ManifestError
 from shardproof.formats._format import Format
 from shardproof.formats.samples._offsets import FIRST_BYTES, INDEX, index_begin, read_offsets
 from shardproof.manifest import Manifest, Mismatch, Probe, PromisedFile
-from shardproof.probes import parquet
+from shardproof.probes import packed, parquet
 
 __all__ = ["FORMAT", "LitDataProbe"]
 
 _BEGIN = re.compile(rb'"chunks"\s*:\s*\[')
 _WORD = b'"chunk_bytes"'
 
-_ZSTD = b"\x28\xb5\x2f\xfd"
 _FRAMED, _WITH_ARROW = b"LDFZ01\0\0", b"LDARW01\0"
 _FRAMES = struct.Struct("<8sHHIII")
 _FRAME = struct.Struct("<8xQI4x")
@@ -134,7 +133,7 @@ def _probe_for(config: _LitConfig, stated: Mapping[str, int]) -> Probe | None:
 
 @dataclasses.dataclass(frozen=True)
 class LitDataProbe:
-    """Looks at the offsets of a chunk; of one that is compressed as a whole at its first bytes.
+    """Looks at the offsets of a chunk; of one that is compressed as a whole at its blocks.
 
     Behind the samples, or in place of these, there may be rows in Arrow's format.
 
@@ -149,8 +148,7 @@ class LitDataProbe:
         """Look at one chunk."""
         first, n_samples = read_at(fd, FIRST_BYTES), promised.n_items
         if n_samples is None:
-            is_zstd = first.startswith(_ZSTD) or ".zstd" not in promised.name
-            return None if is_zstd else Mismatch(expected="bytes of zstd", found=quoted(first[:4]))
+            return packed.probe("zstd", fd, size) if ".zstd" in promised.name else None
         if first.startswith(_FRAMED):
             return _look_at_frames(first, fd, size, n_samples)
         mismatch = _look_at_offsets(first, fd, size, n_samples)
@@ -205,9 +203,8 @@ FORMAT = Format(
     manifest_file=INDEX,
     recognizes=_recognizes,
     read_manifest=_read_manifest,
-    complete="the size of each chunk, how many samples it has and where they are; of compressed "
-    "chunks their first bytes",
+    complete="the size of each chunk, how many samples it has and where they are; of "
+    "compressed chunks that the blocks of zstd reach to the end",
     valid="nothing more: the format states no digest; seal it",
-    blind_spots="changed samples; a cut in a chunk that is compressed as a whole, since its size "
-    "is not written down",
+    blind_spots="changed samples",
 )

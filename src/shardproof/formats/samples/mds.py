@@ -19,6 +19,7 @@ from shardproof.errors import ManifestError
 from shardproof.formats._format import Format
 from shardproof.formats.samples._offsets import FIRST_BYTES, INDEX, index_begin, read_offsets
 from shardproof.manifest import Manifest, Mismatch, PromisedFile
+from shardproof.probes import packed
 
 __all__ = ["FORMAT"]
 
@@ -27,6 +28,7 @@ _WORDS = {b"{": b'"raw_data"', b"]": b'"version"'}
 """What an index has besides, where shards are listed, and where none is."""
 
 _MAX_CONFIG_BYTES = 2**20
+_PACKED_BY = {".bz2": "bzip2", ".gz": "gzip", ".zstd": "zstd"}
 _OF_HASHES = {
     "xxh128": "xxh3-128",
     "xxh3_128": "xxh3-128",
@@ -103,8 +105,8 @@ def _read_manifest(path: str) -> Manifest:
 
 
 def _promises(shard: _MdsShard, here: frozenset[str]) -> Iterator[PromisedFile]:
-    for raw, packed in ((shard.raw_data, shard.zip_data), (shard.raw_meta, shard.zip_meta)):
-        forms = [file for file in (raw, packed) if file]
+    for pair in ((shard.raw_data, shard.zip_data), (shard.raw_meta, shard.zip_meta)):
+        forms = [file for file in pair if file]
         kept = [file for file in forms if file.basename in here]
         for file in kept or forms[-1:]:  # where neither is here, what the source has
             is_mds = file is shard.raw_data and shard.format == "mds"
@@ -124,7 +126,8 @@ def _best(hashes: Mapping[str, str]) -> str | None:
 def _probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
     """Look at the offsets of a shard, and at the description in JSON that lies behind them."""
     if promised.n_items is None:  # it is compressed, or of another kind
-        return None
+        kind = _PACKED_BY.get(os.path.splitext(promised.name)[1])
+        return packed.probe(kind, fd, size) if kind else None
     offsets = read_offsets(read_at(fd, FIRST_BYTES), fd, size, promised.n_items)
     if isinstance(offsets, Mismatch):
         return offsets
@@ -149,7 +152,9 @@ FORMAT = Format(
     beside=(f"*/{INDEX}",),
     recognizes=_recognizes,
     read_manifest=_read_manifest,
-    complete="the size of each file; of MDS how many samples it has, and where they are",
+    complete="the size of each file; of MDS how many samples it has, and where they are; of "
+    "zstd, gz and bz2 that they begin and end so",
     valid="the strongest digest that the index states; by default Streaming writes none",
-    blind_spots="changed samples where no digest is stated",
+    blind_spots="changed samples where no digest is stated; any bytes in br and snappy, which "
+    "have no marks",
 )

@@ -1,7 +1,9 @@
-"""A set of parquet files: those whose names imply how many there are, or all in the directory."""
+"""A set of parquet files: by what ``_metadata`` says, by what names imply, or all that are there.
+
+dask, fastparquet and Spark write ``_metadata``: the footers of all files in one, with their names.
+"""
 
 import functools
-import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,17 +13,20 @@ import msgspec
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
-from shardproof._base.names import NotRegularError, open_inside, open_root
-from shardproof._base.opening import names_in
+from shardproof._base.opening import is_directory, is_there, names_in, read_at
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._counted import CountedSet, promised_by_names
 from shardproof.formats._format import Format
+from shardproof.formats._opened import opened
+from shardproof.formats.samples import _hadoop
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.probes import parquet
 
 __all__ = ["FORMAT"]
 
 _SUFFIX = ".parquet"
+_METADATA = "_metadata"
+_MAX_METADATA_BYTES = 2**27
 _INFO = "dataset_info.json"
 _BEHIND_SPLIT = r"(?:-\d{4,6}-of-\d{4,6}(?:-[0-9a-f]+)?)?\.parquet"
 
@@ -38,30 +43,55 @@ class _DatasetInfo(msgspec.Struct):
 
 
 def _recognizes(path: str) -> bool:
-    return any(name.endswith(_SUFFIX) for name in os.listdir(path))
+    if _listed(names_in(path)):
+        return True
+    with opened(_METADATA, path) as fd:
+        return fd is not None and read_at(fd, 4) == b"PAR1"
+
+
+def _listed(names: Sequence[str]) -> list[str]:
+    return [name for name in _hadoop.expected_of(names) if name.endswith(_SUFFIX)]
 
 
 def _read_manifest(path: str) -> Manifest:
-    names = [name for name in names_in(path) if name.endswith(_SUFFIX)]
-    if not names:
+    names, metadata = names_in(path), os.path.join(path, _METADATA)
+    footer = _footer_of_all(path) if is_there(metadata) and not is_directory(metadata) else None
+    damaged = [Contradiction(_METADATA, footer)] if isinstance(footer, Mismatch) else []
+    rows = dict(footer.rows_of_files) if isinstance(footer, parquet.ParquetFooter) else {}
+    rows.pop("", None)
+    counted = promised_by_names(name for name in _listed(names) if name not in rows)
+    if not rows and not counted.names and isinstance(footer, Mismatch):
+        problem = f"expected {footer.expected}, found {footer.found}"
+        raise ManifestError(problem, path=metadata)
+    if not rows and not counted.names and footer is None:
         raise ManifestNotFoundError("there is no parquet file", path=path)
-    counted = promised_by_names(names)
     return Manifest(
         root=Path(path),
-        path=Path(path, names[0]),
+        path=Path(path, _METADATA if rows else [*counted.names, _METADATA][0]),
         format=FORMAT.name,
-        files=[PromisedFile(name=name) for name in counted.names],
+        files=[
+            *(PromisedFile(name=name, n_items=n_rows) for name, n_rows in rows.items()),
+            *(PromisedFile(name=name) for name in counted.names),
+        ],
         probe=parquet.probe,
-        prove=parquet.prove,
-        contradictions=functools.partial(_contradictions, path, counted),
+        prove=_hadoop.HadoopProof(path, parquet.prove),
+        contradictions=functools.partial(_contradictions, path, names, counted, [*rows]),
+        damaged=damaged,
     )
 
 
-def _contradictions(path: str, counted: CountedSet) -> Iterator[Contradiction]:
+def _footer_of_all(path: str) -> parquet.ParquetFooter | Mismatch | None:
+    return parquet.footer_in(json.read_bytes(path, _METADATA, max_bytes=_MAX_METADATA_BYTES))
+
+
+def _contradictions(
+    path: str, there: Sequence[str], counted: CountedSet, parts: Sequence[str]
+) -> Iterator[Contradiction]:
     yield from counted.contradictions
+    yield from _hadoop.uncommitted(there)
     info = _info_in(path)
     for split, n_examples in _stated(info).items():
-        names = _files_of(split, info.dataset_name, counted.names)
+        names = _files_of(split, info.dataset_name, [*parts, *counted.names])
         n_rows = _rows_in(path, names)
         if names and n_rows not in {None, n_examples}:
             expected = f"{n_examples} rows in the split {quoted(split)}, as {_INFO} says"
@@ -93,42 +123,35 @@ def _stated(info: _DatasetInfo) -> Mapping[str, int]:
 
 def _rows_in(root: str, names: Sequence[str]) -> int | None:
     """Return how many rows files have together; None where one is not whole."""
-    dir_fd = open_root(root)
-    try:
-        counts = list(itertools.takewhile(_is_told, (_rows_of(root, dir_fd, n) for n in names)))
-    finally:
-        os.close(dir_fd)
-    return sum(filter(None, counts)) if len(counts) == len(names) else None
-
-
-def _is_told(n_rows: int | None) -> bool:
-    return n_rows is not None
-
-
-def _rows_of(root: str, dir_fd: int, name: str) -> int | None:
-    try:
-        fd = open_inside(name, root=root, dir_fd=dir_fd)
-    except (OSError, NotRegularError):
-        return None
-    try:
-        footer = parquet.footer_of(fd, os.fstat(fd).st_size)
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-    return footer.n_rows if isinstance(footer, parquet.ParquetFooter) else None
+    n_rows = 0
+    for name in names:
+        try:
+            with opened(name, root) as fd:
+                footer = None if fd is None else parquet.footer_of(fd, os.fstat(fd).st_size)
+        except OSError:  # a finding of its own
+            return None
+        if not isinstance(footer, parquet.ParquetFooter):
+            return None
+        n_rows += footer.n_rows
+    return n_rows
 
 
 FORMAT = Format(
     name="parquet",
-    description="parquet files, with `-00003-of-00042` in their names or without",
-    manifest_file="*.parquet",
-    beside=("dataset_info.json", "dataset_infos.json", "README.md", ".gitattributes"),
+    description="parquet files: those that `_metadata` names, with `-00003-of-00042` in their "
+    "names, or without",
+    manifest_file=f"*{_SUFFIX}",
+    beside=(
+        *("dataset_info.json", "dataset_infos.json", "README.md", ".gitattributes"),
+        *(_METADATA, "_common_metadata", *_hadoop.BESIDE),
+    ),
     recognizes=_recognizes,
     read_manifest=_read_manifest,
     complete="that each file has its footer, every column chunk lies before it, and row groups "
-    "have as many rows as it says; as many rows in a split as dataset_info.json states",
-    valid="the CRC-32 of each page that has one (`write_page_checksum=True`); no file as a whole",
-    blind_spots="changed values without page checksums, changed headers of pages; files that are "
-    "gone, where no name implies how many there are; encrypted footers",
+    "have as many rows as it, and `_metadata`, say; as many rows in a split as dataset_info.json "
+    "states; that no job was killed before it committed (`_temporary`)",
+    valid="the CRC-32 of each page that has one (`write_page_checksum=True`), and of each 512 "
+    "bytes where Spark left a `.crc` beside; no file as a whole",
+    blind_spots="changed values without checksums, changed headers of pages; files that are gone, "
+    "where neither `_metadata`, a `.crc` that is left nor a name tells of them; encrypted footers",
 )

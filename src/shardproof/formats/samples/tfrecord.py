@@ -1,8 +1,7 @@
 """TFRecord files: those whose names imply how many there are, or all in the directory."""
 
-import functools
-import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from shardproof._base import files
@@ -10,6 +9,7 @@ from shardproof._base.opening import names_in
 from shardproof.errors import ManifestNotFoundError
 from shardproof.formats._counted import promised_by_names
 from shardproof.formats._format import Format
+from shardproof.formats.samples import _hadoop
 from shardproof.manifest import Manifest, PromisedFile
 from shardproof.probes import tfrecord
 
@@ -19,16 +19,17 @@ _NAME = re.compile(r".*\.tfrecords?(?:[-.].*)?", re.DOTALL)
 
 
 def _recognizes(path: str) -> bool:
-    return any(map(_is_one, os.listdir(path)))
+    return bool(_listed(names_in(path)))
 
 
-def _is_one(name: str) -> bool:
-    is_passed_over = name.startswith(".") or files.is_aside(name)
-    return _NAME.fullmatch(name) is not None and not is_passed_over
+def _listed(names: Sequence[str]) -> list[str]:
+    found = filter(_NAME.fullmatch, _hadoop.expected_of(names))
+    return [name for name in found if not files.is_aside(name)]
 
 
 def _read_manifest(path: str) -> Manifest:
-    names = list(filter(_is_one, names_in(path)))
+    there = names_in(path)
+    names = _listed(there)
     if not names:
         raise ManifestNotFoundError("there is no file of TFRecord", path=path)
     counted = promised_by_names(names)
@@ -38,7 +39,8 @@ def _read_manifest(path: str) -> Manifest:
         format=FORMAT.name,
         files=[PromisedFile(name=name) for name in counted.names],
         probe=tfrecord.probe,
-        contradictions=functools.partial(iter, counted.contradictions),
+        prove=_hadoop.HadoopProof(path, tfrecord.prove),
+        contradictions=lambda: [*counted.contradictions, *_hadoop.uncommitted(there)],
     )
 
 
@@ -46,12 +48,14 @@ FORMAT = Format(
     name="tfrecord",
     description="records of TensorFlow, with `-00003-of-00042` in their names or without",
     manifest_file="*.tfrecord*",
-    beside=("*.json", "features.json", "*.index"),
+    beside=("*.json", "features.json", "*.index", *_hadoop.BESIDE),
     recognizes=_recognizes,
     read_manifest=_read_manifest,
     complete="that the first 4096 records of each file follow one another, each with a length that "
-    "its checksum proves, up to the end of a file that has no more",
-    valid="nothing more: the checksums of data are not read; seal it",
-    blind_spots="changed data; a cut between two records, or behind the first 4096; compressed "
-    "files; files that are gone, where no name implies how many there are",
+    "its checksum proves, up to the end of a file that has no more; of one in gzip or zlib the "
+    "first record, and the end: all of it up to 64 KiB, else how much gzip says that it holds",
+    valid="the checksums of all data; whole files in gzip or zlib, by theirs, too",
+    blind_spots="a cut between two records, where nothing packs them; files that are gone, where "
+    "neither a name nor a `.crc` that is left tells of them; at `complete` a cut behind 4096 "
+    "records, or in a large file in gzip or zlib, which only ends, and has no marks before",
 )

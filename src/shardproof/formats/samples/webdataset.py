@@ -13,7 +13,7 @@ from shardproof.probes import tar
 __all__ = ["FORMAT"]
 
 _NAME = "webdataset"
-_PATTERNS = ("*.tar", "*.tar.gz", "*.tgz")
+_PATTERNS = ("*.tar", "*.tar.gz", "*.tgz", "*.tar.bz2", "*.tar.xz", "*.tar.zst")
 
 
 def _names(path: str) -> list[str]:
@@ -47,9 +47,10 @@ FORMAT = Format(
     beside=_PATTERNS[1:],
     recognizes=_recognizes,
     read_manifest=_read_manifest,
-    complete="the first headers of each archive, and the mark at its end",
-    valid="the checksum of each compressed archive, all headers of each other one",
+    complete="the first headers of each archive, and the mark at its end; of compressed archives "
+    "the ends of bzip2 and xz and all blocks of zstd, and small ones of gzip whole",
+    valid="the checksum of each archive in gzip, all headers of each that is not compressed",
     blind_spots="archives that are gone; zeros in place of the last members; changed samples, but "
-    "for compressed archives",
+    "for archives in gzip",
     includes=("parquet",),
 )

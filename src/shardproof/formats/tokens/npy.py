@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shardproof._base.names import open_root
-from shardproof._base.opening import matching, names_in, read_at
+from shardproof._base.opening import matching, read_at
 from shardproof.errors import ManifestNotFoundError
 from shardproof.formats._format import Format
 from shardproof.formats._opened import opened
@@ -41,7 +41,7 @@ _MOST_OTHERS = 4
 
 def _recognizes(path: str) -> bool:
     """Say whether half or more of what is there are such files: others have some, too."""
-    n_files = sum(not name.startswith(".") for name in names_in(path))
+    n_files = len(matching(path, "*"))
     return 0 < n_files <= 2 * len(matching(path, _PATTERN))
 
 

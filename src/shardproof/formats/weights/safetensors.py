@@ -16,7 +16,7 @@ import msgspec
 from shardproof._base import json
 from shardproof._base.messages import quoted
 from shardproof._base.names import open_root
-from shardproof._base.opening import names_in
+from shardproof._base.opening import matching
 from shardproof.errors import ManifestNotFoundError
 from shardproof.formats._counted import CountedSet, promised_by_names
 from shardproof.formats._format import Format
@@ -27,7 +27,7 @@ __all__ = ["FORMAT"]
 
 _NAME = "safetensors"
 _SUFFIX = ".safetensors"
-_INDEX = re.compile(r"[^.].*\.safetensors\.index(?:\.[\w-]+)?\.json")
+_INDEX = re.compile(r".*\.safetensors\.index(?:\.[\w-]+)?\.json")
 _PIPELINE = "model_index.json"
 """Written by diffusers: the parts of a pipeline are in folders beside it."""
 
@@ -37,12 +37,12 @@ class _WeightsIndex(msgspec.Struct):
 
 
 def _recognizes(path: str) -> bool:
-    names = os.listdir(path)
-    return _PIPELINE in names or any(_is_file(name) or _INDEX.fullmatch(name) for name in names)
+    names = matching(path, "*")
+    return _PIPELINE in names or any(map(_is_one, names))
 
 
-def _is_file(name: str) -> bool:
-    return name.endswith(_SUFFIX) and not name.startswith(".")
+def _is_one(name: str) -> bool:
+    return name.endswith(_SUFFIX) or _INDEX.fullmatch(name) is not None
 
 
 def _read_manifest(path: str) -> Manifest:
@@ -53,7 +53,7 @@ def _read_manifest(path: str) -> Manifest:
     for index in indices:
         for file, tensors in _tensors_by_file(path, index).items():
             owed.setdefault(file, []).extend(tensors)
-    beside = [name for name in names if _is_file(os.path.basename(name)) and name not in owed]
+    beside = [name for name in names if name.endswith(_SUFFIX) and name not in owed]
     # Beside an index, a number may be of a set that was left over and is not whole.
     counted = CountedSet(beside, ()) if indices else promised_by_names(beside, first=1)
     files = [*owed, *counted.names]
@@ -71,11 +71,10 @@ def _read_manifest(path: str) -> Manifest:
 
 def _names(path: str) -> Iterator[str]:
     """Yield what is in a directory, and in the folders of a pipeline, by relative paths."""
-    names = names_in(path)
+    names = matching(path, "*")
     yield from names
     for folder in names if _PIPELINE in names else ():
-        if not folder.startswith("."):
-            yield from (f"{folder}/{name}" for name in names_in(os.path.join(path, folder)))
+        yield from (f"{folder}/{name}" for name in matching(os.path.join(path, folder), "*"))
 
 
 def _tensors_by_file(path: str, index: str) -> dict[str, list[str]]:

@@ -1,0 +1,85 @@
+r"""What Hadoop, and so Spark, leaves beside the files of a job: checksums, and an unfinished job.
+
+``.x.crc`` has ``crc\0``, an ``i32`` that says how many bytes each checksum is of, and the CRC-32
+of every so many bytes of ``x``, all big-endian (``org.apache.hadoop.fs.ChecksumFileSystem``). A job
+writes into ``_temporary``, and removes that when it commits.
+"""
+
+import dataclasses
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+
+from shardproof._base.messages import quoted
+from shardproof._base.opening import is_never_a_shard, is_of_a_desktop, read_at
+from shardproof.formats._opened import opened
+from shardproof.manifest import Contradiction, Mismatch, PromisedFile, Prove
+
+__all__ = ["BESIDE", "HadoopProof", "expected_of", "uncommitted"]
+
+BESIDE = ("_SUCCESS", "*.crc")
+
+_TEMPORARY = "_temporary"
+_MAGIC = b"crc\0"
+_HEADER_BYTES, _CRC_BYTES = 8, 4
+_PIECE_BYTES = 2**20
+
+
+def expected_of(names: Iterable[str]) -> list[str]:
+    """Return what is expected where such names are: themselves, and of whom a checksum is there.
+
+    A number that is left out tells nothing: Spark writes no file for a partition without rows.
+    """
+    found = set(names)
+    sums = [each for each in found if each.endswith(".crc") and each.startswith(".")]
+    found.update(name[1:-4] for name in sums if not is_of_a_desktop(name))
+    return sorted(name for name in found if not is_never_a_shard(name))
+
+
+def uncommitted(names: Iterable[str]) -> Iterator[Contradiction]:
+    """Yield the folder of a job that has not ended: its files may not all be here."""
+    if _TEMPORARY in names:
+        found = f"{quoted(_TEMPORARY)}: let the job end; if it was killed, run it again"
+        yield Contradiction(_TEMPORARY, Mismatch(expected="a job that committed", found=found))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HadoopProof:
+    """Reads a file by the checksums beside it, where there are some, and by those in itself.
+
+    Those beside prove nothing for good: whoever writes the one may write the other.
+
+    Attributes:
+        root: Real absolute path of the directory.
+        inside: What reads those in itself.
+    """
+
+    root: str
+    inside: Prove
+
+    def __call__(self, promised: PromisedFile, fd: int, size: int) -> Mismatch | bool:
+        """Return which bytes have another checksum, or what those in the file prove."""
+        folder, name = os.path.split(promised.name)
+        with opened(os.path.join(folder, f".{name}.crc"), self.root) as sums_fd:
+            wrong = None if sums_fd is None else _disagreement(fd, size, sums_fd)
+        return wrong or self.inside(promised, fd, size)
+
+
+def _disagreement(fd: int, size: int, sums_fd: int) -> Mismatch | None:
+    head = read_at(sums_fd, _HEADER_BYTES)
+    n_each = int.from_bytes(head[4:], "big")
+    if head[:4] != _MAGIC or not 0 < n_each <= _PIECE_BYTES:
+        return Mismatch(expected="the checksums of Hadoop beside it", found=quoted(head))
+    n_sums = (os.fstat(sums_fd).st_size - _HEADER_BYTES) // _CRC_BYTES
+    if n_sums != -(-size // n_each):
+        expected = f"{n_sums} pieces of {n_each} bytes, as the checksums beside it are of"
+        return Mismatch(expected=expected, found=f"{size} bytes")
+    n_bytes = _PIECE_BYTES // n_each * n_each
+    for at in range(0, size, n_bytes):
+        data = read_at(fd, n_bytes, at)
+        pieces = (data[begin : begin + n_each] for begin in range(0, len(data), n_each))
+        computed = b"".join(zlib.crc32(piece).to_bytes(_CRC_BYTES, "big") for piece in pieces)
+        if computed != read_at(sums_fd, len(computed), _HEADER_BYTES + at // n_each * _CRC_BYTES):
+            expected = "bytes of which the checksums beside it are"
+            return Mismatch(expected=expected, found=f"others from byte {at} on")
+    return None

@@ -1,0 +1,120 @@
+"""Files that are packed as a whole: known by their first bytes, looked at by their frames and ends.
+
+zstd says how long each block is (RFC 8878), so that a cut is seen wherever it is; bzip2 and xz end
+with a mark, gzip with how much it holds (RFC 1952), zlib with nothing that tells (RFC 1950). Small
+files of the last two are unpacked.
+"""
+
+import re
+import zlib
+from collections.abc import Iterator
+
+from shardproof._base.messages import quoted, told
+from shardproof._base.opening import read_at
+from shardproof.manifest import Mismatch
+
+__all__ = ["HEAD_BYTES", "kind_of", "probe", "unpacked", "wrong_stream"]
+
+HEAD_BYTES = 10
+"""What is to be seen of a file to know it."""
+
+_BEGINS = re.compile(
+    rb"(?P<gzip>\x1f\x8b\x08)|(?P<xz>\xfd7zXZ\0)|(?P<zstd>\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18)"
+    rb"|(?P<bzip2>BZh[1-9](?:1AY&SY|\x17rE8P\x90))"
+)
+_PIECE_BYTES = 2**16
+_MOST_DEFLATED = 1032  # that a byte of gzip stands for
+_MOST_BLOCKS = 4096
+"""Of zstd, that a look follows: half a GiB, where they are as long as they may be."""
+
+_GZIP_OR_ZLIB = 47  # as zlib's window bits
+_BZIP2_END = 0x177245385090
+_END_BYTES = 11
+
+
+def kind_of(head: bytes) -> str | None:
+    """Return what a file is packed by, as its first bytes say; those of zlib say too little."""
+    found = _BEGINS.match(head)
+    return found and found.lastgroup
+
+
+def probe(kind: str, fd: int, size: int) -> Mismatch | None:
+    """Return what is wrong with the begin, the frames or the end of a file, by bounded reads."""
+    head = read_at(fd, HEAD_BYTES)
+    if kind != kind_of(head) and kind != "zlib":
+        return Mismatch(expected=f"the begin of {kind}", found=quoted(head))
+    if kind == "zstd":
+        return _wrong_blocks(fd, size)
+    last = read_at(fd, _END_BYTES, max(0, size - _END_BYTES))
+    bits = int.from_bytes(last, "big") >> 32  # before the checksum of bzip2, which ends in a byte
+    is_whole = {
+        "gzip": int.from_bytes(last[-4:], "little") <= _MOST_DEFLATED * size,
+        "bzip2": any(bits >> n & 2**48 - 1 == _BZIP2_END for n in range(8)),
+        "xz": last.endswith(b"YZ"),
+    }
+    if not is_whole.get(kind, True):
+        return Mismatch(expected=f"the end of {kind}", found="other bytes: the file is cut")
+    return wrong_stream(fd) if kind in {"gzip", "zlib"} and size <= _PIECE_BYTES else None
+
+
+def wrong_stream(fd: int) -> Mismatch | None:
+    """Return what is wrong with a file of gzip or zlib; all of it is read, and nothing kept."""
+    try:
+        for _ in unpacked(fd):
+            pass
+    except (EOFError, zlib.error) as error:
+        return Mismatch(expected="a packed stream whose checksums hold", found=told(error))
+    return None
+
+
+def unpacked(fd: int) -> Iterator[bytes]:
+    """Yield what a file of gzip or zlib holds, in small pieces; its checksums are proven.
+
+    Raises:
+        EOFError: It ends too early.
+        zlib.error: It is no such file, or a checksum is another.
+    """
+    at, stream, is_open = 0, zlib.decompressobj(_GZIP_OR_ZLIB), True
+    while packed := read_at(fd, _PIECE_BYTES, at):
+        at += len(packed)
+        # Another stream may follow one, or zeros.
+        while packed := packed if is_open else packed.lstrip(b"\0"):
+            yield stream.decompress(packed, _PIECE_BYTES)
+            packed, is_open = stream.unconsumed_tail, not stream.eof
+            if stream.eof:
+                packed, stream = stream.unused_data, zlib.decompressobj(_GZIP_OR_ZLIB)
+    if is_open:
+        raise EOFError("it ends within the stream")
+
+
+def _wrong_blocks(fd: int, size: int) -> Mismatch | None:
+    """Walk over the blocks of all frames of zstd."""
+    at, n_checksum, is_between = 0, 0, True
+    for _block in range(_MOST_BLOCKS):
+        if is_between and at == size:
+            return None
+        head = read_at(fd, 8, at)
+        if is_between:
+            n_bytes, n_checksum = _zstd_header(head)
+            is_between = n_checksum < 0
+            if not n_bytes:
+                return Mismatch(expected=f"a frame of zstd at byte {at}", found=quoted(head))
+        else:
+            block = int.from_bytes(head[:3], "little")
+            is_between = bool(block & 1)
+            n_bytes = 3 + (1 if block >> 1 & 3 == 1 else block >> 3) + n_checksum * is_between
+        at += n_bytes
+        if at > size:
+            return Mismatch(expected=f"{at} bytes of zstd, or more", found=f"{size} bytes")
+    return None
+
+
+def _zstd_header(head: bytes) -> tuple[int, int]:
+    """Return how long a frame's header is, and its checksum: -1 of one that is to be skipped."""
+    if head[1:4] == b"\x2a\x4d\x18":
+        return 8 + int.from_bytes(head[4:], "little"), -1
+    if head[:4] != b"\x28\xb5\x2f\xfd" or len(head) < 5:
+        return 0, 0
+    descriptor, is_single = head[4], head[4] >> 5 & 1
+    n_size = (is_single, 2, 4, 8)[descriptor >> 6]
+    return 6 - is_single + (0, 1, 2, 4)[descriptor & 3] + n_size, descriptor & 4
