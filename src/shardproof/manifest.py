@@ -1,7 +1,7 @@
 """What a shards directory promises."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +12,15 @@ from shardproof._base.messages import listed, quoted, told
 from shardproof._base.names import Refusal, refusals, refuse_unspelled
 from shardproof.errors import ManifestError
 
-__all__ = ["Contradiction", "Manifest", "Mismatch", "Probe", "PromisedFile", "Prove"]
+__all__ = [
+    "Contradiction",
+    "Manifest",
+    "Mismatch",
+    "Probe",
+    "PromisedFile",
+    "Prove",
+    "disagreements",
+]
 
 
 class PromisedFile(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -25,6 +33,9 @@ class PromisedFile(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         digest_from: Where the bytes begin of which that is the digest; those before are the
             probe's.
         n_items: Samples, rows, tokens or examples in it, where the manifest states how many.
+        further: Digests that are stated besides, each with where its bytes begin.
+        is_listed_only: Whether a list of digests beside the manifest is all that names it: then it
+            is none of the format's shards, and its probe is not asked.
     """
 
     name: str
@@ -32,12 +43,21 @@ class PromisedFile(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     digest: str | None = None
     digest_from: int = 0
     n_items: int | None = None
+    further: tuple[tuple[str, int], ...] = ()
+    is_listed_only: bool = False
 
     @classmethod
-    def by_digest(cls, name: str, digest: str | None) -> "PromisedFile":
-        """Return what a digest alone promises: that of nothing, an empty file."""
+    def by_digest(cls, name: str, digest: str | None = None, *further: str) -> "PromisedFile":
+        """Return what digests of a whole file promise: that of nothing, an empty file."""
         is_empty = digest is not None and _digest.is_of_nothing(digest)
-        return cls(name=name, digest=digest, size=0 if is_empty else None)
+        others = tuple((text, 0) for text in further)
+        return cls(name=name, digest=digest, size=0 if is_empty else None, further=others)
+
+    @property
+    def digests(self) -> tuple[tuple[str, int], ...]:
+        """All digests that are stated, each with where its bytes begin."""
+        own = () if self.digest is None else ((self.digest, self.digest_from),)
+        return own + self.further
 
 
 class Mismatch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -52,6 +72,20 @@ class Contradiction(NamedTuple):
 
     name: str
     mismatch: Mismatch
+
+
+def disagreements(files: Iterable[PromisedFile]) -> Iterator[Contradiction]:
+    """Yield each file of which two digests by one algorithm are stated."""
+    for file in files:
+        first: dict[tuple[str, int], str] = {}
+        for text, begin in file.digests if file.further else ():
+            algorithm = text.partition(":")[0]
+            known = first.setdefault((algorithm, begin), text)
+            if known != text:
+                mismatch = Mismatch(
+                    expected=f"one digest by {algorithm}", found=f"{known} and {text}"
+                )
+                yield Contradiction(file.name, mismatch)
 
 
 Probe = Callable[[PromisedFile, int, int], Mismatch | None]
@@ -127,9 +161,9 @@ def refuse_names(names: Sequence[str], path: Path | str) -> None:
 def _why_impossible(file: PromisedFile) -> str | None:
     if file.size is not None and file.size < 0:
         return f"size {file.size}"
-    if file.digest is not None:
+    for text, _ in file.digests:
         try:
-            _digest.parse(file.digest)
+            _digest.parse(text)
         except ValueError as error:
             return told(error)
     return None

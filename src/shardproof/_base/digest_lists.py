@@ -9,16 +9,16 @@ alone.
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
+from shardproof._base.names import NotRegularError, open_inside, open_root
 from shardproof._base.opening import is_directory, mode_of
 from shardproof.errors import ManifestError
 
 __all__ = [
     "NAMES",
-    "disagreements",
     "format_line",
     "is_list",
     "lists_in",
@@ -42,6 +42,7 @@ NAMES = {
 """What a list of each algorithm's digests is called."""
 
 _MAX_BYTES = 256 * 2**20
+_HEAD_BYTES = 4096
 
 _SHA = {40: "sha1", 56: "sha224", 64: "sha256", 96: "sha384", 128: "sha512"}
 _XXH = {8: "xxh32", 16: "xxh64", 32: "xxh3-128"}
@@ -71,6 +72,9 @@ _NAME = re.compile(
     rf"|(?<=\.)(?P<end>{_SHORT}))(?:\.txt)?",
     re.IGNORECASE | re.DOTALL,
 )
+_SUMS_NAME = re.compile(
+    rf"(?:.*[^a-z])?(?:{_LONG}|{_SHORT}){_SUMS}(?:\.txt)?", re.IGNORECASE | re.DOTALL
+)
 _ANY_NAME = re.compile(r"(?:.*[._-])?checksums?(?:\.txt)?", re.IGNORECASE | re.DOTALL)
 _PLAIN = re.compile(
     r"[ \t]*(\\?)(?:XXH3_)?([0-9A-Fa-f]{8,128})(?:  | \*|[ \t](?=\S))(.+)", re.DOTALL
@@ -92,11 +96,45 @@ def is_list(name: str) -> bool:
 def lists_in(root: str) -> list[str]:
     """Return the names of the lists in a directory, sorted.
 
+    ``SHA256SUMS`` and ``md5sum.txt`` are lists, whatever is in them. What has another name of a
+    list, such as ``x.md5`` or ``checksums.txt``, is one if it begins as one and speaks of this
+    directory: it names something in it, or nothing else is there.
+
     Raises:
         OSError: It could not be looked at.
     """
-    names = sorted(filter(is_list, os.listdir(root)))
-    return [name for name in names if not is_directory(os.path.join(root, name))]
+    there = {*os.listdir(root)}
+    called = [name for name in sorted(filter(is_list, there)) if not is_directory(f"{root}/{name}")]
+    others = there.difference(called)
+    return [name for name in called if _SUMS_NAME.fullmatch(name) or _speaks(root, name, others)]
+
+
+def _speaks(root: str, name: str, others: Collection[str]) -> bool:
+    head = _begin_of(root, name).removeprefix(b"\xef\xbb\xbf").decode(errors="surrogateescape")
+    lines = (line for line in head.split("\n") if line.strip() and not line.startswith("#"))
+    first = next(lines, "").removesuffix("\r")
+    if not first or re.fullmatch(r"\s*[0-9A-Fa-f]+\s*", first):
+        return True  # a digest alone; or it is empty or torn, which is told when it is read
+    if not (_PLAIN.fullmatch(first) or _TAGGED.fullmatch(first)):
+        return False
+    try:
+        named = {file.partition("/")[0] for file, _ in read(root, name)}
+    except ManifestError:
+        return True
+    return not others or not named.isdisjoint(others)
+
+
+def _begin_of(root: str, name: str) -> bytes:
+    """Return the first bytes of a file; none where there is no file."""
+    dir_fd = open_root(root)
+    try:
+        fd = open_inside(name, root=root, dir_fd=dir_fd)
+    except (FileNotFoundError, NotRegularError):
+        return b"no file"
+    finally:
+        os.close(dir_fd)
+    with open(fd, "rb") as file:
+        return file.read(_HEAD_BYTES)
 
 
 def read(root: str, name: str) -> list[tuple[str, str]]:
@@ -106,8 +144,11 @@ def read(root: str, name: str) -> list[tuple[str, str]]:
         ManifestError: It is not there, or can't be read; each line that is wrong is told.
         OSError: The file system failed.
     """
-    data = json.read_bytes(root, name, max_bytes=_MAX_BYTES)
-    return parse(data, path=os.path.join(root, name))
+    path = os.path.join(root, name)
+    entries = parse(json.read_bytes(root, name, max_bytes=_MAX_BYTES), path=path)
+    if not entries:
+        raise ManifestError("expected a digest and a name, found none", path=path)
+    return entries
 
 
 def parse(data: bytes, *, path: str) -> list[tuple[str, str]]:
@@ -190,8 +231,10 @@ def seals_in(root: str) -> list[str]:
     return [name for name in NAMES.values() if mode_of(os.path.join(root, name))]
 
 
-def stated_by(root: str, names: Iterable[str]) -> dict[str, list[str]]:
+def stated_by(root: str, names: Collection[str]) -> dict[str, list[str]]:
     """Return all digests that lists in a directory state of each file.
+
+    A list may name the others, and itself as it was before its last line: these are left out.
 
     Raises:
         ManifestError: A list can't be read.
@@ -200,15 +243,6 @@ def stated_by(root: str, names: Iterable[str]) -> dict[str, list[str]]:
     stated: dict[str, list[str]] = {}
     for name in names:
         for file, text in read(root, name):
-            stated.setdefault(file, []).append(text)
+            if file not in names:
+                stated.setdefault(file, []).append(text)
     return stated
-
-
-def disagreements(stated: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str, str]]:
-    """Yield each file of which two digests by the same algorithm are stated, with both."""
-    for name, texts in stated.items():
-        first: dict[str, str] = {}
-        for text in texts if len(texts) > 1 else ():
-            known = first.setdefault(text.partition(":")[0], text)
-            if known != text:
-                yield name, known, text

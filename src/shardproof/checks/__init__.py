@@ -1,5 +1,6 @@
 """Manifest -> findings, level by level."""
 
 from shardproof.checks._check import Links, OnProgress, check
+from shardproof.checks._look import Noting
 
-__all__ = ["Links", "OnProgress", "check"]
+__all__ = ["Links", "Noting", "OnProgress", "check"]

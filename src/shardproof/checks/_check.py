@@ -15,9 +15,9 @@ from shardproof._base import fanout
 from shardproof._base.fanout import Executor
 from shardproof._base.names import open_root
 from shardproof._base.proofs import SealedProof
-from shardproof.checks._look import Links, Question, Regular, Said, look_at_all
+from shardproof.checks._look import Links, Noting, Question, Regular, Said, look_at_all
 from shardproof.checks._strays import strays
-from shardproof.manifest import Contradiction, Manifest, PromisedFile
+from shardproof.manifest import Contradiction, Manifest, PromisedFile, disagreements
 from shardproof.report import Finding, FindingKind, Level, Report
 
 __all__ = ["Links", "OnProgress", "check"]
@@ -37,6 +37,7 @@ def check(
     links: Links = "inside",
     beside: Sequence[str] | None = None,
     proofs: Mapping[str, SealedProof] | None = None,
+    noting: Noting | None = None,
 ) -> Report:
     """Return what a look at each promised file found.
 
@@ -53,12 +54,14 @@ def check(
         beside: Patterns of what may lie beside the promised files; all else is a finding. None to
             look at promised files alone.
         proofs: What a journal tells of files; one that is as it was then is not read again.
+        noting: At ``valid``, what is computed of each file besides; and who is told it, and raises
+            what this raises.
 
     Raises:
         ManifestError: The directory is gone, or is none.
         OSError: The directory itself can't be looked at.
     """
-    n_threads = _digest_threads(manifest, level, workers)
+    n_threads = _digest_threads(manifest, level, workers, is_noted=noting is not None)
     question = Question(
         root=os.fspath(manifest.root),
         level=level,
@@ -68,6 +71,7 @@ def check(
         links=links,
         stores=manifest.stores,
         proofs=proofs or {},
+        noting=noting,
     )
     said: list[Said] = []
     n_done, n_files = 0, len(manifest.files)
@@ -90,6 +94,7 @@ def check(
     findings += _structural(manifest, manifest.damaged)
     if level != "present":
         findings += _structural(manifest, manifest.contradictions())
+        findings += _structural(manifest, disagreements(manifest.files))
     if beside is not None:
         findings += strays(manifest, beside)
     return Report(
@@ -104,9 +109,11 @@ def check(
     )
 
 
-def _digest_threads(manifest: Manifest, level: Level, workers: int | None) -> int:
+def _digest_threads(
+    manifest: Manifest, level: Level, workers: int | None, *, is_noted: bool
+) -> int:
     """Return how many threads hash one file: several files are hashed at once, each in a thread."""
-    n_hashed = sum(file.digest is not None for file in manifest.files) if level == "valid" else 0
+    n_hashed = sum(is_noted or bool(file.digests) for file in manifest.files if level == "valid")
     return fanout.threads_each(min(workers or fanout.available_cpus(), n_hashed))
 
 
@@ -120,7 +127,7 @@ def _looks(
     list_first: bool,
 ) -> fanout.Done[Said]:
     hashes = question.level == "valid" and (
-        question.prove is not None or any(file.digest is not None for file in files)
+        (question.prove or question.noting) is not None or any(file.digests for file in files)
     )
     if executor is not None:
         work = functools.partial(_look_from_afar, question)

@@ -154,7 +154,7 @@ def _provable(resource: _SignedResource) -> str | None:
     """Return the digest of a resource; None if there is nothing here that computes it."""
     text = f"{resource.algorithm.partition('-sharded-')[0]}:{resource.digest.lower()}"
     is_ours = text.partition(":")[0] in digest.ALGORITHMS
-    return text if is_ours else digest.best([text])
+    return text if is_ours else next(iter(digest.provable([text])), None)
 
 
 def _parts(resources: Sequence[_SignedResource], where: str) -> Mapping[str, Sequence[_SignedPart]]:
