@@ -141,11 +141,11 @@ class Journal:
     def note(self, name: str, found: _digest.Found, status: os.stat_result) -> None:
         """Take down proofs, unless the file has changed so lately that it may do so unseen."""
         if time.time() - max(status.st_mtime, status.st_ctime) >= SETTLED_SECONDS:
-            lines = (
-                _encode(_ProofLine(name, str(each), stamp_of(status), begin))
-                for (_, begin), each in found.items()
-            )
-            os.write(self._fd, b"\n".join(lines) + b"\n")
+            stamp = stamp_of(status)
+            lines = [
+                _ProofLine(name, str(each), stamp, begin) for (_, begin), each in found.items()
+            ]
+            os.write(self._fd, b"\n".join([*map(_encode, lines), b""]))
 
     def __enter__(self) -> "Journal":
         return self

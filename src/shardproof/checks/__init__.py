@@ -1,6 +1,6 @@
 """Manifest -> findings, level by level."""
 
 from shardproof.checks._check import Links, OnProgress, check
-from shardproof.checks._look import Noting
+from shardproof.checks._look import FileRead, Noting
 
-__all__ = ["Links", "Noting", "OnProgress", "check"]
+__all__ = ["FileRead", "Links", "Noting", "OnProgress", "check"]

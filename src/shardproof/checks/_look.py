@@ -24,8 +24,6 @@ from shardproof.manifest import Mismatch, Probe, PromisedFile, Prove
 from shardproof.probes.impostors import impostor, is_text
 from shardproof.report import Finding, FindingKind, Level
 
-__all__ = ["Links", "Noting", "Question", "Regular", "Said", "look_at_all"]
-
 Links = Literal["inside", "follow"]
 """Which symbolic links are followed: those that stay in the directory, or all."""
 
@@ -50,15 +48,20 @@ class Question(NamedTuple):
     noting: "Noting | None"
 
 
-class Noting(NamedTuple):
-    """A digest that is computed of each file besides, and who is told of what has no finding.
+class FileRead(NamedTuple):
+    """What a file hashes to, what it was before and after it was read, whether a journal knew."""
 
-    That is called with a file's name, its status before it was read and after, what it hashes to,
-    and whether a journal knew that.
-    """
+    found: digest.Found
+    before: os.stat_result
+    after: os.stat_result
+    is_known: bool
+
+
+class Noting(NamedTuple):
+    """A digest that is computed of each file besides, and who is told of what has no finding."""
 
     algorithm: str
-    note: Callable[[str, os.stat_result, os.stat_result, digest.Found, bool], None]
+    note: Callable[[str, FileRead], None]
 
 
 class _BrokenPromise(NamedTuple):
@@ -254,6 +257,6 @@ def _judge_bytes(
     if isinstance(proof, Mismatch):
         return _BrokenPromise(FindingKind.DIGEST, proof.expected, proof.found)
     if question.noting is not None:
-        told = file.name, status, os.fstat(fd), found, bool(known)
-        return functools.partial(question.noting.note, *told)
+        read = FileRead(found, status, os.fstat(fd), bool(known))
+        return functools.partial(question.noting.note, file.name, read)
     return "kept" if stated or proof else "unproven"

@@ -11,8 +11,6 @@ from shardproof._base.proofs import SealedProof, proofs_of
 from shardproof.formats._format import Format
 from shardproof.manifest import Manifest, PromisedFile
 
-__all__ = ["LISTS", "parts_of", "proofs_in", "read_manifest", "with_digests"]
-
 LISTS = "digests"
 """Name of the format of a directory that has nothing but such lists."""
 

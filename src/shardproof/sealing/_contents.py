@@ -5,7 +5,6 @@ import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from shardproof import formats
 from shardproof._base import digest, digest_lists
@@ -13,24 +12,15 @@ from shardproof._base.opening import tree
 from shardproof.errors import ManifestNotFoundError
 from shardproof.manifest import Manifest, PromisedFile
 
-__all__ = ["contents_of", "manifest_of"]
+Stated = Mapping[str, Sequence[str]]
+"""The digests that lists state of files."""
 
 
-class _Contents(NamedTuple):
-    """What there is.
+def contents_of(root: str) -> tuple[Mapping[str, str | None], Stated]:
+    """Return what lies in a directory and in those below it, and what lists there state.
 
-    Attributes:
-        files: Each file, and why it is left out where no format says what is to be sealed; None if
-            it is not.
-        stated: The digests that lists state of files, in folders below too.
-    """
-
-    files: Mapping[str, str | None]
-    stated: Mapping[str, Sequence[str]]
-
-
-def contents_of(root: str) -> _Contents:
-    """Return what there is in a directory and in those below it; no hidden folder is entered.
+    Of each file it is told why it is left out where no format says what is to be sealed; None if it
+    is not. No hidden folder is entered.
 
     Raises:
         ManifestError: A list can't be read.
@@ -48,7 +38,7 @@ def contents_of(root: str) -> _Contents:
             files[_joined(below, name)] = _why_left_out(name, lists)
         for name, texts in digest_lists.stated_by(here, lists).items():
             stated.setdefault(_joined(below, name), []).extend(map(str, map(digest.parse, texts)))
-    return _Contents(files, stated)
+    return files, stated
 
 
 def _joined(below: str, name: str) -> str:
@@ -61,7 +51,9 @@ def _why_left_out(name: str, lists: Sequence[str]) -> str | None:
     return "a list of digests" if name in lists else None
 
 
-def manifest_of(root: str, form: formats.Format | None, contents: _Contents) -> Manifest:
+def manifest_of(
+    root: str, form: formats.Format | None, files: Mapping[str, str | None], stated: Stated
+) -> Manifest:
     """Return what is to be sealed, with all digests that are stated of it.
 
     Raises:
@@ -77,11 +69,9 @@ def manifest_of(root: str, form: formats.Format | None, contents: _Contents) -> 
         manifest = formats.read_manifest(form, root)
     promised = {file.name: file for file in manifest.files}
     if form is None or form.name == formats.LISTS:
-        for name, reason in contents.files.items():
-            if reason is None:
-                promised.setdefault(name, PromisedFile(name=name))
+        any_files = [name for name, reason in files.items() if reason is None]
+        promised = {name: PromisedFile(name=name) for name in any_files} | promised
     if not promised:
         raise ManifestNotFoundError("there is nothing to seal: no file in it", path=root)
-    stated = contents.stated
-    files = [formats.with_digests(file, stated.get(file.name, ())) for file in promised.values()]
-    return dataclasses.replace(manifest, files=files)
+    all_stated = [formats.with_digests(f, stated.get(name, ())) for name, f in promised.items()]
+    return dataclasses.replace(manifest, files=all_stated)

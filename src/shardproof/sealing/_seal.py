@@ -16,12 +16,10 @@ from shardproof._base.opening import is_there, refuse_empty
 from shardproof._base.progress import bar
 from shardproof._base.proofs import Journal, journal_name, proofs_of
 from shardproof._base.work import apart, to_waiter
-from shardproof.checks import Noting, check
+from shardproof.checks import FileRead, Noting, check
 from shardproof.errors import SealError
 from shardproof.manifest import Manifest
 from shardproof.sealing._contents import contents_of, manifest_of
-
-__all__ = ["Seal", "SealAlgorithm", "seal"]
 
 SealAlgorithm = Literal["sha256", "sha512", "blake3", "xxh3-128"]
 """Algorithms of which a list can be made; ``blake3`` where it is installed."""
@@ -130,15 +128,13 @@ def _plan(root: str, form: formats.Format | None, algorithm: str, *, update: boo
     list_path = os.path.join(root, list_name)
     if not update:
         _refuse_sealed(list_path)
-    contents = contents_of(root)
-    manifest = manifest_of(root, form, contents)
+    here, stated = contents_of(root)
+    manifest = manifest_of(root, form, here, stated)
     check(manifest, level="complete").raise_for_findings()
     before = dict(digest_lists.read(root, list_name)) if is_there(list_path) else {}
     ours = {*before, *(f.name for f in manifest.files), list_name, journal_name(list_name)}
     left_out = {
-        name: reason or "not in the manifest"
-        for name, reason in contents.files.items()
-        if name not in ours
+        name: why or "not in the manifest" for name, why in here.items() if name not in ours
     }
     added = [file for file in manifest.files if file.name not in before]
     manifest = dataclasses.replace(manifest, files=added, contradictions=tuple)  # looked at above
@@ -155,20 +151,28 @@ def _seal(
     plan: _SealPlan, dir_fd: int, workers: int | None, on_progress: OnProgress | None
 ) -> Seal:
     root, list_name = os.fspath(plan.manifest.root), digest_lists.NAMES[plan.algorithm]
+    added, resumed = dict.fromkeys((file.name for file in plan.manifest.files), ""), list[str]()
+
+    def note(name: str, read: FileRead) -> None:
+        if stamp_of(read.after) != stamp_of(read.before):
+            path = os.path.join(root, name)
+            raise SealError("it changed while it was read: wait for its writer", path=path)
+        if read.is_known:
+            resumed.append(name)
+        else:
+            journal.note(name, read.found, read.before)
+        added[name] = str(read.found[plan.algorithm, 0])
+
     with Journal(root, list_name, dir_fd=dir_fd) as journal:
-        notes = _Notes(root, plan.algorithm, journal)
-        report = check(
+        check(
             plan.manifest,
             level="valid",
             workers=workers,
             on_progress=on_progress,
             proofs=proofs_of(root, list_name),
-            noting=Noting(plan.algorithm, notes.note),
-        )
-    report.raise_for_findings()
-    added = {file.name: notes.digests[file.name] for file in plan.manifest.files}
-    pairs = {**plan.before, **added}
-    list_path = os.path.join(root, list_name)
+            noting=Noting(plan.algorithm, note),
+        ).raise_for_findings()
+    list_path, pairs = os.path.join(root, list_name), {**plan.before, **added}
     if not plan.before:
         _refuse_sealed(list_path)  # by another one, meanwhile
     data = b"".join(digest_lists.format_line(name, text) for name, text in pairs.items())
@@ -179,31 +183,6 @@ def _seal(
         algorithm=plan.algorithm,
         n_files=len(pairs),
         added=tuple(added),
-        n_resumed=notes.n_resumed,
+        n_resumed=len(resumed),
         left_out=plan.left_out,
     )
-
-
-class _Notes:
-    """Takes down what files hash to: each in the journal, and all for the list."""
-
-    def __init__(self, root: str, algorithm: str, journal: Journal) -> None:
-        self._root, self._algorithm, self._journal = root, algorithm, journal
-        self.digests: dict[str, str] = {}
-        self.n_resumed = 0
-
-    def note(
-        self,
-        name: str,
-        before: os.stat_result,
-        after: os.stat_result,
-        found: digest.Found,
-        is_known: bool,
-    ) -> None:
-        if stamp_of(after) != stamp_of(before):
-            path = os.path.join(self._root, name)
-            raise SealError("it changed while it was read: wait for its writer", path=path)
-        if not is_known:
-            self._journal.note(name, found, before)
-        self.n_resumed += is_known
-        self.digests[name] = str(found[self._algorithm, 0])
