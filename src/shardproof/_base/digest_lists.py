@@ -7,15 +7,15 @@ Names are relative to the directory of the list. ``x.tar.sha256`` may have the d
 alone.
 """
 
+import contextlib
 import os
 import re
 from collections.abc import Collection
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
-from shardproof._base.names import NotRegularError, open_inside, open_root
 from shardproof._base.opening import is_directory, mode_of
-from shardproof.errors import ManifestError
+from shardproof.errors import ManifestError, ManifestPermissionError
 
 __all__ = [
     "NAMES",
@@ -82,6 +82,7 @@ _PLAIN = re.compile(
 _TAGGED = re.compile(
     r"[ \t]*(\\?)([A-Za-z0-9-]{2,12}) ?\((.+)\) ?= ?([0-9A-Fa-f]{8,128})", re.DOTALL
 )
+_DIGITS = re.compile(r"\s*[0-9A-Fa-f]+\s*")
 _BARE = re.compile(r"\s*([0-9A-Fa-f]{8,128})\s*")
 _PLAIN_LINES = re.compile(r"^([0-9a-f]{8,128}) [ *](?:\./)?([^\n]+)$", re.MULTILINE)
 _ESCAPED = re.compile(r"\\[nr\\]")
@@ -110,31 +111,23 @@ def lists_in(root: str) -> list[str]:
 
 
 def _speaks(root: str, name: str, others: Collection[str]) -> bool:
-    head = _begin_of(root, name).removeprefix(b"\xef\xbb\xbf").decode(errors="surrogateescape")
+    try:
+        data = json.read_bytes(root, name, max_bytes=_MAX_BYTES)
+    except ManifestPermissionError:
+        raise
+    except ManifestError:  # a link to nothing, no file, or more than any list has
+        return False
+    head = data[:_HEAD_BYTES].removeprefix(b"\xef\xbb\xbf").decode(errors="surrogateescape")
     lines = (line for line in head.split("\n") if line.strip() and not line.startswith("#"))
     first = next(lines, "").removesuffix("\r")
-    if not first or re.fullmatch(r"\s*[0-9A-Fa-f]+\s*", first):
+    if not first or _DIGITS.fullmatch(first):
         return True  # a digest alone; or it is empty or torn, which is told when it is read
     if not (_PLAIN.fullmatch(first) or _TAGGED.fullmatch(first)):
         return False
-    try:
-        named = {file.partition("/")[0] for file, _ in read(root, name)}
-    except ManifestError:
-        return True
-    return not others or not named.isdisjoint(others)
-
-
-def _begin_of(root: str, name: str) -> bytes:
-    """Return the first bytes of a file; none where there is no file."""
-    dir_fd = open_root(root)
-    try:
-        fd = open_inside(name, root=root, dir_fd=dir_fd)
-    except (FileNotFoundError, NotRegularError):
-        return b"no file"
-    finally:
-        os.close(dir_fd)
-    with open(fd, "rb") as file:
-        return file.read(_HEAD_BYTES)
+    with contextlib.suppress(ManifestError):  # as above
+        named = {file.partition("/")[0] for file, _ in parse(data, path=name)}
+        return not others or not named.isdisjoint(others)
+    return True
 
 
 def read(root: str, name: str) -> list[tuple[str, str]]:
