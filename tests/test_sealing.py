@@ -1,21 +1,31 @@
 """A seal is written whole or not at all, goes on after a kill, and never blesses bytes twice."""
 
+import functools
+import gzip
 import hashlib
 import os
 import shutil
 import subprocess
+import sys
+import tarfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from shardproof import (
     FindingKind,
+    ManifestError,
     ManifestNotFoundError,
+    MultiShardSaver,
     SealError,
     ShardValidationError,
+    formats,
     seal,
     validate,
 )
+from shardproof._base import digest_lists
+from tests.goldens import GOLDENS
 from tests.helpers.killing import Begin, at_some_calls, skip_where_not_permitted
 
 LIST, JOURNAL = "SHA256SUMS", ".SHA256SUMS.journal"
@@ -106,6 +116,273 @@ class TestSealed:
         assert told[-1] == (3, 3)
 
 
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def lists_of(path: Path) -> list[str]:
+    return sorted(file.name for file in path.rglob("*SUMS"))
+
+
+def line(data: bytes, name: str, algorithm: str = "sha256") -> str:
+    return f"{hashlib.new(algorithm, data).hexdigest()}  {name}\n"
+
+
+class TestDenied:
+    """What the directory itself denies is not sealed, by whichever digest it does."""
+
+    @pytest.mark.parametrize("algorithm", ["sha256", "blake3"])
+    @pytest.mark.parametrize("update", [False, True])
+    @pytest.mark.parametrize("golden", GOLDENS, ids=lambda golden: golden.name)
+    def test_by_any_format(self, golden, tmp_path: Path, algorithm: str, update: bool) -> None:
+        path = golden.copy(tmp_path)
+        promised = formats.read_manifest(formats.detect(str(path)), str(path))
+        before = lists_of(path)
+        flip((path / promised.files[-1].name).resolve())
+        seen = validate(path, level="valid")
+        if digest_lists.NAMES[algorithm] in before:
+            return  # it is sealed
+        assert (promised.files[-1].digest is None) or not seen.ok
+        if not seen.ok:
+            with pytest.raises(ShardValidationError):
+                seal(path, algorithm=algorithm, update=update)
+        else:
+            seal(path, algorithm=algorithm, update=update)
+        assert (lists_of(path) == before) == (not seen.ok)
+
+    def test_that_is_of_these_formats(self) -> None:
+        stating = set()
+        for golden in GOLDENS:
+            manifest = formats.read_manifest(formats.detect(str(golden.path)), str(golden.path))
+            if any(file.digest for file in manifest.files):
+                stating.add(manifest.format)
+        assert stating == {
+            *("bagit", "croissant", "digests", "dvc", "hf-cache", "hf-local-dir", "mds"),
+            *("model-signing", "wids"),
+        }
+
+    @pytest.mark.parametrize(
+        "listed", ["MD5SUMS", "B2SUMS", "a.md5", "checksums.txt", "sub/SHA1SUMS", "sub/x.sha512"]
+    )
+    def test_by_any_list(self, tmp_path: Path, listed: str) -> None:
+        (tmp_path / "sub").mkdir()
+        for name in ("a", "sub/x"):
+            (tmp_path / name).write_bytes(name.encode())
+        file = "sub/x" if listed.startswith("sub") else "a"
+        algorithm = {"B2SUMS": "blake2b", "sub/SHA1SUMS": "sha1", "sub/x.sha512": "sha512"}
+        wrong = line(b"other", file.rpartition("/")[2], algorithm.get(listed, "md5"))
+        (tmp_path / listed).write_text(wrong)
+        with pytest.raises(ShardValidationError, match="Files with another digest") as caught:
+            seal(tmp_path)
+        assert [each.path for each in caught.value.report.findings] == [tmp_path / file]
+        assert not (tmp_path / LIST).exists()
+
+    def test_by_a_list_that_no_look_asks_beside_shards(self, make_shards_dir) -> None:
+        path = make_shards_dir(2)
+        (path / "acts000001.bin.md5").write_text(line(b"other", "acts000001.bin", "md5"))
+        assert validate(path, level="valid").ok
+        with pytest.raises(ShardValidationError):
+            seal(path)
+
+    @pytest.mark.parametrize("algorithm", ["sha512", "blake3", "xxh3-128"])
+    def test_by_an_older_seal(self, make_shards_dir, algorithm: str) -> None:
+        path = make_shards_dir(2)
+        seal(path)
+        flip(path / "acts000001.bin")
+        for update in (False, True):
+            with pytest.raises(ShardValidationError) as caught:
+                seal(path, algorithm=algorithm, update=update)
+            assert [each.kind for each in caught.value.report.findings] == [FindingKind.DIGEST]
+        assert lists_of(path) == [LIST]
+
+    def test_an_update_compares_what_is_new(self, tmp_path: Path) -> None:
+        (tmp_path / "a").write_bytes(b"a")
+        seal(tmp_path)
+        before = (tmp_path / LIST).read_bytes()
+        (tmp_path / "b").write_bytes(b"b")
+        (tmp_path / "MD5SUMS").write_text(line(b"other", "b", "md5"))
+        with pytest.raises(ShardValidationError):
+            seal(tmp_path, update=True)
+        assert (tmp_path / LIST).read_bytes() == before
+        (tmp_path / "MD5SUMS").write_text(line(b"b", "b", "md5"))
+        assert seal(tmp_path, update=True).added == ("b",)
+
+    def test_by_a_checksum_in_the_file(self, tmp_path: Path) -> None:
+        with gzip.open(tmp_path / "a.tar.gz", "wb") as file, tarfile.open(None, "w", file) as tar:
+            tar.add(__file__, "a.txt")
+        flip(tmp_path / "a.tar.gz")
+        (tmp_path / "MD5SUMS").write_text(
+            line((tmp_path / "a.tar.gz").read_bytes(), "a.tar.gz", "md5")
+        )
+        with pytest.raises(ShardValidationError):
+            seal(tmp_path, format="webdataset")
+
+    def test_one_that_was_read_before_the_list_came(self, tmp_path: Path, settled) -> None:
+        """A journal stands for those digests alone that were compared then."""
+        (tmp_path / "a").write_bytes(b"a")
+        seal(tmp_path)
+        (tmp_path / LIST).unlink()
+        (tmp_path / "MD5SUMS").write_text(line(b"other", "a", "md5"))
+        with pytest.raises(ShardValidationError):
+            seal(tmp_path)
+        (tmp_path / "MD5SUMS").write_text(line(b"a", "a", "md5"))
+        assert seal(tmp_path).n_resumed == 0
+
+    def test_by_one_that_can_not_be_computed_here(self, tmp_path: Path, monkeypatch) -> None:
+        (tmp_path / "a").write_bytes(b"a")
+        (tmp_path / "B3SUMS").write_text(f"{'0' * 64}  a\n")
+        monkeypatch.setitem(sys.modules, "blake3", None)
+        with pytest.raises(ValueError, match="pip install shardproof"):
+            seal(tmp_path)
+        assert lists_of(tmp_path) == ["B3SUMS"]
+
+
+class TestEveryDigest:
+    """At `valid` each digest that is stated counts, not the one that proves most."""
+
+    @pytest.mark.parametrize("algorithm", ["md5", "sha256"])
+    def test_of_a_bag(self, tmp_path: Path, algorithm: str) -> None:
+        (golden,) = (each for each in GOLDENS if each.name == "bagit")
+        path = golden.copy(tmp_path)
+        manifest = path / f"manifest-{algorithm}.txt"
+        digits, _, name = manifest.read_text().splitlines()[0].partition(" ")
+        for file in path.glob("tagmanifest-*"):
+            file.unlink()
+        manifest.write_text(manifest.read_text().replace(digits, digits[::-1]))
+        findings = validate(path, level="valid").findings
+        assert [each.kind for each in findings] == [FindingKind.DIGEST]
+        assert findings[0].path == path / name.strip()
+        assert findings[0].expected == f"{algorithm}:{digits[::-1]}"
+
+    @pytest.mark.parametrize("wrong", ["SHA256SUMS", "MD5SUMS", "SHA512SUMS", "XXH64SUMS"])
+    def test_of_a_seal_and_lists(self, make_shards_dir, wrong: str) -> None:
+        path = make_shards_dir(1)
+        seal(path)
+        data = (path / "acts000000.bin").read_bytes()
+        for name in ("MD5SUMS", "SHA512SUMS"):
+            (path / name).write_text(line(data, "acts000000.bin", name[:-4].lower()))
+        assert validate(path, level="valid").n_proven == 1
+        digits = 16 if wrong == "XXH64SUMS" else len((path / wrong).read_text().split()[0])
+        (path / wrong).write_text(f"{'0' * digits}  acts000000.bin\n")
+        report = validate(path, level="valid")
+        assert [each.kind for each in report.findings] == [FindingKind.DIGEST]
+        assert report.n_proven == 0
+        assert validate(path, level="complete").ok
+
+    def test_of_a_part_and_of_the_whole(self, tmp_path: Path) -> None:
+        saver = MultiShardSaver()
+        saver.save_shard(tmp_path / "ckpt", 0, {"a": np.zeros(64)})
+        saver.save_metadata(tmp_path / "ckpt", world_size=1, step=1)
+        seal(tmp_path)
+        assert validate(tmp_path, level="valid").ok
+        (shard,) = tmp_path.glob("*.shard")
+        flip(shard)
+        (tmp_path / LIST).write_text(line(shard.read_bytes(), shard.name))
+        findings = validate(tmp_path, level="valid").findings
+        assert [each.kind for each in findings] == [FindingKind.DIGEST]
+
+    def test_a_quick_look_passes_over_no_digest_that_the_seal_did_not_compare(
+        self, tmp_path: Path, settled
+    ) -> None:
+        (tmp_path / "a").write_bytes(b"a")
+        seal(tmp_path)
+        assert validate(tmp_path, level="valid", quick=True).n_unread == 1
+        (tmp_path / "MD5SUMS").write_text(line(b"a", "a", "md5"))
+        assert validate(tmp_path, level="valid", quick=True).n_unread == 0
+        (tmp_path / "MD5SUMS").write_text(line(b"other", "a", "md5"))
+        assert not validate(tmp_path, level="valid", quick=True).ok
+        (tmp_path / "MD5SUMS").write_text(line(b"a", "a", "md5"))
+        seal(tmp_path, algorithm="sha512")
+        assert validate(tmp_path, level="valid", quick=True).n_unread == 1
+
+    @pytest.mark.parametrize("golden", GOLDENS, ids=lambda golden: golden.name)
+    def test_what_a_list_alone_names_is_none_of_the_shards(self, golden, tmp_path: Path) -> None:
+        """As by ``sha256sum * > SHA256SUMS``, which names that list too."""
+        path = golden.copy(tmp_path)
+        if golden.name.startswith("model-signing"):
+            return  # what is not signed is a finding
+        (path / "READ.ME").write_bytes(b"hello\n" * 9)
+        with (path / LIST).open("a") as file:
+            file.write(line(b"hello\n" * 9, "READ.ME") + line(b"", LIST))
+        for level in ("present", "complete", "valid"):
+            assert validate(path, level=level).ok, level
+        flip(path / "READ.ME")
+        assert [each.path.name for each in validate(path, level="valid").findings] == ["READ.ME"]
+
+
+NONE = {
+    "model.md5": b"\0\1\2" * 999,
+    "weights.b2": bytes(range(256)) * 40,
+    "notes-sha1.txt": b"SHA-1 is broken; see the paper.\n",
+    "checksums.txt": f"{'0' * 64}  of-another-release.tar\n".encode(),
+    "x-CHECKSUM": b"# checksums\n\nnone yet\n",
+}
+
+
+class TestLeftOut:
+    def test_it_says_what_and_why(self, make_shards_dir) -> None:
+        path = make_shards_dir(2)
+        for name in (".hidden", ".git/config", ".git/x", "notes.txt", "MD5SUMS"):
+            (path / name).parent.mkdir(exist_ok=True)
+            (path / name).write_text(
+                line((path / "acts000000.bin").read_bytes(), "acts000000.bin", "md5")
+            )
+        sealed = seal(path)
+        assert sealed.left_out == {
+            ".git/": "hidden",
+            ".hidden": "hidden",
+            "MD5SUMS": "a list of digests",
+            "metadata.json": "not in the manifest",
+            "notes.txt": "not in the manifest",
+            "shards.json": "not in the manifest",
+        }
+        assert sealed.added == ("acts000000.bin", "acts000001.bin")
+
+    def test_what_is_only_called_like_a_list_is_a_file(self, tmp_path: Path) -> None:
+        (tmp_path / "a").write_bytes(b"a")
+        for name, data in NONE.items():
+            (tmp_path / name).write_bytes(data)
+        (tmp_path / "sub").mkdir()
+        (tmp_path / "sub/SHA256SUMS").write_text(line(b"b", "b"))
+        (tmp_path / "sub/b").write_bytes(b"b")
+        (tmp_path / "md5sum.txt").write_text(line(b"a", "a", "md5"))
+        sealed = seal(tmp_path)
+        assert {*sealed.added} == {"a", *NONE, "sub/b"}
+        lists = dict.fromkeys(("md5sum.txt", "sub/SHA256SUMS"), "a list of digests")
+        assert sealed.left_out == lists
+        report = validate(tmp_path, level="valid")
+        assert (report.ok, report.n_proven) == (True, len(sealed.added))
+        for name in NONE:
+            flip(tmp_path / name)
+            assert not validate(tmp_path, level="valid").ok
+            flip(tmp_path / name)
+
+    @pytest.mark.parametrize("name", ["SHA256SUMS", "md5sum.txt", "a.sha256"])
+    @pytest.mark.parametrize("text", ["", "0" * 17, f"{'0' * 64}  a\n01234", "\n\n"])
+    def test_a_list_that_is_torn_is_not_passed_over(self, tmp_path, name: str, text: str) -> None:
+        (tmp_path / "a").write_bytes(b"a")
+        (tmp_path / "SHA1SUMS").write_text(line(b"a", "a", "sha1"))
+        (tmp_path / name).write_text(text)
+        for look in (validate, functools.partial(seal, algorithm="sha512")):
+            with pytest.raises(ManifestError, match=name):
+                look(tmp_path)
+
+    def test_an_empty_seal_beside_shards_is_not_passed_over(self, make_shards_dir) -> None:
+        path = make_shards_dir(1)
+        (path / LIST).touch()
+        with pytest.raises(ManifestError, match="expected a digest and a name, found none"):
+            validate(path)
+
+    def test_of_nothing_no_list_is_made(self, make_shards_dir) -> None:
+        path = make_shards_dir(1)
+        (path / "shards.json").write_text("[]")
+        with pytest.raises((ManifestError, ShardValidationError)):
+            seal(path)
+        assert lists_of(path) == []
+
+
 class TestRefused:
     def test_what_is_not_whole(self, make_shards_dir) -> None:
         path = make_shards_dir(3, truncated=[1])
@@ -124,14 +401,14 @@ class TestRefused:
         from shardproof._base import digest
 
         path = make_shards_dir(2)
-        real = digest.of_file
+        real = digest.each_of_file
 
-        def of_file(fd, *args, **keywords):
+        def each_of_file(fd, *args, **keywords):
             found = real(fd, *args, **keywords)
             (path / "acts000001.bin").touch()
             return found
 
-        monkeypatch.setattr(digest, "of_file", of_file)
+        monkeypatch.setattr(digest, "each_of_file", each_of_file)
         with pytest.raises(SealError, match="changed while it was read") as caught:
             seal(path, workers=1)
         assert caught.value.path == str(path / "acts000001.bin")
@@ -259,20 +536,20 @@ class TestKilled:
 
         for name in "abcd":
             (tmp_path / name).write_bytes(name.encode())
-        real, n_left = digest.of_file, 2
+        real, n_left = digest.each_of_file, 2
 
-        def of_file(*args, **keywords):
+        def each_of_file(*args, **keywords):
             nonlocal n_left
             n_left -= 1
             if n_left < 0:
                 raise KeyboardInterrupt
             return real(*args, **keywords)
 
-        monkeypatch.setattr(digest, "of_file", of_file)
+        monkeypatch.setattr(digest, "each_of_file", each_of_file)
         with pytest.raises(KeyboardInterrupt):
             seal(tmp_path, workers=1)
         assert not (tmp_path / LIST).exists()
-        monkeypatch.setattr(digest, "of_file", real)
+        monkeypatch.setattr(digest, "each_of_file", real)
         assert seal(tmp_path).n_resumed == 2
         assert validate(tmp_path, level="valid").n_proven == 4
 
@@ -354,10 +631,15 @@ class TestRequired:
         assert "8 files have no digest" in text
         assert run("validate", "--require-digests", path)[0] == 2
         code, text = run("seal", path)
-        assert (code, text) == (0, f"'{path}/SHA256SUMS': 8 files\n")
+        why = "(not in the manifest)"
+        left_out = f"left out: 'metadata.json' {why}, 'shards.json' {why}\n"
+        assert (code, text) == (0, f"'{path}/SHA256SUMS': 8 files\n{left_out}")
         assert run("validate", "--level", "valid", "--require-digests", path)[0] == 0
         assert run("seal", path)[0] == 2
-        assert run("seal", "--update", path) == (0, f"'{path}/SHA256SUMS': 0 added\n")
+        assert run("seal", "--update", path) == (0, f"'{path}/SHA256SUMS': 0 added\n{left_out}")
+        for number in range(30):
+            (path / f".{number}").touch()
+        assert run("seal", "--update", path)[1].endswith("(hidden), and 12 more\n")
         (path / "acts000003.bin").unlink()
         code, text = run("seal", "--update", path)
         assert code == 1

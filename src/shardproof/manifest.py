@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,15 @@ from shardproof._base.messages import listed, quoted, told
 from shardproof._base.names import Refusal, entries_of, refusals, refuse_unspelled
 from shardproof.errors import ManifestError
 
-__all__ = ["Contradiction", "Manifest", "Mismatch", "Probe", "PromisedFile", "Prove"]
+__all__ = [
+    "Contradiction",
+    "Manifest",
+    "Mismatch",
+    "Probe",
+    "PromisedFile",
+    "Prove",
+    "disagreements",
+]
 
 _MOST_TOLD = 1000
 """Refused entries that are findings of their own; one more says how many others there are."""
@@ -30,6 +38,9 @@ class PromisedFile(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         digest_from: Where the bytes begin of which that is the digest; those before are the
             probe's.
         n_items: Samples, rows, tokens or examples in it, where the manifest states how many.
+        further: Digests that are stated besides, each with where its bytes begin.
+        is_listed_only: Whether a list of digests beside the manifest is all that names it: then it
+            is none of the format's shards, and its probe is not asked.
     """
 
     name: str
@@ -37,12 +48,21 @@ class PromisedFile(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     digest: str | None = None
     digest_from: int = 0
     n_items: int | None = None
+    further: tuple[tuple[str, int], ...] = ()
+    is_listed_only: bool = False
 
     @classmethod
-    def by_digest(cls, name: str, digest: str | None) -> "PromisedFile":
-        """Return what a digest alone promises: that of nothing, an empty file."""
+    def by_digest(cls, name: str, digest: str | None = None, *further: str) -> "PromisedFile":
+        """Return what digests of a whole file promise: that of nothing, an empty file."""
         is_empty = digest is not None and _digest.is_of_nothing(digest)
-        return cls(name=name, digest=digest, size=0 if is_empty else None)
+        others = tuple((text, 0) for text in further)
+        return cls(name=name, digest=digest, size=0 if is_empty else None, further=others)
+
+    @property
+    def digests(self) -> tuple[tuple[str, int], ...]:
+        """All digests that are stated, each with where its bytes begin."""
+        own = () if self.digest is None else ((self.digest, self.digest_from),)
+        return own + self.further
 
 
 class Mismatch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -71,6 +91,20 @@ class RefusedEntry(Contradiction):
         expected = "an entry by which a file can be looked for"
         mismatch = Mismatch(expected=expected, found=where + error.problem)
         return cls(os.path.relpath(error.path, root), mismatch)
+
+
+def disagreements(files: Iterable[PromisedFile]) -> Iterator[Contradiction]:
+    """Yield each file of which two digests by one algorithm are stated."""
+    for file in files:
+        first: dict[tuple[str, int], str] = {}
+        for text, begin in file.digests if file.further else ():
+            algorithm = text.partition(":")[0]
+            known = first.setdefault((algorithm, begin), text)
+            if known != text:
+                mismatch = Mismatch(
+                    expected=f"one digest by {algorithm}", found=f"{known} and {text}"
+                )
+                yield Contradiction(file.name, mismatch)
 
 
 Probe = Callable[[PromisedFile, int, int], Mismatch | None]
@@ -202,9 +236,9 @@ def _refused_name(refusal: Refusal) -> str:
 def _why_impossible(file: PromisedFile) -> str | None:
     if file.size is not None and file.size < 0:
         return f"size {file.size}"
-    if file.digest is not None:
+    for text, _ in file.digests:
         try:
-            _digest.parse(file.digest)
+            _digest.parse(text)
         except ValueError as error:
             return told(error)
     return None

@@ -113,37 +113,37 @@ def test_without_blake3_its_digests_are_refused(monkeypatch: pytest.MonkeyPatch)
 ZEROS = {name: f"{name}:" + "0" * n for name, n in _digest._N_DIGITS.items()}
 
 
-class TestBest:
+class TestProvable:
     @pytest.mark.parametrize(
         ("names", "expected"),
         [
-            (["md5", "sha256"], "sha256"),
-            (["sha256", "md5"], "sha256"),
-            (["sha512", "sha256", "sha3-256", "sha1"], "sha256"),
-            (["sha256", "blake3"], "blake3"),
-            (["sha1", "sha224"], "sha224"),
-            (["xxh3-128", "md5"], "md5"),
-            (["xxh64", "xxh3-128"], "xxh3-128"),
-            ([], None),
+            (["md5", "sha256"], ["sha256", "md5"]),
+            (["sha256", "md5", "sha256"], ["sha256", "md5"]),
+            (["sha512", "sha256", "sha3-256", "sha1"], ["sha256", "sha512", "sha3-256", "sha1"]),
+            (["sha256", "blake3"], ["blake3", "sha256"]),
+            (["sha1", "sha224"], ["sha224", "sha1"]),
+            (["xxh3-128", "md5"], ["md5", "xxh3-128"]),
+            (["xxh64", "xxh3-128"], ["xxh3-128", "xxh64"]),
+            ([], []),
         ],
     )
     def test_the_strongest_and_of_those_the_fastest(self, names, expected) -> None:
-        assert _digest.best(map(ZEROS.get, names)) == ZEROS.get(expected)
+        assert _digest.provable(map(ZEROS.get, names)) == [ZEROS[name] for name in expected]
 
     def test_every_algorithm_has_a_rank(self) -> None:
         assert sorted(_digest._BEST) == sorted(_digest._N_DIGITS)
         for text in ZEROS.values():
-            assert _digest.best([text]) == text
+            assert _digest.provable([text]) == [text]
 
     @pytest.mark.parametrize("text", ["", "x", "shake128:00", "sha256:00", "sha256:" + "x" * 64])
     def test_what_can_not_be_proven_does_not_count(self, text: str) -> None:
-        assert _digest.best([text]) is None
-        assert _digest.best([text, ZEROS["md5"]]) == ZEROS["md5"]
+        assert _digest.provable([text]) == []
+        assert _digest.provable([text, ZEROS["md5"]]) == [ZEROS["md5"]]
 
     def test_what_is_not_installed_does_not_count(self, monkeypatch) -> None:
         monkeypatch.setitem(sys.modules, "blake3", None)
-        assert _digest.best([ZEROS["blake3"]]) is None
-        assert _digest.best([ZEROS["blake3"], ZEROS["sha1"]]) == ZEROS["sha1"]
+        assert _digest.provable([ZEROS["blake3"]]) == []
+        assert _digest.provable([ZEROS["blake3"], ZEROS["sha1"]]) == [ZEROS["sha1"]]
 
 
 @pytest.mark.parametrize("algorithm", ZEROS)

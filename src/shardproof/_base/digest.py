@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from shardproof._base.crew import in_threads
@@ -15,13 +15,15 @@ from shardproof._base.messages import quoted
 __all__ = [
     "ALGORITHMS",
     "Digest",
+    "Found",
     "TreeDigest",
     "begin",
-    "best",
+    "each_of_file",
     "is_of_nothing",
     "of_file",
     "parse",
     "piece_bytes",
+    "provable",
     "same",
 ]
 
@@ -77,6 +79,10 @@ class Digest(NamedTuple):
         return f"{self.algorithm}:{self.value}"
 
 
+Found = Mapping[tuple[str, int], Digest]
+"""Digests of a file, by their algorithm and by where their bytes begin."""
+
+
 def parse(text: str) -> Digest:
     """Return the digest that ``"<algorithm>:<hex>"`` states.
 
@@ -95,17 +101,14 @@ def parse(text: str) -> Digest:
     return Digest(algorithm, value.lower())
 
 
-def best(texts: Iterable[str]) -> str | None:
-    """Return the digest of several, of one file, that proves most; None if none can be proven."""
-    best_of_all, lowest = None, len(_BEST)
+def provable(texts: Iterable[str]) -> list[str]:
+    """Return those digests of a file that can be computed here; that which proves most first."""
+    ranks: dict[str, int] = {}
     for text in texts:
-        try:
-            rank = _BEST.index(parse(text).algorithm)
-        except ValueError:
-            continue
-        if rank < lowest:
-            best_of_all, lowest = text, rank
-    return best_of_all
+        with contextlib.suppress(ValueError):
+            found = parse(text)
+            ranks[str(found)] = _BEST.index(found.algorithm)
+    return sorted(ranks, key=ranks.__getitem__)
 
 
 def is_of_nothing(text: str) -> bool:
@@ -177,15 +180,29 @@ def of_file(
     ``threads`` are those of `begin`: one where several files are hashed at once, each by a thread.
     ``go_on`` is called before each piece; it raises if the digest is wanted no more.
     """
-    digest = begin(algorithm, size, threads=threads)
-    n_bytes = min(piece_bytes(algorithm, threads), size - start)
+    asked = [(algorithm, start)]
+    return each_of_file(fd, asked, size, threads=threads, go_on=go_on)[algorithm, start]
+
+
+def each_of_file(
+    fd: int,
+    asked: Iterable[tuple[str, int]],
+    size: int,
+    *,
+    threads: int | None = None,
+    go_on: Callable[[], None] = lambda: None,
+) -> Found:
+    """Return digests of a file, which is read once: by which algorithms, and from where on."""
+    begun = {each: begin(each[0], size, threads=threads) for each in asked}
+    offset = min((start for _, start in begun), default=size)
+    n_bytes = min(max((piece_bytes(name, threads) for name, _ in begun), default=0), size - offset)
     buffer = memoryview(bytearray(max(0, n_bytes)))
-    offset = start
     while offset < size and (n := os.preadv(fd, [buffer[: size - offset]], offset)):
         go_on()
-        digest.update(buffer[:n])
+        for (_, start), digest in begun.items():
+            digest.update(buffer[max(0, start - offset) : n])
         offset += n
-    return Digest(algorithm, digest.hexdigest())
+    return {each: Digest(each[0], digest.hexdigest()) for each, digest in begun.items()}
 
 
 def same(a: Digest, b: Digest) -> bool:

@@ -7,19 +7,19 @@ Names are relative to the directory of the list. ``x.tar.sha256`` may have the d
 alone.
 """
 
+import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
 from shardproof._base.opening import is_directory, mode_of
-from shardproof.errors import ManifestError
+from shardproof.errors import ManifestError, ManifestPermissionError
 
 __all__ = [
     "MOST_WRONG",
     "NAMES",
-    "disagreements",
     "format_line",
     "is_list",
     "lists_in",
@@ -46,6 +46,7 @@ _MAX_BYTES = 256 * 2**20
 MOST_WRONG = 1000
 """What has more lines that are none is no list."""
 
+_HEAD_BYTES = 4096
 
 _SHA = {40: "sha1", 56: "sha224", 64: "sha256", 96: "sha384", 128: "sha512"}
 _XXH = {8: "xxh32", 16: "xxh64", 32: "xxh3-128"}
@@ -75,6 +76,9 @@ _NAME = re.compile(
     rf"|(?<=\.)(?P<end>{_SHORT}))(?:\.txt)?",
     re.IGNORECASE | re.DOTALL,
 )
+_SUMS_NAME = re.compile(
+    rf"(?:.*[^a-z])?(?:{_LONG}|{_SHORT}){_SUMS}(?:\.txt)?", re.IGNORECASE | re.DOTALL
+)
 _ANY_NAME = re.compile(r"(?:.*[._-])?checksums?(?:\.txt)?", re.IGNORECASE | re.DOTALL)
 _PLAIN = re.compile(
     r"[ \t]*(\\?)(?:XXH3_)?([0-9A-Fa-f]{8,128})(?:  | \*|[ \t](?=\S))(.+)", re.DOTALL
@@ -82,6 +86,7 @@ _PLAIN = re.compile(
 _TAGGED = re.compile(
     r"[ \t]*(\\?)([A-Za-z0-9-]{2,12}) ?\((.+)\) ?= ?([0-9A-Fa-f]{8,128})", re.DOTALL
 )
+_DIGITS = re.compile(r"\s*[0-9A-Fa-f]+\s*")
 _BARE = re.compile(r"\s*([0-9A-Fa-f]{8,128})\s*")
 _PLAIN_LINES = re.compile(r"^([0-9a-f]{8,128}) [ *](?:\./)?([^\n]+)$", re.MULTILINE)
 _ESCAPED = re.compile(r"\\[nr\\]")
@@ -96,11 +101,37 @@ def is_list(name: str) -> bool:
 def lists_in(root: str) -> list[str]:
     """Return the names of the lists in a directory, sorted.
 
+    ``SHA256SUMS`` and ``md5sum.txt`` are lists, whatever is in them. What has another name of a
+    list, such as ``x.md5`` or ``checksums.txt``, is one if it begins as one and speaks of this
+    directory: it names something in it, or nothing else is there.
+
     Raises:
         OSError: It could not be looked at.
     """
-    names = sorted(filter(is_list, os.listdir(root)))
-    return [name for name in names if not is_directory(os.path.join(root, name))]
+    there = {*os.listdir(root)}
+    called = [name for name in sorted(filter(is_list, there)) if not is_directory(f"{root}/{name}")]
+    others = there.difference(called)
+    return [name for name in called if _SUMS_NAME.fullmatch(name) or _speaks(root, name, others)]
+
+
+def _speaks(root: str, name: str, others: Collection[str]) -> bool:
+    try:
+        data = json.read_bytes(root, name, max_bytes=_MAX_BYTES)
+    except ManifestPermissionError:
+        raise
+    except ManifestError:  # a link to nothing, no file, or more than any list has
+        return False
+    head = data[:_HEAD_BYTES].removeprefix(b"\xef\xbb\xbf").decode(errors="surrogateescape")
+    lines = (line for line in head.split("\n") if line.strip() and not line.startswith("#"))
+    first = next(lines, "").removesuffix("\r")
+    if not first or _DIGITS.fullmatch(first):
+        return True  # a digest alone; or it is empty or torn, which is told when it is read
+    if not (_PLAIN.fullmatch(first) or _TAGGED.fullmatch(first)):
+        return False
+    with contextlib.suppress(ManifestError):  # as above
+        named = {file.partition("/")[0] for file, _ in parse(data, path=name)}
+        return not others or not named.isdisjoint(others)
+    return True
 
 
 def read(root: str, name: str, wrong: list[ManifestError] | None = None) -> list[tuple[str, str]]:
@@ -110,8 +141,11 @@ def read(root: str, name: str, wrong: list[ManifestError] | None = None) -> list
         ManifestError: It is not there, or can't be read.
         OSError: The file system failed.
     """
-    data = json.read_bytes(root, name, max_bytes=_MAX_BYTES)
-    return parse(data, path=os.path.join(root, name), wrong=wrong)
+    path = os.path.join(root, name)
+    entries = parse(json.read_bytes(root, name, max_bytes=_MAX_BYTES), path=path, wrong=wrong)
+    if not entries:
+        raise ManifestError("expected a digest and a name, found none", path=path)
+    return entries
 
 
 def parse(
@@ -202,25 +236,20 @@ def seals_in(root: str) -> list[str]:
     return [name for name in NAMES.values() if mode_of(os.path.join(root, name))]
 
 
-def stated_by(root: str, names: Iterable[str], wrong: list[ManifestError]) -> dict[str, list[str]]:
+def stated_by(
+    root: str, names: Collection[str], wrong: list[ManifestError] | None = None
+) -> dict[str, list[str]]:
     """Return all digests that lists in a directory state of each file.
 
+    A list may name the others, and itself as it was before its last line: these are left out.
+
     Raises:
-        ManifestError: A list can't be read; lines that are none are added to what is wrong.
+        ManifestError: A list can't be read. Lines that are none go to ``wrong``, if it is given.
         OSError: The file system failed.
     """
     stated: dict[str, list[str]] = {}
     for name in names:
         for file, text in read(root, name, wrong):
-            stated.setdefault(file, []).append(text)
+            if file not in names:
+                stated.setdefault(file, []).append(text)
     return stated
-
-
-def disagreements(stated: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str, str]]:
-    """Yield each file of which two digests by the same algorithm are stated, with both."""
-    for name, texts in stated.items():
-        first: dict[str, str] = {}
-        for text in texts if len(texts) > 1 else ():
-            known = first.setdefault(text.partition(":")[0], text)
-            if known != text:
-                yield name, known, text

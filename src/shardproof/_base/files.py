@@ -72,23 +72,29 @@ _MAX_NAME_BYTES = 255  # NAME_MAX: limits.h(0p)
 _LEFTOVER = re.compile(r"\.shardproof-(?P<tag>[0-9a-f]{16}-[0-9]+-[0-9]+)-[0-9a-f]{16}\.tmp")
 
 
-def write_whole(path: str | os.PathLike[str], data: bytes) -> None:
+def write_whole(path: str | os.PathLike[str], data: bytes, *, dir_fd: int | None = None) -> None:
     """Make ``path`` hold ``data``, or leave it as it was.
+
+    With a descriptor of its directory it is written there, wherever its path leads by now.
 
     Raises:
         UnsyncedError: ``path`` holds ``data``, but may not after a power cut.
         OSError: It could not be written; ``path`` is as before and nothing is left beside it. A
             failed fsync is final: a retry may succeed and the data be lost all the same (fsync(2)).
     """
-    directory = os.path.dirname(os.path.abspath(path))
-    temporary = os.path.join(directory, _temporary_name())
-    try:
-        _fill(os.open(temporary, _NEW, 0o666), path, data)
-        os.replace(temporary, path)
-    except BaseException:
-        _discard(temporary)
-        raise
-    _sync_name(path)
+    directory, name = os.path.split(os.path.abspath(path))
+    given = None if dir_fd is None else contextlib.nullcontext(dir_fd)
+    with given or _opened_directory(directory) as at:
+        temporary = _temporary_name()
+        try:
+            with telling_where(path):
+                _fill(os.open(temporary, _NEW, 0o666, dir_fd=at), path, data)
+                os.replace(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+        except BaseException:
+            _discard(temporary, dir_fd=at)
+            raise
+        with _told_as_unsynced(lambda: os.path.join(directory, name)):
+            sync(at)
 
 
 def inode_of(status: os.stat_result) -> Inode:
@@ -118,11 +124,11 @@ def being_written(path: str | os.PathLike[str], *, sync: bool = True) -> Iterato
 
 @contextlib.contextmanager
 def telling_where(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Name the file in an error of a call that has but a descriptor: on a full disk, which one."""
+    """Name the file in an error of a call that has but descriptors: on a full disk, which one."""
     try:
         yield
     except OSError as error:
-        if error.errno is not None and error.filename is None:
+        if error.errno is not None and not os.path.isabs(str(error.filename)):
             error.filename = os.fspath(path)
         raise
 

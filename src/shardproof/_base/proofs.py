@@ -7,10 +7,11 @@ much as the list does.
 """
 
 import contextlib
+import errno
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 
 import msgspec
@@ -22,34 +23,45 @@ from shardproof.errors import SealError
 
 __all__ = ["Journal", "SealedProof", "journal_name", "proofs_of"]
 
-_SAFE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+
+_NOT_OURS = (
+    "expected a journal that you began, found a link, another user's or no file: remove it, after "
+    "a look at what it is"
+)
 
 _MAX_BYTES = 512 * 2**20
 
 
 class SealedProof(NamedTuple):
-    """A digest, and the stamp that the file had while it was read, where that is to tell."""
+    """What a file hashed to, and the stamp that it had while it was read, where that is to tell."""
 
-    digest: str
+    found: _digest.Found
     stamp: Stamp | None
 
-    def stands_for(self, status: os.stat_result, wanted: str) -> bool:
-        """Whether a file is as it was when it was read.
+    @classmethod
+    def of(cls, digests: Iterable[tuple[str, int]]) -> "SealedProof":
+        """Return what this very call has proven of a file, each digest with its begin."""
+        proven = [(_digest.parse(text), begin) for text, begin in digests]
+        return cls({(each.algorithm, begin): each for each, begin in proven}, None)
 
-        Args:
-            status: What it is now.
-            wanted: The digest that it is to have, or the name of the algorithm alone.
-        """
-        return self.stamp in {None, stamp_of(status)} and wanted in {
-            self.digest,
-            self.digest.partition(":")[0],
-        }
+    def digests_of(
+        self,
+        status: os.stat_result,
+        stated: Iterable[tuple[_digest.Digest, int]],
+        asked: Set[tuple[str, int]],
+    ) -> _digest.Found | None:
+        """Return what a file hashes to, if it is as it was, and that is what is stated of it."""
+        is_told = asked <= self.found.keys() and self.stamp in {None, stamp_of(status)}
+        is_right = is_told and all(self.found[each[0], begin] == each for each, begin in stated)
+        return self.found if asked and is_right else None
 
 
 class _ProofLine(msgspec.Struct, array_like=True):
     name: str
     digest: str
     stamp: Stamp
+    begin: int = 0
 
 
 _decode = msgspec.json.Decoder(_ProofLine).decode
@@ -61,19 +73,23 @@ def journal_name(list_name: str) -> str:
     return f".{list_name}.journal"
 
 
-def proofs_of(root: str, list_name: str) -> Mapping[str, SealedProof]:
-    """Return what a journal tells of each file; nothing where there is none, or not one of ours.
+def proofs_of(root: str, *list_names: str) -> Mapping[str, SealedProof]:
+    """Return what journals tell of each file; nothing where there is none, or not one of ours.
 
     Lines that can't be read are passed over: a kill tears the last one.
 
     Raises:
-        OSError: It could not be read.
+        OSError: One could not be read.
     """
-    proofs = {}
-    for line in _lines(root, journal_name(list_name)):
+    proofs: dict[str, SealedProof] = {}
+    for line in (line for name in list_names for line in _lines(root, journal_name(name))):
         with contextlib.suppress(ValueError, RecursionError, msgspec.DecodeError):
             told = _decode(line)
-            proofs[told.name] = SealedProof(str(_digest.parse(told.digest)), told.stamp)
+            found = _digest.parse(told.digest)
+            known = proofs.get(told.name)
+            others = known.found if known and known.stamp == told.stamp else {}
+            digests = {**others, (found.algorithm, told.begin): found}
+            proofs[told.name] = SealedProof(digests, told.stamp)
     return proofs
 
 
@@ -87,29 +103,55 @@ def _lines(root: str, name: str) -> Iterator[bytes]:
         os.close(dir_fd)
     with open(fd, "rb") as file:
         status = os.fstat(fd)
-        if status.st_uid in {os.geteuid(), 0} and status.st_size <= _MAX_BYTES:
+        if _is_ours(status, {os.geteuid(), 0}) and status.st_size <= _MAX_BYTES:
             yield from file
 
 
-class Journal:
-    """Takes down proofs, a line at once; a ``with`` block closes it."""
+def _is_ours(status: os.stat_result, owners: Container[int]) -> bool:
+    """Whether a file can be a journal that one of these users made: it has no second name."""
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_uid in owners
 
-    def __init__(self, root: str, list_name: str) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | _SAFE
-        self.path = os.path.join(root, journal_name(list_name))
-        self._fd = os.open(self.path, flags, 0o666)
+
+class Journal:
+    """Takes down proofs, a line for each digest; a ``with`` block closes it.
+
+    Raises:
+        SealError: What has its name is none of ours.
+        OSError: It could not be opened.
+    """
+
+    def __init__(self, root: str, list_name: str, *, dir_fd: int) -> None:
+        name = journal_name(list_name)
+        self._path = os.path.join(root, name)
+        self._fd = self._opened(name, dir_fd)
         try:
-            if not stat.S_ISREG(os.fstat(self._fd).st_mode):
-                raise SealError("expected a journal, found something else", path=self.path)
             os.write(self._fd, b"\n")  # the last line may be torn
         except BaseException:
             os.close(self._fd)
             raise
 
-    def note(self, name: str, digest: str, status: os.stat_result) -> None:
-        """Take down a proof, unless the file has changed so lately that it may do so unseen."""
+    def _opened(self, name: str, dir_fd: int) -> int:
+        with contextlib.suppress(FileExistsError):  # on some networks a new one is another user's
+            return os.open(name, _FLAGS | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=dir_fd)
+        try:
+            fd = os.open(name, _FLAGS, dir_fd=dir_fd)
+        except OSError as error:
+            if error.errno in {errno.ELOOP, errno.EISDIR, errno.ENXIO}:
+                raise SealError(_NOT_OURS, path=self._path) from error
+            raise
+        if not _is_ours(os.fstat(fd), {os.geteuid()}):
+            os.close(fd)
+            raise SealError(_NOT_OURS, path=self._path)
+        return fd
+
+    def note(self, name: str, found: _digest.Found, status: os.stat_result) -> None:
+        """Take down proofs, unless the file has changed so lately that it may do so unseen."""
         if time.time() - max(status.st_mtime, status.st_ctime) >= SETTLED_SECONDS:
-            os.write(self._fd, _encode(_ProofLine(name, digest, stamp_of(status))) + b"\n")
+            stamp = stamp_of(status)
+            lines = [
+                _ProofLine(name, str(each), stamp, begin) for (_, begin), each in found.items()
+            ]
+            os.write(self._fd, b"\n".join([*map(_encode, lines), b""]))
 
     def __enter__(self) -> "Journal":
         return self

@@ -1,6 +1,6 @@
 """Manifest -> findings, level by level."""
 
 from shardproof.checks._check import OnProgress, check, flaw_of
-from shardproof.checks._look import Links
+from shardproof.checks._look import FileRead, Links, Noting
 
-__all__ = ["Links", "OnProgress", "check", "flaw_of"]
+__all__ = ["FileRead", "Links", "Noting", "OnProgress", "check", "flaw_of"]

@@ -15,9 +15,15 @@ from shardproof._base import fanout
 from shardproof._base.fanout import Executor
 from shardproof._base.names import open_root
 from shardproof._base.proofs import SealedProof
-from shardproof.checks._look import Links, Question, Regular, Said, judge, look_at_all
+from shardproof.checks._look import Links, Noting, Question, Regular, Said, judge, look_at_all
 from shardproof.checks._strays import strays, unfinished
-from shardproof.manifest import Contradiction, Manifest, PromisedFile, RefusedEntry
+from shardproof.manifest import (
+    Contradiction,
+    Manifest,
+    PromisedFile,
+    RefusedEntry,
+    disagreements,
+)
 from shardproof.report import Finding, FindingKind, Level, MoreFindings, Report
 
 __all__ = ["OnProgress", "check", "flaw_of"]
@@ -38,6 +44,7 @@ def check(
     beside: Sequence[str] | None = None,
     proofs: Mapping[str, SealedProof] | None = None,
     most: int | None = None,
+    noting: Noting | None = None,
 ) -> Report:
     """Return what a look at each promised file found.
 
@@ -55,12 +62,14 @@ def check(
             all that the manifest permits.
         proofs: What a journal tells of files; one that is as it was then is not read again.
         most: How many findings the report has whole; further ones are counted. None for all.
+        noting: At ``valid``, what is computed of each file besides; and who is told it, and raises
+            what this raises.
 
     Raises:
         ManifestError: The directory is gone, or is none.
         OSError: The directory itself can't be looked at.
     """
-    n_threads = _digest_threads(manifest, level, workers)
+    n_threads = _digest_threads(manifest, level, workers, is_noted=noting is not None)
     question = Question(
         root=os.fspath(manifest.root),
         level=level,
@@ -70,6 +79,7 @@ def check(
         links="none" if links == "inside" and not manifest.links else links,
         stores=manifest.stores,
         proofs=proofs or {},
+        noting=noting,
     )
     files, findings = manifest.files, _Findings(manifest.files, most)
     unproven: list[Path] = []
@@ -94,6 +104,7 @@ def check(
     findings.add(_structural(manifest, manifest.damaged))
     if level != "present":
         findings.add(_structural(manifest, manifest.contradictions()))
+        findings.add(_structural(manifest, disagreements(files)))
         findings.add(_structural(manifest, unfinished(manifest)))
     if beside is not None or manifest.permits is not None:
         findings.add(strays(manifest, beside, follow=links == "follow"))
@@ -144,16 +155,21 @@ def _numbered(
 
 def flaw_of(manifest: Manifest, file: PromisedFile, fd: int) -> str | None:
     """Return how an open file, whose digest was proven, is not as promised at ``valid``."""
-    proofs = {} if file.digest_from else {file.name: SealedProof(file.digest or "", None)}
+    own = [] if file.digest is None or file.digest_from else [(file.digest, 0)]
+    proofs = {file.name: SealedProof.of(own)}
     root = os.fspath(manifest.root)
     question = Question(root, "valid", manifest.probe, manifest.prove, proofs=proofs)
     answer = judge(question, fd, file)
-    return None if isinstance(answer, str) else f"expected {answer.expected}, found {answer.found}"
+    if isinstance(answer, tuple):
+        return f"expected {answer.expected}, found {answer.found}"
+    return None
 
 
-def _digest_threads(manifest: Manifest, level: Level, workers: int | None) -> int:
+def _digest_threads(
+    manifest: Manifest, level: Level, workers: int | None, *, is_noted: bool
+) -> int:
     """Return how many threads hash one file: several files are hashed at once, each in a thread."""
-    n_hashed = sum(file.digest is not None for file in manifest.files) if level == "valid" else 0
+    n_hashed = sum(is_noted or bool(file.digests) for file in manifest.files if level == "valid")
     return fanout.threads_each(min(workers or fanout.available_cpus(), n_hashed))
 
 
@@ -167,7 +183,7 @@ def _looks(
     list_first: bool,
 ) -> fanout.Done[Said]:
     hashes = question.level == "valid" and (
-        question.prove is not None or any(file.digest is not None for file in files)
+        (question.prove or question.noting) is not None or any(file.digests for file in files)
     )
     if executor is not None:
         work = functools.partial(_look_from_afar, question)

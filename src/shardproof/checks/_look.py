@@ -1,10 +1,11 @@
 """One look at some promised files: each is opened, examined through its descriptor and closed."""
 
 import errno
+import functools
 import os
 import stat
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -18,11 +19,10 @@ from shardproof._base.names import (
     open_regular,
 )
 from shardproof._base.proofs import SealedProof
-from shardproof.manifest import Probe, PromisedFile, Prove
+from shardproof._base.work import go_on
+from shardproof.manifest import Mismatch, Probe, PromisedFile, Prove
 from shardproof.probes.impostors import impostor, is_text
 from shardproof.report import Finding, FindingKind, Level
-
-__all__ = ["Links", "Question", "Regular", "Said", "judge", "look_at_all"]
 
 Links = Literal["inside", "follow"]
 """Which symbolic links are followed: those that stay in the directory, or all."""
@@ -45,6 +45,23 @@ class Question(NamedTuple):
     links: Links | Literal["none"] = "inside"
     stores: Sequence[str] = ()
     proofs: Mapping[str, SealedProof] = {}
+    noting: "Noting | None" = None
+
+
+class FileRead(NamedTuple):
+    """What a file hashes to, what it was before and after it was read, whether a journal knew."""
+
+    found: digest.Found
+    before: os.stat_result
+    after: os.stat_result
+    is_known: bool
+
+
+class Noting(NamedTuple):
+    """A digest that is computed of each file besides, and who is told of what has no finding."""
+
+    algorithm: str
+    note: Callable[[str, FileRead], None]
 
 
 class _BrokenPromise(NamedTuple):
@@ -56,7 +73,7 @@ class _BrokenPromise(NamedTuple):
     errno: int | None = None
 
 
-_Answer = _BrokenPromise | Literal["kept", "unproven", "unread"]
+_Answer = _BrokenPromise | Callable[[], None] | Literal["kept", "unproven", "unread"]
 
 Said = Finding | Path | None
 """A finding; the path of a file that could not be proven; None for one that was not read again."""
@@ -80,6 +97,8 @@ def look_at_all(
         answer = _look_closely(question, dir_fd, file)
         if isinstance(answer, _BrokenPromise):
             said.append(Finding(answer.kind, Path(question.root, file.name), *answer[1:]))
+        elif callable(answer):
+            answer()  # whose errors are none of the file
         elif answer != "kept":
             said.append(Path(question.root, file.name) if answer == "unproven" else None)
     return said
@@ -136,11 +155,14 @@ def _look_closely(question: Question, dir_fd: int, file: PromisedFile) -> _Answe
 
 def judge(question: Question, fd: int, file: PromisedFile) -> _Answer:
     """Judge an open file, whatever its name is."""
+    if file.is_listed_only:
+        question = question._replace(probe=None, prove=None)
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         raise NotRegularError(file_type(status.st_mode))
-    if not status.st_size:
-        return _judge_empty(question, file)
+    if not status.st_size and file.size != 0:
+        expected = "more than 0 bytes" if file.size is None else f"{file.size} bytes"
+        return _BrokenPromise(FindingKind.EMPTY, expected, "0 bytes")
     return "kept" if question.level == "present" else _examine(question, fd, status, file)
 
 
@@ -163,20 +185,14 @@ def _is_stored(question: Question, path: str) -> bool:
     return any(os.path.commonpath([store, path]) == store for store in question.stores)
 
 
-def _judge_empty(question: Question, file: PromisedFile) -> _Answer:
-    if file.size == 0:
-        return "unproven" if question.level == "valid" and file.digest is None else "kept"
-    expected = "more than 0 bytes" if file.size is None else f"{file.size} bytes"
-    return _BrokenPromise(FindingKind.EMPTY, expected, "0 bytes")
-
-
 def _examine(question: Question, fd: int, status: os.stat_result, file: PromisedFile) -> _Answer:
-    """Look at size, structure and digest, as far as the level asks."""
-    answer: _Answer | None = _judge_outside(question, fd, status, file)
-    if answer is None and question.level == "valid" and file.digest is not None:
-        answer = _judge_digest(question, fd, status, file, file.digest)
-    if answer is None:
+    """Look at size, structure and bytes, as far as the level asks."""
+    answer: _Answer | None = _judge_outside(question, fd, status, file) if status.st_size else None
+    if answer is None and (question.level != "valid" or not file.digests):
         answer = _judge_unknown(question, fd, status.st_size, file)
+    if answer is None:
+        is_asked = question.level == "valid"
+        answer = _judge_bytes(question, fd, status, file) if is_asked else "kept"
     if not isinstance(answer, _BrokenPromise):
         return answer
     instead = impostor(fd, status.st_size)
@@ -215,30 +231,38 @@ def _is_unwritten(fd: int) -> bool:
     return False
 
 
-def _judge_digest(
-    question: Question, fd: int, status: os.stat_result, file: PromisedFile, text: str
+def _judge_unknown(question: Question, fd: int, size: int, file: PromisedFile) -> _Answer | None:
+    """Judge a file of which nothing is known, neither size nor structure: by its first bytes."""
+    if file.size is not None or question.probe is not None:
+        return None
+    instead = impostor(fd, size, among_texts=is_text(file.name))
+    if instead is not None:
+        return _BrokenPromise(FindingKind.IMPOSTOR, "what its name says", instead)
+    return None if question.level == "valid" else "unproven"
+
+
+def _judge_bytes(
+    question: Question, fd: int, status: os.stat_result, file: PromisedFile
 ) -> _Answer:
-    known = question.proofs.get(file.name)
-    if known is not None and known.stands_for(status, text):
+    """Judge a file by each digest that is stated of it, and by the checksums that it has itself."""
+    stated = [(digest.parse(text), begin) for text, begin in file.digests]
+    asked = {(each.algorithm, begin) for each, begin in stated}
+    if question.noting is not None:
+        asked.add((question.noting.algorithm, 0))
+    journal = question.proofs.get(file.name)
+    known = journal and journal.digests_of(status, stated, asked)
+    if known and question.noting is None:
         return "unread"
-    promised, size = digest.parse(text), os.fstat(fd).st_size
-    algorithm, n_threads = promised.algorithm, question.digest_threads
-    computed = digest.of_file(fd, algorithm, size, start=file.digest_from, threads=n_threads)
-    if digest.same(promised, computed):
-        return "kept"
-    return _BrokenPromise(FindingKind.DIGEST, str(promised), str(computed))
-
-
-def _judge_unknown(question: Question, fd: int, size: int, file: PromisedFile) -> _Answer:
-    """Judge a file without a digest to prove: by its first bytes, and its own checksums."""
-    tells_nothing = file.size is None and question.probe is None
-    if tells_nothing:
-        instead = impostor(fd, size, among_texts=is_text(file.name))
-        if instead is not None:
-            return _BrokenPromise(FindingKind.IMPOSTOR, "what its name says", instead)
-    if question.level != "valid":
-        return "unproven" if tells_nothing else "kept"
-    proof = question.prove(file, fd, size) if question.prove else False
-    if isinstance(proof, bool):
-        return "kept" if proof else "unproven"
-    return _BrokenPromise(FindingKind.DIGEST, proof.expected, proof.found)
+    size, n_threads = os.fstat(fd).st_size, question.digest_threads
+    found = known or digest.each_of_file(fd, asked, size, threads=n_threads, go_on=go_on)
+    for promised, begin in stated:
+        computed = found[promised.algorithm, begin]
+        if not digest.same(promised, computed):
+            return _BrokenPromise(FindingKind.DIGEST, str(promised), str(computed))
+    proof = question.prove(file, fd, size) if question.prove and size else False
+    if isinstance(proof, Mismatch):
+        return _BrokenPromise(FindingKind.DIGEST, proof.expected, proof.found)
+    if question.noting is not None:
+        read = FileRead(found, status, os.fstat(fd), bool(known))
+        return functools.partial(question.noting.note, file.name, read)
+    return "kept" if stated or proof else "unproven"

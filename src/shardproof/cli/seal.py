@@ -9,7 +9,7 @@ import click
 import shardproof
 from shardproof._base.messages import printable, shown, told
 from shardproof.cli.commands import ShellCommand
-from shardproof.cli.exits import end_with, errors_end_it
+from shardproof.cli.exits import code_of, end_with, errors_end_it
 from shardproof.cli.paths import (
     SHOWN,
     argument,
@@ -47,13 +47,14 @@ def seal(
 ) -> None:
     """Write down the digests of a directory's files: from then on --level valid proves them.
 
-    `sha256sum -c` accepts the list. A directory that is not whole is refused. A seal that was
-    killed goes on when it is called again. --update keeps the digests that are written down,
-    whatever the bytes are now.
+    `sha256sum -c` accepts the list. A directory that is not whole is refused, and one of which a
+    digest or a checksum that is stated already says otherwise. A seal that was killed goes on when
+    it is called again. --update keeps the digests that are written down, whatever the bytes are
+    now.
 
-    Exit codes: 0 sealed; 1 it is not whole, or a file changed meanwhile; 2 it is sealed already, no
-    readable promise, or wrong usage; 3 a file could not be read, or the list not be written; 130
-    interrupted, 143 ended by SIGTERM (129: SIGHUP).
+    Exit codes: 0 sealed; 1 it is not as expected, or a file changed meanwhile; 2 it is sealed
+    already, no readable promise, or wrong usage; 3 a file could not be read, or the list not be
+    written; 130 interrupted, 143 ended by SIGTERM (129: SIGHUP).
     """
     with errors_end_it("seal", os.fspath(path)):
         try:
@@ -66,8 +67,7 @@ def seal(
                 progress=not quiet,
             )
         except shardproof.ShardValidationError as error:
-            problem = f"It is not sealed, since it is not whole. {told(error)}"
-            end_with(problem, error.report.exit_code)
+            end_with(f"It is not sealed, for it is not as expected. {told(error)}", code_of(error))
     if not quiet:
         _say(sealed, update=update)
 
@@ -81,3 +81,7 @@ def _say(sealed: Seal, *, update: bool) -> None:
         click.echo(f"  - {shown(name)}")
     if update and len(sealed.added) > SHOWN:
         click.echo(printable(f"  and {len(sealed.added) - SHOWN} more"))
+    left_out = [f"'{shown(name)}' ({why})" for name, why in sealed.left_out.items()]
+    if left_out:
+        rest = [f"and {len(left_out) - SHOWN} more"] * (len(left_out) > SHOWN)
+        click.echo(printable(f"left out: {', '.join(left_out[:SHOWN] + rest)}"))

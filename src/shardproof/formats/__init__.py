@@ -16,7 +16,7 @@ if TYPE_CHECKING:
         SignerKey,
     )
     from shardproof.formats._registry import Located, detect, get, locate, names
-    from shardproof.formats._sealed import LISTS, parts_of, proofs_in, read_manifest
+    from shardproof.formats._sealed import LISTS, parts_of, proofs_in, read_manifest, with_digests
     from shardproof.formats._signed import key_at, read_signed
     from shardproof.formats._tree import find
 
@@ -39,11 +39,12 @@ __all__ = [
     "proofs_in",
     "read_manifest",
     "read_signed",
+    "with_digests",
 ]
 
 _MODULES = {
     "_registry": ("Located", "detect", "get", "locate", "names"),
-    "_sealed": ("LISTS", "parts_of", "proofs_in", "read_manifest"),
+    "_sealed": ("LISTS", "parts_of", "proofs_in", "read_manifest", "with_digests"),
     "_signed": ("key_at", "read_signed"),
     "_tree": ("find",),
 }

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,9 +11,7 @@ from shardproof._base import digest, digest_lists
 from shardproof._base.proofs import SealedProof, proofs_of
 from shardproof.errors import ManifestError
 from shardproof.formats._format import Format
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile, RefusedEntry
-
-__all__ = ["LISTS", "parts_of", "proofs_in", "read_manifest"]
+from shardproof.manifest import Manifest, PromisedFile, RefusedEntry
 
 LISTS = "digests"
 """Name of the format of a directory that has nothing but such lists."""
@@ -38,22 +36,12 @@ def read_manifest(form: Format, path: str) -> Manifest:
     if not sealed:
         return manifest
     known = {file.name for file in manifest.files}
-    files = [_with_digest(file, sealed.get(file.name, ())) for file in manifest.files]
-    files += [
-        PromisedFile.by_digest(name, digest.best(texts))
-        for name, texts in sealed.items()
-        if name not in known
-    ]
-
-    def contradictions() -> Iterator[Contradiction]:
-        yield from manifest.contradictions()
-        yield from _disagreements(manifest.files, sealed)
-
+    files = [with_digests(file, sealed.get(file.name, ())) for file in manifest.files]
+    files += [_listed_only(name, texts) for name, texts in sealed.items() if name not in known]
     damaged = [*manifest.damaged, *(RefusedEntry.of(error, root) for error in wrong)]
-    changed = {"files": files, "contradictions": contradictions, "damaged": damaged}
-    changed["path"] = Path(root, *lists[:1])  # what is refused now is in a list
+    changed = {"files": files, "damaged": damaged, "path": Path(root, *lists[:1])}
     merged = Manifest.without_refused(dataclasses.replace, manifest, **changed)
-    return dataclasses.replace(merged, path=manifest.path)
+    return dataclasses.replace(merged, path=manifest.path)  # what is refused now is in a list
 
 
 def parts_of(form: Format) -> tuple[str, ...]:
@@ -62,31 +50,20 @@ def parts_of(form: Format) -> tuple[str, ...]:
     return (form.manifest_file, *form.further_parts, *form.beside, *lists)
 
 
-def proofs_in(manifest: Manifest) -> dict[str, SealedProof]:
+def proofs_in(manifest: Manifest) -> Mapping[str, SealedProof]:
     """Return what the journals of seals tell of files that a directory promises."""
-    root, proofs = os.fspath(manifest.root), dict[str, SealedProof]()
-    for name in digest_lists.NAMES.values():
-        proofs.update(proofs_of(root, name))
-    return proofs
+    return proofs_of(os.fspath(manifest.root), *digest_lists.NAMES.values())
 
 
-def _with_digest(file: PromisedFile, sealed: Sequence[str]) -> PromisedFile:
-    """Add the digest that proves most to a promise, where it has none, or one that is weaker."""
-    known = [] if file.digest is None or file.digest_from else [file.digest]
-    text = digest.best([*known, *sealed])
-    if not sealed or text is None or text == file.digest:
+def with_digests(file: PromisedFile, sealed: Sequence[str]) -> PromisedFile:
+    """Return a promise with further digests of the whole file; what proves most is its first."""
+    texts = digest.provable([*sealed, *(text for text, begin in file.digests if not begin)])
+    if not sealed or not texts:
         return file
-    return msgspec.structs.replace(file, digest=text, digest_from=0)
+    further = *((text, 0) for text in texts[1:]), *(part for part in file.digests if part[1])
+    return msgspec.structs.replace(file, digest=texts[0], digest_from=0, further=further)
 
 
-def _disagreements(
-    files: Sequence[PromisedFile], sealed: Mapping[str, Sequence[str]]
-) -> Iterator[Contradiction]:
-    own = {
-        file.name: str(digest.parse(file.digest))
-        for file in files
-        if file.digest is not None and not file.digest_from and file.name in sealed
-    }
-    stated = {name: [own[name], *texts] if name in own else texts for name, texts in sealed.items()}
-    for name, known, other in digest_lists.disagreements(stated):
-        yield Contradiction(name, Mismatch(expected=known, found=f"{other}, in a list"))
+def _listed_only(name: str, texts: Sequence[str]) -> PromisedFile:
+    made = PromisedFile.by_digest(name, *digest.provable(texts))
+    return msgspec.structs.replace(made, is_listed_only=True)

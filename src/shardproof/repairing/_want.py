@@ -26,7 +26,7 @@ class Wanted(NamedTuple):
 
 def look(manifest: Manifest, level: Level, proven: set[PromisedFile]) -> Report:
     """Return what `validate` finds; what is proven is not read again, and more is by now."""
-    proofs = {f.name: SealedProof(f.digest or "", None) for f in manifest.files if f in proven}
+    proofs = {f.name: SealedProof.of(f.digests) for f in manifest.files if f in proven}
     if prove := manifest.prove:
         less = lambda file, fd, size: file in proven or prove(file, fd, size)  # noqa: E731
         manifest = dataclasses.replace(manifest, prove=less)

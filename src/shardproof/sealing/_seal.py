@@ -2,31 +2,29 @@
 
 import contextlib
 import dataclasses
-import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from shardproof import formats
-from shardproof._base import digest, digest_lists, fanout, files
+from shardproof._base import digest, digest_lists, files
 from shardproof._base.arguments import checked, count
 from shardproof._base.liveness import stamp_of
-from shardproof._base.names import open_inside, open_root
-from shardproof._base.opening import files_below, is_there, refuse_empty
+from shardproof._base.names import open_root
+from shardproof._base.opening import is_there, refuse_empty
 from shardproof._base.progress import bar
-from shardproof._base.proofs import Journal, proofs_of
-from shardproof._base.work import apart, go_on, to_waiter
-from shardproof.checks import check
-from shardproof.errors import ManifestNotFoundError, SealError
-from shardproof.manifest import Manifest, PromisedFile
-
-__all__ = ["Seal", "SealAlgorithm", "seal"]
+from shardproof._base.proofs import Journal, journal_name, proofs_of
+from shardproof._base.work import apart, to_waiter
+from shardproof.checks import FileRead, Noting, check
+from shardproof.errors import SealError
+from shardproof.manifest import Manifest
+from shardproof.sealing._contents import contents_of, manifest_of
 
 SealAlgorithm = Literal["sha256", "sha512", "blake3", "xxh3-128"]
 """Algorithms of which a list can be made; ``blake3`` where it is installed."""
 
-OnProgress = Callable[[int, int], object]
+OnProgress = Callable[[int, int], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -40,6 +38,7 @@ class Seal:
         n_files: How many files the list has.
         added: Those that it did not have before, in the list's order.
         n_resumed: How many of them were read by an earlier attempt that did not end.
+        left_out: What else lies there, and why the list does not have it; a hidden folder as one.
     """
 
     path: Path
@@ -48,6 +47,7 @@ class Seal:
     n_files: int
     added: tuple[str, ...]
     n_resumed: int = 0
+    left_out: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 @checked
@@ -102,120 +102,87 @@ def seal(
     with chosen as told:
 
         def work(_: object) -> Seal:
-            plan = _plan(formats.locate(path).path, form, algorithm, update=update)
-            return _seal(plan, workers, to_waiter(told))
+            root = formats.locate(path).path
+            dir_fd = open_root(root)  # what is written lies in the directory that was read
+            try:
+                files.sweep_leftovers(dir_fd)
+                plan = _plan(root, form, algorithm, update=update)
+                return _seal(plan, dir_fd, workers, to_waiter(told))
+            finally:
+                os.close(dir_fd)
 
         return apart(work)
 
 
 class _SealPlan(NamedTuple):
-    """What is to be read, and what is written down already."""
+    """What is to be read, what is written down already, and what is left out."""
 
-    root: str
-    list_name: str
+    manifest: Manifest
     algorithm: str
     before: Mapping[str, str]
-    added: Sequence[str]
+    left_out: Mapping[str, str]
 
 
 def _plan(root: str, form: formats.Format | None, algorithm: str, *, update: bool) -> _SealPlan:
     list_name = digest_lists.NAMES[algorithm]
-    is_sealed = is_there(os.path.join(root, list_name))
-    if is_sealed and not update:
+    list_path = os.path.join(root, list_name)
+    if not update:
+        _refuse_sealed(list_path)
+    here, stated = contents_of(root)
+    manifest = manifest_of(root, form, here, stated)
+    check(manifest, level="complete").raise_for_findings()
+    before = dict(digest_lists.read(root, list_name)) if is_there(list_path) else {}
+    ours = {*before, *(f.name for f in manifest.files), list_name, journal_name(list_name)}
+    left_out = {
+        name: why or "not in the manifest" for name, why in here.items() if name not in ours
+    }
+    added = [file for file in manifest.files if file.name not in before]
+    manifest = dataclasses.replace(manifest, files=added, contradictions=tuple)  # looked at above
+    return _SealPlan(manifest, algorithm, before, left_out)
+
+
+def _refuse_sealed(list_path: str) -> None:
+    if is_there(list_path):
         problem = "it is sealed already: --update adds files; to seal it anew, remove the list"
-        raise SealError(problem, path=os.path.join(root, list_name))
-    names = _whole_files(root, form)
-    before = dict(digest_lists.read(root, list_name)) if is_sealed else {}
-    added = [name for name in names if name not in before]
-    return _SealPlan(root, list_name, algorithm, before, added)
+        raise SealError(problem, path=list_path)
 
 
-def _seal(plan: _SealPlan, workers: int | None, on_progress: OnProgress | None) -> Seal:
-    with Journal(plan.root, plan.list_name) as journal:
-        reader = _SealReader(plan, journal)
-        found = dict(reader.all(plan.added, workers, on_progress))
-    pairs = dict(plan.before) | found
-    lines = [digest_lists.format_line(name, text) for name, text in pairs.items()]
-    list_path = os.path.join(plan.root, plan.list_name)
-    files.write_whole(list_path, b"".join(lines))
+def _seal(
+    plan: _SealPlan, dir_fd: int, workers: int | None, on_progress: OnProgress | None
+) -> Seal:
+    root, list_name = os.fspath(plan.manifest.root), digest_lists.NAMES[plan.algorithm]
+    added, resumed = dict.fromkeys((file.name for file in plan.manifest.files), ""), list[str]()
+
+    def note(name: str, read: FileRead) -> None:
+        if stamp_of(read.after) != stamp_of(read.before):
+            path = os.path.join(root, name)
+            raise SealError("it changed while it was read: wait for its writer", path=path)
+        if read.is_known:
+            resumed.append(name)
+        else:
+            journal.note(name, read.found, read.before)
+        added[name] = str(read.found[plan.algorithm, 0])
+
+    with Journal(root, list_name, dir_fd=dir_fd) as journal:
+        check(
+            plan.manifest,
+            level="valid",
+            workers=workers,
+            on_progress=on_progress,
+            proofs=proofs_of(root, list_name),
+            noting=Noting(plan.algorithm, note),
+        ).raise_for_findings()
+    list_path, pairs = os.path.join(root, list_name), {**plan.before, **added}
+    if not plan.before:
+        _refuse_sealed(list_path)  # by another one, meanwhile
+    data = b"".join(digest_lists.format_line(name, text) for name, text in pairs.items())
+    files.write_whole(list_path, data, dir_fd=dir_fd)
     return Seal(
-        path=Path(plan.root),
+        path=Path(root),
         list_path=Path(list_path),
         algorithm=plan.algorithm,
-        n_files=len(lines),
-        added=tuple(plan.added),
-        n_resumed=len(reader.resumed),
+        n_files=len(pairs),
+        added=tuple(added),
+        n_resumed=len(resumed),
+        left_out=plan.left_out,
     )
-
-
-def _whole_files(root: str, form: formats.Format | None) -> Sequence[str]:
-    """Return the names of what is to be sealed.
-
-    Raises:
-        ShardValidationError: It is not whole.
-    """
-    with contextlib.suppress(ManifestNotFoundError):
-        form = form or formats.detect(root)
-    if form is None or form.name == formats.LISTS:
-        manifest = _of_any_files(root)
-    else:
-        manifest = formats.read_manifest(form, root)
-    check(manifest, level="complete").raise_for_findings()
-    return [file.name for file in manifest.files]
-
-
-def _of_any_files(root: str) -> Manifest:
-    names = [name for name in files_below(root) if not digest_lists.is_list(os.path.basename(name))]
-    if not names:
-        raise ManifestNotFoundError("there is nothing to seal: no file in it", path=root)
-    promised = [PromisedFile(name=name) for name in names]
-    return Manifest(root=Path(root), path=Path(root), format="files", files=promised)
-
-
-class _SealReader:
-    """Reads files, and takes down what they hash to; what the journal has is not read again."""
-
-    def __init__(self, plan: _SealPlan, journal: Journal) -> None:
-        self._root, self._algorithm, self._journal = plan.root, plan.algorithm, journal
-        self._known = proofs_of(plan.root, plan.list_name)
-        self._threads = fanout.threads_each(len(plan.added))
-        self.resumed: list[str] = []
-
-    def all(
-        self, names: Sequence[str], workers: int | None, on_progress: OnProgress | None
-    ) -> Iterator[tuple[str, str]]:
-        """Yield each name with its digest, in order."""
-        dir_fd = open_root(self._root)
-        n_done, n_threads = 0, workers or fanout.available_cpus()
-        try:
-            work = functools.partial(self._some, dir_fd)
-            with contextlib.closing(fanout.over_threads(work, names, n_threads, chunk=1)) as runs:
-                for n_read, pairs in runs:
-                    yield from pairs
-                    n_done += n_read
-                    if on_progress is not None:
-                        on_progress(n_done, len(names))
-        finally:
-            os.close(dir_fd)
-
-    def _some(self, dir_fd: int, names: Sequence[str]) -> list[tuple[str, str]]:
-        return [(name, self._one(dir_fd, name)) for name in names]
-
-    def _one(self, dir_fd: int, name: str) -> str:
-        fd = open_inside(name, root=self._root, dir_fd=dir_fd)
-        try:
-            before = os.fstat(fd)
-            known = self._known.get(name)
-            if known is not None and known.stands_for(before, self._algorithm):
-                self.resumed.append(name)
-                return known.digest
-            size, algorithm, threads = before.st_size, self._algorithm, self._threads
-            found = digest.of_file(fd, algorithm, size, threads=threads, go_on=go_on)
-            after = os.fstat(fd)
-        finally:
-            os.close(fd)
-        if stamp_of(after) != stamp_of(before):
-            path = os.path.join(self._root, name)
-            raise SealError("it changed while it was read: wait for its writer", path=path)
-        self._journal.note(name, str(found), before)
-        return str(found)

@@ -81,7 +81,9 @@ def _read_manifest(path: str) -> Manifest:
         root=Path(path),
         path=Path(path, payload[0].name),
         format=FORMAT.name,
-        files=[PromisedFile.by_digest(name, digest.best(texts)) for name, texts in stated.items()],
+        files=[
+            PromisedFile.by_digest(name, *digest.provable(texts)) for name, texts in stated.items()
+        ],
         contradictions=functools.partial(_contradictions, path, kind, payload, stated),
         damaged=[RefusedEntry.of(error, path) for each in lists for error in each.wrong],
     )
@@ -178,6 +180,6 @@ FORMAT = Format(
     read_manifest=_read_manifest,
     complete="that every file below `data` is listed, in every list of the payload; bytes and "
     "files as Payload-Oxum says",
-    valid="the strongest digest of each file, of the payload and of the tags",
+    valid="each digest of each file, of the payload and of the tags",
     blind_spots="tag files that no list has; the sizes in fetch.txt",
 )

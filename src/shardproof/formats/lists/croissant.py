@@ -105,7 +105,7 @@ def _promises(entries: Collection[_FileObject], path: str) -> Iterator[PromisedF
         if status is not None and stat.S_ISDIR(status.st_mode):  # what is in it is not told
             continue
         digests = filter(None, (_digest("sha256", entry.sha256), _digest("md5", entry.md5)))
-        made = PromisedFile.by_digest(name, digest.best(digests))
+        made = PromisedFile.by_digest(name, *digest.provable(digests))
         size = _EXACT_SIZE.fullmatch(str(entry.size))
         yield made if size is None else msgspec.structs.replace(made, size=int(size[1]))
 
@@ -140,6 +140,6 @@ FORMAT = Format(
     recognizes=_recognizes,
     read_manifest=_read_manifest,
     complete="the size of each file, where it is stated in bytes",
-    valid="the SHA-256 or MD5 of each file, where it is no placeholder",
+    valid="the SHA-256 and the MD5 of each file, where it is no placeholder",
     blind_spots="file sets, which state no digest; files within archives or at other addresses",
 )

@@ -1,13 +1,11 @@
 """A directory with a list of digests, as ``sha256sum`` and its kin write it."""
 
-import functools
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from shardproof._base import digest, digest_lists
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._format import Format
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile, RefusedEntry
+from shardproof.manifest import Manifest, PromisedFile, RefusedEntry
 
 __all__ = ["FORMAT"]
 
@@ -23,28 +21,18 @@ def _read_manifest(path: str) -> Manifest:
         raise ManifestNotFoundError(problem, path=path)
     wrong: list[ManifestError] = []
     stated = digest_lists.stated_by(path, lists, wrong)
-    # A list may name the others, and itself as it was before its last line.
     files = [
-        PromisedFile.by_digest(name, digest.best(texts))
-        for name, texts in stated.items()
-        if name not in lists
+        PromisedFile.by_digest(name, *digest.provable(texts)) for name, texts in stated.items()
     ]
     if not files:
-        raise ManifestError("expected a digest and a name, found none", path=Path(path, lists[0]))
+        raise ManifestError("expected a digest of a file, found none", path=Path(path, lists[0]))
     return Manifest(
         root=Path(path),
         path=Path(path, lists[0]),
         format=FORMAT.name,
         files=files,
-        contradictions=functools.partial(_disagreements, stated),
         damaged=[RefusedEntry.of(error, path) for error in wrong],
     )
-
-
-def _disagreements(stated: Mapping[str, Sequence[str]]) -> Iterator[Contradiction]:
-    for name, known, other in digest_lists.disagreements(stated):
-        expected = f"one digest by {known.partition(':')[0]}"
-        yield Contradiction(name, Mismatch(expected=expected, found=f"{known} and {other}"))
 
 
 FORMAT = Format(

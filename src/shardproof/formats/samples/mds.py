@@ -110,17 +110,19 @@ def _promises(shard: _MdsShard, here: frozenset[str]) -> Iterator[PromisedFile]:
         kept = [file for file in forms if file.basename in here]
         for file in kept or forms[-1:]:  # where neither is here, what the source has
             is_mds = file is shard.raw_data and shard.format == "mds"
+            digests = _digests(file.hashes or {})
             yield PromisedFile(
                 name=file.basename,
                 size=file.bytes,
-                digest=_best(file.hashes or {}),
+                digest=digests[0] if digests else None,
                 n_items=shard.samples if is_mds else None,
+                further=tuple((text, 0) for text in digests[1:]),
             )
 
 
-def _best(hashes: Mapping[str, str]) -> str | None:
+def _digests(hashes: Mapping[str, str]) -> list[str]:
     known = ((_OF_HASHES.get(name), value) for name, value in hashes.items())
-    return digest.best(f"{name}:{value}" for name, value in known if name)
+    return digest.provable(f"{name}:{value}" for name, value in known if name)
 
 
 def _probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
