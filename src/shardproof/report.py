@@ -184,12 +184,7 @@ class MoreFindings:
     broken: dict[int, str] = dataclasses.field(default_factory=dict)
 
     def add(self, finding: Finding, name: str = "") -> None:
-        """Count a finding.
-
-        Args:
-            finding: It.
-            name: What the manifest calls the file that it is about.
-        """
+        """Count a finding; the name is that of its file in the manifest."""
         self.counts[finding.kind] += 1
         self.n_unseen += not finding.conclusive
         if finding.index is not None and finding.conclusive:

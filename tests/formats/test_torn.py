@@ -87,7 +87,7 @@ def test_a_torn_manifest_is_never_passed_over(golden, tree: Path, are_shards_the
         ("mds-jsonl", "index.json", "4 files shard.*.json"),
         ("litdata-classic", "index.json", "files chunk-*-*.bin"),
         ("arrow", "state.json", "3 files data-*-of-*.arrow"),
-        ("energon", ".nv-meta/.info.json", "1 files .nv-meta"),
+        ("energon", ".nv-meta/.info.json", "1 file .nv-meta"),
     ],
 )
 def test_what_is_there_is_said_where_the_manifest_is_not(name, lost, found, tree: Path) -> None:

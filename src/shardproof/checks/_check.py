@@ -81,8 +81,15 @@ def check(
         proofs=proofs or {},
         noting=noting,
     )
-    files, findings = manifest.files, _Findings(manifest.files, most)
-    unproven: list[Path] = []
+    files, kept, more, unproven = manifest.files, list[Finding](), MoreFindings(), list[Path]()
+
+    def add(findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            if most is None or len(kept) < most:
+                kept.append(finding)
+            else:
+                more.add(finding, "" if finding.index is None else files[finding.index].name)
+
     n_done = n_unread = 0
     dir_fd = open_root(question.root)
     try:
@@ -92,7 +99,7 @@ def check(
         ) as runs:
             for n_looks, said in runs:
                 some = files[n_done : n_done + n_looks]
-                findings.add(_numbered(said, some, n_done, question.root))
+                add(_numbered(said, some, n_done, question.root))
                 unproven += [each for each in said if isinstance(each, Path)]
                 n_unread += said.count(None)
                 n_done += n_looks
@@ -100,46 +107,25 @@ def check(
                     on_progress(n_done, len(files))
     finally:
         os.close(dir_fd)
-    n_proven = len(files) - len(findings) - len(unproven)  # what follows is about the manifest
-    findings.add(_structural(manifest, manifest.damaged))
+    n_broken = len(kept) + more.counts.total()  # what follows is about the manifest
+    add(_structural(manifest, manifest.damaged))
     if level != "present":
-        findings.add(_structural(manifest, manifest.contradictions()))
-        findings.add(_structural(manifest, disagreements(files)))
-        findings.add(_structural(manifest, unfinished(manifest)))
+        add(_structural(manifest, manifest.contradictions()))
+        add(_structural(manifest, disagreements(files)))
+        add(_structural(manifest, unfinished(manifest)))
     if beside is not None or manifest.permits is not None:
-        findings.add(strays(manifest, beside, follow=links == "follow"))
+        add(strays(manifest, beside, follow=links == "follow"))
     return Report(
         path=manifest.root,
         format=manifest.format,
         level=level,
         n_files=len(files),
-        findings=tuple(findings.kept),
+        findings=tuple(kept),
         unproven=tuple(unproven),
-        n_proven=n_proven,
+        n_proven=len(files) - n_broken - len(unproven),
         n_unread=n_unread,
-        more=findings.more,
+        more=more,
     )
-
-
-class _Findings:
-    """Findings as they come: the first are kept, further ones counted."""
-
-    def __init__(self, files: Sequence[PromisedFile], most: int | None) -> None:
-        self._files, self._most = files, most
-        self.kept: list[Finding] = []
-        self.more = MoreFindings()
-
-    def __len__(self) -> int:
-        return len(self.kept) + self.more.counts.total()
-
-    def add(self, findings: Iterable[Finding]) -> None:
-        """Keep findings, or count them."""
-        for finding in findings:
-            if self._most is None or len(self.kept) < self._most:
-                self.kept.append(finding)
-            else:
-                name = "" if finding.index is None else self._files[finding.index].name
-                self.more.add(finding, name)
 
 
 def _numbered(

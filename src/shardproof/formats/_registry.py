@@ -222,7 +222,8 @@ def _refuse_what_lost_its_manifest(
         if shards:
             lost = get(name).manifest_file
             state = states.get(lost, "is missing") or "says nothing of them"
-            there = f"{len(shards)} files {re.sub(r'[0-9]+', '*', shards[0])}"
+            files = f"{len(shards)} file{'s' * (len(shards) > 1)}"
+            there = f"{files} {re.sub(r'[0-9]+', '*', shards[0])}"
             found = {lost: f"found {there}, but {lost} {state}"}
     for lost, problem in found.items():
         tip = "restore it, or write the shards again; of another format, give --format NAME"
