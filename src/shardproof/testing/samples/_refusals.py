@@ -42,7 +42,7 @@ WORDS = {
 }
 """By which words of a message each kind is known, in any case, as regular expressions."""
 
-_CLASSES = {FileNotFoundError: "missing", PermissionError: "unreadable"}
+_CLASSES = {"missing": "Missing|NotFound", "unreadable": "Permission|Unreadable"}
 
 
 def reported_kinds(error: BaseException, path: str | os.PathLike[str]) -> frozenset[str]:
@@ -69,7 +69,8 @@ def reported_kinds(error: BaseException, path: str | os.PathLike[str]) -> frozen
     where, report = os.fspath(path), getattr(error, "report", None)
     if findings := getattr(report, "findings", ()):
         return frozenset(str(each.kind) for each in findings if os.fspath(each.path) == where)
-    by_class = (kind for known, kind in _CLASSES.items() if isinstance(error, known))
+    classes = " ".join(known.__name__ for known in type(error).__mro__)
+    by_class = (kind for kind, names in _CLASSES.items() if re.search(names, classes))
     return _in_words(str(error), where) or frozenset(by_class)
 
 
