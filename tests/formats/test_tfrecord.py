@@ -127,6 +127,22 @@ def test_data_that_changed_before_they_were_packed(tmp_path, pack, at: int, text
     )
 
 
+@pytest.mark.parametrize("pack", PACK)
+@pytest.mark.parametrize("at", [3, 12, 40, 60_000, 100_000])
+def test_any_harm_to_a_large_packed_file_is_a_finding(tmp_path, pack: str, at: int) -> None:
+    data = bytearray(PACK[pack](LARGE))
+    data[at : at + 9] = b"\xff" * 9
+    (tmp_path / "a.tfrecord").write_bytes(data)
+    assert set(found_in(tmp_path)) <= {("structure", "a.tfrecord")}
+    assert len(found_in(tmp_path, "valid")) == 1
+
+
+def test_a_record_may_lie_in_several_streams_of_gzip(tmp_path) -> None:
+    data = b"".join(gzip.compress(LARGE[at : at + 5]) for at in range(0, 20_000, 5))
+    (tmp_path / "a.tfrecord").write_bytes(data + gzip.compress(LARGE[20_000:]))
+    assert found_in(tmp_path, "valid") == []
+
+
 @pytest.mark.parametrize("n_bytes", [0x178, 0x5E78, 0x9C78, 0xDA78, 0x8B1F, 0x8881F])
 def test_a_length_may_look_like_what_packs_a_file(tmp_path, n_bytes: int) -> None:
     (tmp_path / "a.tfrecord").write_bytes(record(bytes(n_bytes)))

@@ -6,6 +6,7 @@ may pack the whole file by gzip or zlib; nothing but the bytes tells.
 """
 
 import functools
+import itertools
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
@@ -24,9 +25,9 @@ _MOST_RECORDS = 4096
 """That a look follows: a file of many more is told by its begin alone."""
 
 _PIECE_BYTES = 2**16
-_BEGIN = (
-    0xFFFFFFFF  # the state of CRC-32C before the first byte; the checksum has its bits inverted
-)
+_MOST_PIECES = 64
+_BEGIN = 0xFFFFFFFF
+"""The state of CRC-32C before the first byte; the checksum is the last state, inverted."""
 
 
 def probe(_: PromisedFile, fd: int, size: int) -> Mismatch | None:
@@ -59,7 +60,7 @@ def prove(_: PromisedFile, fd: int, size: int) -> Mismatch | bool:
     try:
         return _wrong_record(_Stream(packed.unpacked(fd) if is_packed else plain)) or is_packed
     except (EOFError, zlib.error) as error:
-        return Mismatch(expected="records whose checksums hold", found=told(error))
+        return _not_unpacked(error)
 
 
 def _packed_by(fd: int) -> str | None:
@@ -73,9 +74,16 @@ def _packed_by(fd: int) -> str | None:
 
 
 def _wrong_begin(fd: int) -> Mismatch | None:
-    """Return whether a packed file does not begin with a record."""
-    head = next(packed.unpacked(fd), b"")[: _HEAD.size]
-    return _no_length(head, 0) if head and _length_in(head) is None else None
+    """Return whether a packed file does not begin with a record, as far as its begin tells."""
+    try:
+        head = _Stream(itertools.islice(packed.unpacked(fd), _MOST_PIECES)).read(_HEAD.size)
+    except (EOFError, zlib.error) as error:
+        return _not_unpacked(error)
+    return _no_length(head, 0) if len(head) == _HEAD.size and _length_in(head) is None else None
+
+
+def _not_unpacked(error: Exception) -> Mismatch:
+    return Mismatch(expected="records whose checksums hold", found=told(error))
 
 
 def _no_length(head: bytes, at: int) -> Mismatch:
