@@ -52,6 +52,13 @@ def test_changed_bytes(tmp_path, name: str) -> None:
     assert ("digest", path.name) in kinds
 
 
+def test_a_declaration_that_was_cut(tmp_path) -> None:
+    """As a writer leaves it that was interrupted: bagit-python refuses such a bag."""
+    (write_bag(tmp_path) / "tagmanifest-md5.txt").unlink()
+    (tmp_path / "bagit.txt").write_text("BagIt-Version: 1.0\nTag-File-Charac")
+    assert found_in(tmp_path) == [("structure", "bagit.txt")]
+
+
 def test_a_missing_file(tmp_path) -> None:
     (write_bag(tmp_path) / "data/sub/b.bin").unlink()
     assert found_in(tmp_path, "present") == [("missing", "b.bin")]

@@ -92,10 +92,10 @@ def _read_manifest(path: str) -> Manifest:
 def _kind_of(path: str) -> _BagKind:
     text = json.read_bytes(path, _BAGIT, max_bytes=_MAX_TAG_BYTES).decode("utf-8-sig", "replace")
     version, encoding = _VERSION.search(text), _ENCODING.search(text)
-    if version is None:
-        expected = "BagIt-Version, and a version"
+    if version is None or encoding is None:
+        expected = "BagIt-Version, and a version, and Tag-File-Character-Encoding"
         return _BagKind(problem=Mismatch(expected=expected, found=quoted(text)))
-    name = encoding[1].lower() if encoding else "utf-8"
+    name = encoding[1].lower()
     if name not in _ENCODINGS:
         expected = f"an encoding: {', '.join(_ENCODINGS)}"
         return _BagKind(problem=Mismatch(expected=expected, found=quoted(name)))

@@ -61,9 +61,8 @@ class _EnergonInfo(msgspec.Struct, omit_defaults=True):
 
 
 def _recognizes(path: str) -> bool:
-    if any(is_there(os.path.join(path, name)) for name in (_JSON, _YAML)):
-        return True
-    return is_there(os.path.join(path, _FOLDER)) and bool(matching(path, f"*{_PLAIN}"))
+    is_counted = any(is_there(os.path.join(path, name)) for name in (_JSON, _YAML))
+    return is_counted or (is_there(os.path.join(path, _FOLDER)) and bool(matching(path, "*.tar")))
 
 
 def _read_manifest(path: str) -> Manifest:
