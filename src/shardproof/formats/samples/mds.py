@@ -152,6 +152,6 @@ FORMAT = Format(
     recognizes=_recognizes,
     read_manifest=_read_manifest,
     complete="the size of each file; of MDS how many samples it has, and where they are",
-    valid="the strongest digest that the index states; by default Streaming writes none",
+    valid="each digest that the index states; by default Streaming writes none",
     blind_spots="changed samples where no digest is stated",
 )
