@@ -46,6 +46,7 @@ NOTHING: dict[str, Mapping[str, bytes]] = {
     "datasets, no split": {"dataset_dict.json": b'{"splits": []}'},
     "pyarrow": {
         "state.json": b'{"_data_files": [{"filename": "a.arrow"}, {"filename": "b.arrow"}]}',
+        "dataset_info.json": b"{}",
         "a.arrow": arrow(as_file=True),
         "b.arrow": arrow(as_file=False),
     },

@@ -241,8 +241,8 @@ def test_metadata_of_all_that_name_what_leads_elsewhere_are_refused(tmp_path) ->
     path = of_golden("parquet-dask", tmp_path)
     data = (path / "_metadata").read_bytes()
     (path / "_metadata").write_bytes(data.replace(b"part.1.parquet", b"../../.parquet"))
-    with pytest.raises(ManifestError, match=r"'\.\./\.\./\.parquet'"):
-        validate(path)
+    [found] = [each for each in validate(path).findings if each.is_of_entry]
+    assert "'../../.parquet'" in found.found
 
 
 def test_metadata_that_name_no_file_leave_it_to_the_listing(tmp_path) -> None:

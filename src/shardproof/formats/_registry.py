@@ -52,7 +52,7 @@ _OURS = {
         r"(?m)^data-\d{5}-of-\d{5}\.arrow$",
     ),
     "tfrecord": _Known("samples.tfrecord", (), (".tfrecord", ".tfrecords", ".gz")),
-    "energon": _Known("samples.energon", (".nv-meta",), (), r"(?m)^\.nv-meta$"),
+    "energon": _Known("samples.energon", (".nv-meta",)),
     "wids": _Known("samples.wids", ("shardindex.json",), (".json",)),
     "webdataset": _Known("samples.webdataset", (), (".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst")),
     "megatron": _Known("tokens.megatron", (), (".idx",)),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shardproof import formats
 from shardproof._base import digest, digest_lists
-from shardproof._base.opening import tree
+from shardproof._base.opening import is_never_a_shard, tree
 from shardproof.errors import ManifestNotFoundError
 from shardproof.manifest import Manifest, PromisedFile
 
@@ -20,7 +20,7 @@ def contents_of(root: str) -> tuple[Mapping[str, str | None], Stated]:
     """Return what lies in a directory and in those below it, and what lists there state.
 
     Of each file it is told why it is left out where no format says what is to be sealed; None if it
-    is not. No hidden folder is entered.
+    is not. No folder that never holds shards is entered, such as a hidden one.
 
     Raises:
         ManifestError: A list can't be read.
@@ -30,8 +30,8 @@ def contents_of(root: str) -> tuple[Mapping[str, str | None], Stated]:
     files: dict[str, str | None] = {}
     stated: dict[str, list[str]] = {}
     for here, folders, names in tree(root):
-        hidden = [name for name in folders if name.startswith(".")]
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        hidden = list(filter(is_never_a_shard, folders))
+        folders[:] = [name for name in folders if name not in hidden]
         lists = digest_lists.lists_in(here)
         below = os.path.relpath(here, root)
         for name in [*(f"{name}/" for name in hidden), *names]:
@@ -46,8 +46,8 @@ def _joined(below: str, name: str) -> str:
 
 
 def _why_left_out(name: str, lists: Sequence[str]) -> str | None:
-    if name.startswith("."):
-        return "hidden"
+    if is_never_a_shard(name.rstrip("/")):
+        return "hidden" if name.startswith(".") else "never expected"
     return "a list of digests" if name in lists else None
 
 

@@ -261,9 +261,11 @@ def _listed(path: str, cache: str | None, output: _DvcOutput) -> _DvcFolder | Mi
         return _DvcFolder(output, json.decode(data, list[_DvcEntry], path=where))
     folder = os.path.join(path, output.path)
     is_inside = not refusals([output.path]) and real_path(folder) == folder and is_directory(folder)
-    names = files_below(folder, hidden=True) if is_inside and not output.cache else []
-    if names and len(names) == output.nfiles:  # as with `cache: false`: nothing else is known
-        return _DvcFolder(output, [_DvcEntry(name) for name in names])
+    names = list[str]()
+    for hidden in (True, False) if is_inside and not output.cache else ():
+        names = files_below(folder, hidden=hidden)  # a desktop may have left some since
+        if names and len(names) == output.nfiles:  # as with `cache: false`: nothing else is known
+            return _DvcFolder(output, [_DvcEntry(name) for name in names])
     here = f"; {len(names)} files are there" if names else ""
     return Mismatch(expected=expected, found=f"none: run `dvc fetch`{here}")
 

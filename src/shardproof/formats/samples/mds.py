@@ -156,7 +156,7 @@ FORMAT = Format(
     read_manifest=_read_manifest,
     complete="the size of each file; of MDS how many samples it has, and where they are; of "
     "zstd, gz and bz2 that they begin and end so",
-    valid="the strongest digest that the index states; by default Streaming writes none",
+    valid="each digest that the index states; by default Streaming writes none",
     blind_spots="changed samples where no digest is stated; any bytes in br and snappy, which "
     "have no marks",
 )

@@ -43,10 +43,13 @@ class _DatasetInfo(msgspec.Struct):
 
 
 def _recognizes(path: str) -> bool:
-    if _listed(names_in(path)):
+    names = names_in(path)
+    if _listed(names):
         return True
     with opened(_METADATA, path) as fd:
-        return fd is not None and read_at(fd, 4) == b"PAR1"
+        begin = None if fd is None else read_at(fd, 4)
+    # Of another begin it is another program's, unless folders lie beside it that are called y=2024.
+    return begin in {b"PAR1", b""} or (begin is not None and any("=" in name for name in names))
 
 
 def _listed(names: Sequence[str]) -> list[str]:
