@@ -30,7 +30,7 @@ from shardproof.testing import Layout, write_layout
 from shardproof.testing.faults import FileSystemFaults
 from tests.goldens import GOLDENS
 
-__all__ = ["REPAIRED_AT_THE_MERGE", "Row", "page", "rows"]
+__all__ = ["Row", "page", "rows"]
 
 NOT_DONE = "-"
 
@@ -192,12 +192,6 @@ def codes(name: str, situation: str) -> str:
     return " ".join(found)
 
 
-REPAIRED_AT_THE_MERGE = ("source empty", "source wrong")
-"""Columns of `repair`, which is designed again in a branch of its own: not in the page until then.
-
-At the merge, `SOURCES` below takes the place of this name, and its tests are to pass."""
-
-
 def empty_source(subject: Subject, to: Path) -> None:
     """Make a source that has no file."""
     to.mkdir()
@@ -236,12 +230,19 @@ class Row(NamedTuple):
 def rows() -> list[Row]:
     """Return all rows."""
     names = formats.names()
-    return [Row(name, {each: codes(name, each) for each in SITUATIONS}) for name in names]
+    return [
+        Row(
+            name,
+            {each: codes(name, each) for each in SITUATIONS}
+            | {each: repaired(name, each)[0] for each in SOURCES},
+        )
+        for name in names
+    ]
 
 
 def page(table: Sequence[Row]) -> str:
     """Return the text of the page."""
-    titles = ["format", *SITUATIONS]
+    titles = ["format", *SITUATIONS, *SOURCES]
     lines = [titles, ["---"] * len(titles)]
     lines += [[f"`{row.name}`", *row.cells.values()] for row in table]
     return PAGE.format(
@@ -256,7 +257,8 @@ PAGE = """\
 What [success means](validate.md#what-success-means) is tried with each command and each format:
 a directory as the format's own library wrote it, or the kit, to which something happened. In a cell
 are the exit codes of {commands},
-in this order; pytest has 1 for all that is no success. `-` is what can't be done: where the names
+in this order; pytest has 1 for all that is no success. The last two have that of `repair` of a directory
+with a file that is cut, from a source that has no file, or each file cut: the directory stays as it was. `-` is what can't be done: where the names
 of the shards are the promise, no manifest can be torn. A list that says that there is nothing is a
 promise, and kept. A test makes this table anew, and compares.
 

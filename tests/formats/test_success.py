@@ -43,9 +43,7 @@ def test_the_page_is_of_this_state(table) -> None:
 
 
 @pytest.mark.parametrize("name", formats.names())
-@pytest.mark.parametrize(
-    "situation", [*success_table.SOURCES.keys() - {*success_table.REPAIRED_AT_THE_MERGE}]
-)
+@pytest.mark.parametrize("situation", success_table.SOURCES)
 def test_a_repair_that_can_not_be_made_says_so_and_leaves_all_as_it_was(name, situation) -> None:
     code, is_as_before = success_table.repaired(name, situation)
     assert (code, is_as_before) in {("1", True), ("2", True)}
