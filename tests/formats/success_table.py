@@ -257,10 +257,10 @@ PAGE = """\
 What [success means](validate.md#what-success-means) is tried with each command and each format:
 a directory as the format's own library wrote it, or the kit, to which something happened. In a cell
 are the exit codes of {commands},
-in this order; pytest has 1 for all that is no success. The last two have that of `repair` of a directory
-with a file that is cut, from a source that has no file, or each file cut: the directory stays as it was. `-` is what can't be done: where the names
-of the shards are the promise, no manifest can be torn. A list that says that there is nothing is a
-promise, and kept. A test makes this table anew, and compares.
+in this order; pytest has 1 for all that is no success. The last two columns have that of `repair`,
+where a file is cut, and the source has no file, or each file cut: the directory stays as it was.
+`-` is what can't be done: where the names of the shards are the promise, no manifest can be torn.
+A list that says that there is nothing is a promise, and kept. A test makes this table anew, and compares.
 
 {table}
 """

@@ -103,7 +103,7 @@ def lists_in(root: str) -> list[str]:
 
     ``SHA256SUMS`` and ``md5sum.txt`` are lists, whatever is in them. What has another name of a
     list, such as ``x.md5`` or ``checksums.txt``, is one if it begins as one and speaks of this
-    directory: it names something in it, or nothing else is there.
+    directory: it names something in it, or no other file is there.
 
     Raises:
         OSError: It could not be looked at.
@@ -130,7 +130,8 @@ def _speaks(root: str, name: str, others: Collection[str]) -> bool:
         return False
     with contextlib.suppress(ManifestError):  # as above
         named = {file.partition("/")[0] for file, _ in parse(data, path=name)}
-        return not others or not named.isdisjoint(others)
+        is_here = not named.isdisjoint(others)
+        return is_here or all(is_directory(f"{root}/{other}") for other in others)
     return True
 
 
