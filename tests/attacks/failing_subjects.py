@@ -53,6 +53,22 @@ def bad_labels(root: Path) -> None:
         file.write(b"x")
 
 
+def beside_another(*, cut: bool = False) -> Callable[[Path], object]:
+    """A directory, another one that it is compared with, and a list of the other one's digests."""
+
+    def prepare(root: Path) -> None:
+        for name in ("a", "other"):
+            (root / name).mkdir()
+            saev()(root / name)
+        files = sorted(path for path in (root / "other").iterdir() if path.suffix == ".bin")
+        sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
+        (root / "list.sha256").write_text("".join(sums))
+        if cut:
+            os.truncate(root / "a" / files[0].name, 7)
+
+    return prepare
+
+
 def unlabelled(root: Path) -> None:
     saev()(root)
     (root / "labels.bin").unlink()
@@ -189,9 +205,10 @@ def staged_checkpoint(root: Path) -> None:
 # Answers
 
 
-def validated(level: str) -> Callable[[Path], object]:
+def validated(level: str, name: str = "", against: str = "") -> Callable[[Path], object]:
     def act(root: Path) -> object:
-        report = shardproof.validate(root, level=level)  # type: ignore[arg-type]
+        elsewhere = root / against if against else None
+        report = shardproof.validate(root / name, level=level, against=elsewhere)  # type: ignore[arg-type]
         unproven = sorted(map(str, report.unproven)) if report.ok else []
         return {"findings": findings_of(report), "n": report.n_files, "unproven": unproven}
 
@@ -564,6 +581,12 @@ def _readers() -> Iterator[Subject]:
     for name, prepare in directories.items():
         for level in LEVELS if ", " not in name else LEVELS[1:]:
             yield Subject(f"validate {level}: {name}", prepare, validated(level))
+    for cut, level in ((False, "present"), (False, "valid"), (True, "valid")):
+        for against in ("other", "list.sha256"):
+            act = validated(level, "a", against)
+            yield Subject(
+                f"validate {level} against {against}, {cut=}", beside_another(cut=cut), act
+            )
     for name in ("saev", "saev, a shard missing", "saev, labels too long"):
         yield Subject(f"ShardInfo: {name}", directories[name], info)
         yield Subject(f"OrderedDataLoader: {name}", directories[name], _ordered)
