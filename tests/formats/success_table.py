@@ -260,7 +260,8 @@ are the exit codes of {commands},
 in this order; pytest has 1 for all that is no success. The last two columns have that of `repair`,
 where a file is cut, and the source has no file, or each file cut: the directory stays as it was.
 `-` is what can't be done: where the names of the shards are the promise, no manifest can be torn.
-A list that says that there is nothing is a promise, and kept. A test makes this table anew, and compares.
+A list that says that there is nothing is a promise, and kept. A test makes this table anew, and
+compares.
 
 {table}
 """

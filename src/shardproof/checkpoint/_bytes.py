@@ -22,8 +22,6 @@ from shardproof.checkpoint.save._shard_writer import Algorithm, ShardWriter, ten
 from shardproof.checkpoint.storage._reading import refuse_other_file
 from shardproof.errors import CheckpointError
 
-__all__ = ["MultiShardCheckpointFormat"]
-
 _PATH = "<bytes>"
 _PREFIX_NAME = "bytes"
 _MOST_OF_HEADER = 2**10

@@ -47,8 +47,6 @@ from shardproof.checkpoint.verify._verifier import refuse_blind
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 from shardproof.report import Level
 
-__all__ = ["prune"]
-
 _TRIES = 100
 
 logger = logging.getLogger("shardproof.checkpoint")

@@ -26,8 +26,6 @@ from shardproof.manifest import (
 )
 from shardproof.report import Finding, FindingKind, Level, MoreFindings, Report
 
-__all__ = ["OnProgress", "check", "flaw_of"]
-
 OnProgress = Callable[[int, int], None]
 """Called in the caller's thread with how many files were looked at, and of how many."""
 

@@ -12,8 +12,6 @@ from shardproof._base.opening import UNFINISHED, files_below, mode_of, names_in
 from shardproof.manifest import Contradiction, Manifest, Mismatch
 from shardproof.report import Finding, FindingKind, is_conclusive
 
-__all__ = ["strays", "unfinished"]
-
 
 def strays(manifest: Manifest, beside: Sequence[str] | None, *, follow: bool) -> Iterator[Finding]:
     """Yield a finding for each file that is neither promised nor one of those that may lie there.

@@ -29,8 +29,6 @@ from shardproof.fetching.transfer._attempts import Goal, Limits
 from shardproof.fetching.transfer._requests import ask, listed
 from shardproof.report import Finding, FindingKind, Report
 
-__all__ = ["adopt"]
-
 logger = logging.getLogger("shardproof.fetching.adopt")  # which the command shows also when quiet
 
 _FILE = "a regular file"

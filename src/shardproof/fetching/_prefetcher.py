@@ -27,8 +27,6 @@ from shardproof.fetching.sources._source import Source
 from shardproof.fetching.transfer._attempts import Limits
 from shardproof.fetching.transfer._requests import import_for
 
-__all__ = ["ShardPrefetcher"]
-
 _MOST_THREADS = 4
 _TICK = 0.1
 _TURN = 0.01

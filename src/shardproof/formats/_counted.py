@@ -7,8 +7,6 @@ from typing import NamedTuple
 from shardproof._base.messages import quoted
 from shardproof.manifest import Contradiction, Mismatch
 
-__all__ = ["CountedSet", "promised_by_names"]
-
 _NAME = re.compile(
     r"(?P<before>.*?)(?P<index>\d{4,6})-of-(?P<count>\d{4,6})(?P<after>.*)", re.DOTALL
 )

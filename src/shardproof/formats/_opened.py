@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from shardproof._base.names import NotRegularError, open_inside, open_root
 from shardproof.report import is_conclusive
 
-__all__ = ["opened", "status_of"]
-
 
 @contextlib.contextmanager
 def opened(name: str, root: str, dir_fd: int | None = None) -> Iterator[int | None]:

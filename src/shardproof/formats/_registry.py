@@ -15,8 +15,6 @@ from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPerm
 from shardproof.formats import signs
 from shardproof.formats._format import Format
 
-__all__ = ["Located", "claims", "detect", "get", "locate", "names"]
-
 _GROUP = "shardproof.formats"
 """Entry points of this group are formats of other packages: a name, and ``module:FORMAT``."""
 

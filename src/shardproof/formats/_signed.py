@@ -12,8 +12,6 @@ from shardproof.errors import ManifestError
 from shardproof.formats._format import Format, SignerKey
 from shardproof.manifest import Manifest
 
-__all__ = ["key_at", "read_signed", "require_signature"]
-
 _MAX_BYTES = 2**16
 _BEGIN = re.compile(rb"(?m)^-----BEGIN (?:CERTIFICATE|(?:[A-Z]+ )*(?:PUBLIC|PRIVATE) KEY)-----")
 _EXPECTED = "to look who signed it: expected a public key or a certificate in PEM"

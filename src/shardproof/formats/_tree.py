@@ -10,8 +10,6 @@ from shardproof._base.opening import is_never_a_shard, tree
 from shardproof.errors import ManifestError
 from shardproof.formats._registry import claims
 
-__all__ = ["find"]
-
 
 def find(path: str | os.PathLike[str]) -> Iterator[str]:
     """Yield the shards directories at and below a path, sorted; nothing below one that is read.

@@ -29,8 +29,6 @@ from shardproof.loaders.io._shard_reads import ShardRead
 from shardproof.loaders.order._epoch_plan import Window
 from shardproof.loaders.order._selection import LayerChoice, TokenChoice
 
-__all__ = ["IndexedDataset"]
-
 _KEPT_BYTES = 2**27  # of memory for the next batches: three, unless they are larger than that
 
 

@@ -32,8 +32,6 @@ from shardproof.loaders.order._state import (
     LoaderState,
 )
 
-__all__ = ["BatchLoader", "LoaderOptions"]
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderOptions:

@@ -9,8 +9,6 @@ from shardproof.loaders.io._row_source import open_source
 from shardproof.loaders.order._orders import Order
 from shardproof.loaders.order._selection import LayerChoice, TokenChoice
 
-__all__ = ["OrderedDataLoader"]
-
 
 class OrderedDataLoader(BatchLoader):
     """Delivers the activations of a saev directory in the file's order: example, layer, token.

@@ -12,8 +12,6 @@ from shardproof._base.work import close_at_exit
 from shardproof.loaders.io._row_source import Batch, RowSource
 from shardproof.saev import Metadata
 
-__all__ = ["DirectoryReader", "Framework", "as_arrays_of", "refuse_no_torch", "torch_module"]
-
 Framework = Literal["numpy", "torch"]
 """Of which library the delivered arrays are."""
 

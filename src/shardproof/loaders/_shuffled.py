@@ -14,8 +14,6 @@ from shardproof.loaders.io._row_source import UNLABELLED, RowSource, open_source
 from shardproof.loaders.order._orders import Order, PoolOrder, RowOrder
 from shardproof.loaders.order._selection import LayerChoice, TokenChoice
 
-__all__ = ["ShuffledDataLoader"]
-
 if TYPE_CHECKING:
     Labels = Sequence[int]
 else:

@@ -15,8 +15,6 @@ from shardproof.loaders.io._row_source import Batch, WholeBatch
 from shardproof.loaders.order._passes import Passes, WorkerTurn
 from shardproof.loaders.order._state import EpochPosition
 
-__all__ = ["TorchDataset", "tensors"]
-
 
 def tensors(batch: Batch, dtype: str) -> Batch:
     """Return a batch as tensors, without a copy."""

@@ -26,8 +26,6 @@ from shardproof.receipts.plan._input_files import InputFile
 from shardproof.receipts.verdict._outputs import beside_files, is_empty, kind_of, why_lacking
 from shardproof.receipts.verdict._records import OWN_FIELDS, Receipt, encode_receipt
 
-__all__ = ["ClaimedShard"]
-
 logger = logging.getLogger("shardproof.receipts")
 
 _MAX_TEXT = 50_000

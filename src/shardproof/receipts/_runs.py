@@ -20,8 +20,6 @@ from shardproof.receipts.plan._canonical import canonical_json, hash_of, plain
 from shardproof.receipts.plan._directories import PLAN_FILE, RECEIPTS, read_header, told_of
 from shardproof.receipts.plan._plan import Plan, encode_plan, resolved_tokenizer
 
-__all__ = ["Run", "open_run"]
-
 logger = logging.getLogger("shardproof.receipts")
 
 _CONFIG_FILE = "config.json"

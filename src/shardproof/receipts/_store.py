@@ -27,8 +27,6 @@ from shardproof.receipts.verdict._records import Receipt, read_receipt
 from shardproof.receipts.verdict._verdict import Verdict, verdict
 from shardproof.report import Level
 
-__all__ = ["ReceiptStore", "slurm_array"]
-
 logger = logging.getLogger("shardproof.receipts")
 
 _SHOWN = 20

@@ -21,8 +21,6 @@ from shardproof._base.opening import mode_of
 from shardproof.errors import ReceiptError, UnsyncedError
 from shardproof.receipts.plan._directories import CLAIMS, RECEIPTS, told_of
 
-__all__ = ["Workspace"]
-
 _NO_FOLDER = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 
 _PASSING = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW

@@ -11,8 +11,6 @@ from shardproof._base.names import file_type
 from shardproof._base.opening import mode_of, real_path
 from shardproof.manifest import Manifest, PromisedFile
 
-__all__ = ["exchange", "place_of"]
-
 
 def place_of(file: PromisedFile, manifest: Manifest) -> tuple[str, str]:
     """Return below which directory a promised file is to be, and its path there.

@@ -18,8 +18,6 @@ from shardproof.manifest import Manifest
 from shardproof.repairing._exchange import exchange, place_of
 from shardproof.repairing._want import Wanted
 
-__all__ = ["Fetcher", "sweep"]
-
 
 class Fetcher(NamedTuple):
     """What brings files of a source below the root of a manifest, which is open."""

@@ -24,8 +24,6 @@ from shardproof.repairing._fetch import Fetcher, sweep
 from shardproof.repairing._want import broken_in, look, want
 from shardproof.report import Level, Report
 
-__all__ = ["Repair", "Replacement", "repair"]
-
 _AT_ONCE = 4
 """Files that are fetched at once; a large one uses several connections by itself."""
 

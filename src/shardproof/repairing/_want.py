@@ -14,8 +14,6 @@ from shardproof.manifest import Manifest, PromisedFile
 from shardproof.promises import Promise
 from shardproof.report import Finding, Level, Report
 
-__all__ = ["Wanted", "broken_in", "look", "want"]
-
 
 class Wanted(NamedTuple):
     """A promised file that is to be fetched, and what is known of it at the source."""

@@ -15,19 +15,6 @@ from shardproof._base.names import real_root
 from shardproof._base.opening import is_link, refuse_empty
 from shardproof.errors import ManifestNotFoundError
 
-__all__ = [
-    "LABELS_FILE",
-    "MAX_COUNT",
-    "METADATA_FILE",
-    "SHARDS_FILE",
-    "AnyPath",
-    "Count",
-    "Metadata",
-    "read_json",
-    "write_json",
-]
-
-
 METADATA_FILE = "metadata.json"
 SHARDS_FILE = "shards.json"
 LABELS_FILE = "labels.bin"

@@ -29,8 +29,6 @@ from shardproof.saev._metadata import (
     write_json,
 )
 
-__all__ = ["Shard", "ShardInfo", "read_manifest"]
-
 
 class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """One entry of ``shards.json``.

@@ -22,8 +22,6 @@ from shardproof.manifest import PromisedFile
 from shardproof.report import Finding, FindingKind
 from shardproof.staging._proofs import PROOFS, Proof, Proofs, telling_whole
 
-__all__ = ["OURS", "BrokenPromiseError", "StagedFiles"]
-
 _LOCKS = ".shardproof-stage.lock"
 OURS = {_LOCKS, PROOFS}
 """Files of a copy that are not its source's."""

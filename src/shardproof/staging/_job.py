@@ -21,8 +21,6 @@ from shardproof.staging._copies import BrokenPromiseError, StagedFiles
 from shardproof.staging._proofs import telling_whole
 from shardproof.staging._source import StageSource
 
-__all__ = ["StageJob"]
-
 logger = logging.getLogger("shardproof.staging")
 
 

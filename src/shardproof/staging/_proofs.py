@@ -17,8 +17,6 @@ from shardproof._base import digest as _digest
 from shardproof._base.liveness import Stamp, this_process
 from shardproof._base.names import OPEN_FLAGS
 
-__all__ = ["PROOFS", "Proof", "Proofs", "telling_whole"]
-
 PROOFS = ".shardproof-stage.jsonl"
 _MAX_BYTES = 2**28
 _MAX_LINE = 2**16

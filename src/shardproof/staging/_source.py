@@ -21,8 +21,6 @@ from shardproof.report import Level, Report
 from shardproof.staging._copies import OURS
 from shardproof.staging._proofs import telling_whole
 
-__all__ = ["StageSource"]
-
 _SHOWN_NAME = 100
 _STAGED = ("saev", "receipts", "checkpoint")
 """Formats of whose promise every file is known: without one of them, a copy could not be read."""

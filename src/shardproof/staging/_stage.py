@@ -26,8 +26,6 @@ from shardproof.staging._copies import StagedFiles
 from shardproof.staging._job import StageJob
 from shardproof.staging._source import StageSource
 
-__all__ = ["CopyDirectory", "stage"]
-
 _THREADS = 8
 _UNFINISHED = ".unfinished"
 

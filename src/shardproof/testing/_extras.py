@@ -6,8 +6,6 @@ This module imports nothing of shardproof: it must not share the code that it he
 import contextlib
 from collections.abc import Iterator
 
-__all__ = ["extra"]
-
 _PACKAGES = {"hypothesis", "pyfakefs", "pytest"}
 
 

@@ -7,8 +7,6 @@ from shardproof.testing.samples._layout import Layout
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
 
-__all__ = ["register"]
-
 
 def register() -> None:
     """Let ``st.from_type(Layout)``, and annotations of ``@given(...)``, find the strategy."""

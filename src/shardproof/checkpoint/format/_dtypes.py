@@ -7,17 +7,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "ITEM_SIZES",
-    "Array",
-    "can_be",
-    "from_torch",
-    "name_of",
-    "numpy_dtype",
-    "to_torch",
-    "view_of",
-]
-
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _NUMPY = (

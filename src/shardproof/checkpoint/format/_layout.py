@@ -10,26 +10,6 @@ import secrets
 import struct
 from typing import Literal, NamedTuple
 
-__all__ = [
-    "ALIGNMENT",
-    "MAX_RANK",
-    "Kind",
-    "ShardHeader",
-    "aligned",
-    "gate_name",
-    "header_size",
-    "is_gate",
-    "metadata_name",
-    "new_own_name",
-    "own_prefix",
-    "pack_header",
-    "parse_header",
-    "pruned_name",
-    "record_name",
-    "removal_of",
-    "shard_name",
-]
-
 ALIGNMENT = 64
 MAX_RANK = 2**31 - 1
 

@@ -19,26 +19,6 @@ from shardproof.checkpoint.format._dtypes import ITEM_SIZES, can_be
 from shardproof.checkpoint.format._layout import MAX_RANK, aligned, header_size, shard_name
 from shardproof.errors import CheckpointError, ManifestError
 
-__all__ = [
-    "BROKEN",
-    "MAX_DIMENSIONS",
-    "MAX_NAME",
-    "MAX_NUMBER",
-    "SCHEMA_VERSION",
-    "TIMESTAMP",
-    "CheckpointMetadata",
-    "RankRecord",
-    "ShardEntry",
-    "Sharding",
-    "TensorEntry",
-    "broken_by_shard",
-    "decode",
-    "decode_json",
-    "refuse",
-    "seal",
-    "unseal",
-]
-
 SCHEMA_VERSION = 1
 
 MAX_NAME = 4096  # characters of the name of a tensor

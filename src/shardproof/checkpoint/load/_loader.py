@@ -27,8 +27,6 @@ from shardproof.checkpoint.storage._reading import open_shard, read_metadata
 from shardproof.checkpoint.storage._storage import CheckpointStorage, Location, location_of
 from shardproof.errors import CheckpointError
 
-__all__ = ["MultiShardLoader"]
-
 _SHOWN = 20
 
 Item = TypeVar("Item")

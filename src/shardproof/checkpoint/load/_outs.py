@@ -9,8 +9,6 @@ from shardproof._base.messages import listed, quoted
 from shardproof.checkpoint.format._dtypes import Array, numpy_dtype
 from shardproof.checkpoint.format._metadata import ShardEntry, TensorEntry
 
-__all__ = ["ShardOuts", "checked_outs", "checked_shard_outs"]
-
 ShardOuts = Sequence[Mapping[str, Array]]
 """Arrays for all tensors of some shards."""
 

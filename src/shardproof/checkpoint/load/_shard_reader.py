@@ -17,20 +17,6 @@ from shardproof.checkpoint.storage._reading import open_shard, read_into
 from shardproof.checkpoint.storage._storage import Location, StoredFile
 from shardproof.errors import CheckpointError
 
-__all__ = [
-    "Framework",
-    "Reading",
-    "algorithm_of",
-    "as_framework",
-    "checksum_found",
-    "mapped_tensors",
-    "new_array",
-    "read_shard",
-    "read_tensor",
-    "refuse_other",
-    "tensors_in",
-]
-
 _SHA256_PIECE_BYTES = 2**18  # what the cache of a processor holds between reading and hashing
 _UNPROVEN_BYTES = 2**30
 

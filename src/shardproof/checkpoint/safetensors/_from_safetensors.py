@@ -30,8 +30,6 @@ from shardproof.checkpoint.save._shard_writer import Algorithm, SaveOptions, Ten
 from shardproof.checkpoint.storage._storage import CheckpointStorage
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 
-__all__ = ["from_safetensors"]
-
 _PIECE_BYTES = 2**20
 _NUMBERED = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.safetensors")
 _SHOWN = 20

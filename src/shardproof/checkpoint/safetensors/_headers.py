@@ -30,22 +30,6 @@ from shardproof.checkpoint.format._metadata import (
 )
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, ManifestError
 
-__all__ = [
-    "ENDING",
-    "INDEX_ENDING",
-    "LENGTH",
-    "MAX_HEADER_BYTES",
-    "METADATA",
-    "SET",
-    "TYPES",
-    "UNCONVERTIBLE",
-    "HeaderEntry",
-    "SafetensorsFile",
-    "opened",
-    "read_header",
-    "stamp_of",
-]
-
 ENDING = ".safetensors"
 INDEX_ENDING = ".safetensors.index.json"
 

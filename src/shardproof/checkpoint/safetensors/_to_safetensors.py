@@ -36,8 +36,6 @@ from shardproof.checkpoint.storage._reading import open_shard, read_metadata
 from shardproof.checkpoint.storage._storage import CheckpointStorage, Location, location_of
 from shardproof.errors import CheckpointError, UnsyncedError
 
-__all__ = ["to_safetensors"]
-
 _ALREADY_THERE = "files are there already, and are replaced only by overwrite=True"
 _OVERTAKEN = "files that another conversion has put there at the same time; convert it again"
 _MOST_OPEN = 256  # of 1024 that a process may have open in most places

@@ -7,8 +7,6 @@ from typing import NamedTuple
 from shardproof._base.messages import quoted
 from shardproof.checkpoint.format._metadata import RankRecord
 
-__all__ = ["Attempt", "mixed"]
-
 _GIVEN = "given"  # the source of what the caller said of an attempt
 _MOST_LEFT = 4096
 _SHOWN = 5

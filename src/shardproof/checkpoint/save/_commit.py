@@ -48,18 +48,6 @@ from shardproof.checkpoint.storage._storage import (
 from shardproof.checkpoint.verify._verifier import refuse_blind
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, UnsyncedError
 
-__all__ = [
-    "already_there",
-    "before_it_is_there",
-    "being_added",
-    "clear_way",
-    "clear_way_and_sweep",
-    "make_checkpoint",
-    "now",
-    "place_to_save",
-    "refuse_text",
-]
-
 _TRIES = 100
 _UNNAMED = "of {} shards some can't be part of it; save these, and then the metadata again"
 _OVERTAKEN = (

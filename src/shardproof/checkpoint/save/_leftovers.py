@@ -28,8 +28,6 @@ from shardproof.checkpoint.storage._storage import (
 )
 from shardproof.errors import CheckpointError
 
-__all__ = ["remove_folder", "sweep_leftovers", "take_away"]
-
 _RECORD = re.compile(r"(.+)_shard_([0-9]{1,10})\.tensors\.json", re.DOTALL)
 _ABOUT_TO_COME = re.compile(r"(\.shardproof-[0-9a-f]{16}-)(?:pending|seal)-[0-9a-f]{16}\.tmp")
 

@@ -22,8 +22,6 @@ from shardproof.checkpoint.save._commit import (
 from shardproof.checkpoint.save._shard_writer import Algorithm, SaveOptions, tensors_of, write_shard
 from shardproof.checkpoint.storage._storage import CheckpointStorage
 
-__all__ = ["MultiShardSaver"]
-
 
 class MultiShardSaver:
     """Save a checkpoint of many ranks: each saves its shard, and one saves the metadata, last.

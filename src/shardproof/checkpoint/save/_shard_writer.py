@@ -36,17 +36,6 @@ from shardproof.checkpoint.storage._reading import small_enough
 from shardproof.checkpoint.storage._storage import Location
 from shardproof.errors import CheckpointError
 
-__all__ = [
-    "BLOCK_BYTES",
-    "Algorithm",
-    "BlockWriter",
-    "SaveOptions",
-    "ShardWriter",
-    "Tensor",
-    "tensors_of",
-    "write_shard",
-]
-
 Algorithm = Literal["sha256", "sha256-tree", "blake3"]
 
 BLOCK_BYTES = 2**20

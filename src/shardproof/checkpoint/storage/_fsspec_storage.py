@@ -12,8 +12,6 @@ from typing import Any
 from shardproof._base.messages import WRONG_USAGE, traced, with_kind
 from shardproof.checkpoint.storage._local_storage import NotRegularFileError
 
-__all__ = ["FsspecStorage", "number_of"]
-
 _SLICE = 2**24
 
 # What the classes of OSError mean, which fsspec raises without numbers.

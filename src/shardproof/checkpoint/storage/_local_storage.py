@@ -12,8 +12,6 @@ from shardproof._base import files
 from shardproof._base.names import NotRegularError, open_inside
 from shardproof._base.opening import mode_of, real_path
 
-__all__ = ["LocalFile", "LocalStorage", "NotRegularFileError"]
-
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _ACCESS_LIST = "system.posix_acl_access"
 _NO_DIRECTORY = {errno.ENOTDIR, errno.ELOOP}

@@ -27,15 +27,6 @@ from shardproof.checkpoint.storage._storage import (
     storage_of,
 )
 
-__all__ = [
-    "Prefixes",
-    "UnfinishedStep",
-    "prefixes_in",
-    "unfinished_at",
-    "unfinished_of",
-    "unfinished_steps",
-]
-
 clock = time.time
 """The clock by which ages are told."""
 

@@ -31,20 +31,6 @@ from shardproof.checkpoint.storage._prefixes import prefixes_in, unfinished_at, 
 from shardproof.checkpoint.storage._storage import CheckpointStorage, Location, StoredFile
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 
-__all__ = [
-    "header_mismatch",
-    "implied_header",
-    "open_file",
-    "open_shard",
-    "other_header",
-    "read_at",
-    "read_into",
-    "read_metadata",
-    "read_record",
-    "refuse_other_file",
-    "small_enough",
-]
-
 _SHOWN = 3
 _LONGEST_PATH = 4096
 

@@ -12,24 +12,6 @@ from shardproof.checkpoint.format._layout import gate_name, is_gate, metadata_na
 from shardproof.checkpoint.storage._fsspec_storage import FsspecStorage
 from shardproof.checkpoint.storage._local_storage import LocalStorage
 
-__all__ = [
-    "CheckpointStorage",
-    "Dated",
-    "Direct",
-    "Exclusive",
-    "Holding",
-    "Location",
-    "StoredFile",
-    "holding",
-    "in_gate",
-    "leave_gate",
-    "location_of",
-    "look_up",
-    "outside_gate",
-    "path_in",
-    "storage_of",
-]
-
 
 class StoredFile(Protocol):
     """A file that is open for reading."""

@@ -27,8 +27,6 @@ from shardproof.errors import (
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.report import Level
 
-__all__ = ["Candidate", "is_whole", "latest_checkpoint", "newest_first", "read_manifest"]
-
 logger = logging.getLogger("shardproof.checkpoint")
 
 _METADATA = re.compile(r".+\.metadata\.json", re.DOTALL)

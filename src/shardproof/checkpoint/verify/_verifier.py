@@ -36,8 +36,6 @@ from shardproof.checkpoint.storage._storage import (
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 from shardproof.report import Finding, FindingKind, Level, Report
 
-__all__ = ["ShardFileVerifier", "VerificationResult", "is_unseen", "refuse_blind", "verify"]
-
 _FEW = 16
 _SMALL_BYTES = 2**23
 

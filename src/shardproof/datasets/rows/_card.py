@@ -15,16 +15,6 @@ from shardproof._base.yaml import NotYamlError, yaml_field
 from shardproof.datasets.rows._conventions import SPLIT_NAME
 from shardproof.errors import SourceError
 
-__all__ = [
-    "CARD_FILES",
-    "Config",
-    "config_of",
-    "configs_of",
-    "first_of",
-    "told_default",
-    "yaml_block",
-]
-
 CARD_FILES = ("README.md", ".huggingface.yaml")
 """Where a card is; the second goes before the first."""
 

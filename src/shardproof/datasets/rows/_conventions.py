@@ -11,16 +11,6 @@ from shardproof._base.messages import quoted
 from shardproof.datasets.rows._patterns import matching
 from shardproof.datasets.rows._specs import SPLIT_WORDS
 
-__all__ = [
-    "PARQUET",
-    "SPLIT_NAME",
-    "SUFFIX",
-    "default_patterns",
-    "format_of",
-    "is_data",
-    "is_for_parquet",
-]
-
 SPLIT_NAME = re.compile(r"\w+(\.\w+)*")
 SUFFIX = ".parquet"  # of the files that are read
 PARQUET = ("parquet", "geoparquet", "gpq")  # what `format_of` returns for them

@@ -28,8 +28,6 @@ from shardproof.fetching.cache import Cleanup, cleanup_policy
 from shardproof.fetching.sources import Source
 from shardproof.fetching.transfer import Limits
 
-__all__ = ["hf_load_dataset_sharded", "load_dataset_from_spec", "resolve_resume_plan"]
-
 Spec = HubSpec | TextSpec | str
 Path = str | os.PathLike[str]
 DataFiles = str | Sequence[str]

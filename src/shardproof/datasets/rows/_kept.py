@@ -26,8 +26,6 @@ from shardproof.fetching.cache import key_of
 from shardproof.fetching.sources import RemoteFile, Source
 from shardproof.fetching.transfer import Limits
 
-__all__ = ["MOST_LISTINGS", "KeptListings"]
-
 MOST_LISTINGS = 20
 """How many commits of a repository are kept; those that were not wanted for longest go."""
 

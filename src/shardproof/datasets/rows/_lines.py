@@ -13,8 +13,6 @@ from shardproof.errors import ShardReadError
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["MAX_LINE_BYTES", "TextShard", "line_count"]
-
 MAX_LINE_BYTES = 64 * 2**20
 """Longest line that is read: a file without line breaks is rather no text."""
 

@@ -15,8 +15,6 @@ from shardproof.errors import FetchError, SourceError
 from shardproof.fetching.sources import HubSource, RemoteFile, Source, open_source
 from shardproof.fetching.transfer import Limits, listed, read_range
 
-__all__ = ["HubAddress", "Listing", "Origin", "UnreachableError", "ask_listing", "opened"]
-
 _MAX_CARD_BYTES = 8 * 2**20
 _MARK = "\ufeff"
 

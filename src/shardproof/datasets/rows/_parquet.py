@@ -17,8 +17,6 @@ from shardproof.errors import ShardReadError
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["ParquetShard"]
-
 _BUFFER_BYTES = 2**20
 _BATCH_BYTES = 4 * 2**20
 _MAX_ROWS = 2**16

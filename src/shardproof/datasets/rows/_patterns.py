@@ -18,8 +18,6 @@ from collections.abc import Callable, Sequence
 from shardproof._base.messages import quoted
 from shardproof._base.names import MAX_NAME_BYTES, MAX_PATH_BYTES
 
-__all__ = ["Directories", "effort", "has_magic", "matching"]
-
 _MAGIC = re.compile(r"[*?\[]")
 _WILD = re.compile(r"\[[^\]]*\]|[*?]")
 _NEVER = re.compile(r"(?!)").match  # fits no part

@@ -9,8 +9,6 @@ import msgspec
 from shardproof._base.messages import quoted, shown, told
 from shardproof.fetching.sources import RemoteFile
 
-__all__ = ["ResumePlan", "RowPosition", "RowsState", "place_in", "plan_of"]
-
 _MAX = 2**53
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=_MAX)]

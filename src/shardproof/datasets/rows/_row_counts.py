@@ -27,18 +27,6 @@ from shardproof.fetching.transfer import Goal, Limits, ask, read_range
 if TYPE_CHECKING:
     import pyarrow.parquet
 
-__all__ = [
-    "END_BYTES",
-    "MAX_FOOTER_BYTES",
-    "TO_DO",
-    "CountsFile",
-    "check_rows",
-    "footer_bytes",
-    "need_pyarrow",
-    "row_count",
-    "row_counts",
-]
-
 logger = logging.getLogger("shardproof.fetching")
 
 MAX_FOOTER_BYTES = 64 * 2**20

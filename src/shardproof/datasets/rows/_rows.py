@@ -17,8 +17,6 @@ from shardproof.datasets.rows._positions import RowPosition, RowsState, place_in
 from shardproof.datasets.rows._shard_lists import ParquetShards, TextShards
 from shardproof.errors import ShardReadError
 
-__all__ = ["ShardedRows"]
-
 
 class ShardedRows:
     """Delivers the rows of shards in order, as dicts; a shard is there only while it is read.

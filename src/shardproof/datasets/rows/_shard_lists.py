@@ -21,8 +21,6 @@ from shardproof.fetching.cache import CleanupPolicy
 from shardproof.fetching.sources import RemoteFile
 from shardproof.fetching.transfer import Limits
 
-__all__ = ["ParquetShards", "TextShards", "text_shards"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ParquetShards:

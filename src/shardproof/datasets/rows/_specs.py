@@ -22,8 +22,6 @@ from shardproof._base.arguments import accepted_fields, checked
 from shardproof._base.messages import quoted, told
 from shardproof._base.names import refusals
 
-__all__ = ["SPLIT_WORDS", "HubSpec", "TextSpec", "parse_dataset_specs"]
-
 SPLIT_WORDS = {
     "train": "train",
     "training": "train",

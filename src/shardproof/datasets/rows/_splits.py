@@ -21,8 +21,6 @@ from shardproof.datasets.rows._patterns import Directories, effort, has_magic, m
 from shardproof.errors import SourceError
 from shardproof.fetching.sources import RemoteFile
 
-__all__ = ["chosen_files", "refuse_script", "split_files"]
-
 _LEGACY_INFOS = "dataset_infos.json"
 _MAX_LOOKS = 150_000_000  # at parts of names: some minutes
 _N_DEFAULT = 60  # patterns by which splits are found in names, about

@@ -27,8 +27,6 @@ from shardproof.fetching.sources import (
 )
 from shardproof.fetching.transfer import Limits
 
-__all__ = ["Comms", "FunctionSource", "limits_of", "patience", "source_of"]
-
 Comms = str | Source | Callable[[str, Path], object]
 """An address, a source, or a function ``fetch(name, dest)``, which may be asynchronous."""
 

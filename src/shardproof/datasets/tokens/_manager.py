@@ -29,8 +29,6 @@ from shardproof.fetching.cache import Cache, PrefetchEvent, PrefetchStats, Prefe
 from shardproof.fetching.sources import Source
 from shardproof.fetching.transfer import Limits, import_for
 
-__all__ = ["ShardedDatasetManager"]
-
 logger = logging.getLogger("shardproof.fetching")
 
 

@@ -18,16 +18,6 @@ from shardproof._base.opening import read_at
 from shardproof.errors import ShardReadError
 from shardproof.manifest import Mismatch
 
-__all__ = [
-    "CutHeaderError",
-    "HeaderError",
-    "NpyHeader",
-    "little_endian",
-    "read_header",
-    "read_into",
-    "wrong_size",
-]
-
 _MAGIC = b"\x93NUMPY"
 _MAX_HEADER = 10_000  # characters; numpy's own limit for headers that it does not trust
 _LENGTH_BYTES = {b"\1\0": 2, b"\2\0": 4, b"\3\0": 4}  # by version

@@ -36,8 +36,6 @@ from shardproof._base.messages import shown, told, traced
 from shardproof.errors import FetchError, ManifestError
 from shardproof.fetching.cache import STATE
 
-__all__ = ["Follower", "Leader", "RankOutcome", "key_of_run"]
-
 logger = logging.getLogger("shardproof.fetching")
 
 BEAT = 2.0

@@ -18,8 +18,6 @@ from shardproof.fetching.cache import Cache, CachedFetcher, Lease, PrefetchEvent
 from shardproof.fetching.sources import FsspecSource, HttpSource, Source
 from shardproof.fetching.transfer import Limits
 
-__all__ = ["OtherRank", "RankZero"]
-
 logger = logging.getLogger("shardproof.fetching")
 
 _POLL = 0.05

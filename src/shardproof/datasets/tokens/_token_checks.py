@@ -28,8 +28,6 @@ from shardproof.errors import ShardReadError, ShardValidationError
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.report import Finding, FindingKind, Report
 
-__all__ = ["OpenShard", "ProofLevel", "check_tokens", "open_proven", "sequence_id"]
-
 logger = logging.getLogger("shardproof.fetching")
 
 ProofLevel = Literal["complete", "valid"]

@@ -26,8 +26,6 @@ from shardproof.datasets.tokens._npy import (
 )
 from shardproof.errors import ShardReadError
 
-__all__ = ["IDS", "AnyPath", "Items", "TokenFiles", "TokenShard", "mark_at", "open_tokens"]
-
 AnyPath = str | os.PathLike[str]
 
 IDS = np.dtype("<u8")  # of an id in the files

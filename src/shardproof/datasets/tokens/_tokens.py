@@ -13,8 +13,6 @@ from shardproof._base.arguments import checked, rank_of
 from shardproof.datasets.tokens._token_checks import OpenShard, ProofLevel, open_proven
 from shardproof.datasets.tokens._token_files import AnyPath, TokenFiles, TokenShard
 
-__all__ = ["SharedShardedDataset"]
-
 
 class SharedShardedDataset:
     """The sequences of one shard of tokens, read from disk one by one, by any number of ranks.

@@ -30,8 +30,6 @@ from shardproof.fetching.cache._removals import Removals
 from shardproof.fetching.cache._settings import Cleanup
 from shardproof.fetching.sources._source import RemoteFile
 
-__all__ = ["Cache"]
-
 _ATTEMPTS = 20
 
 logger = logging.getLogger("shardproof.fetching")

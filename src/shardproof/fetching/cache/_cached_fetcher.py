@@ -21,8 +21,6 @@ from shardproof.fetching.transfer._fetch import fetch_to
 from shardproof.fetching.transfer._kept import drop_parts, key_in, sweep_parts
 from shardproof.fetching.transfer._requests import ask, tells_when_read
 
-__all__ = ["CachedFetcher", "CachedShard"]
-
 logger = logging.getLogger("shardproof.fetching")
 
 

@@ -31,8 +31,6 @@ from shardproof._base import files as _files
 from shardproof._base.liveness import this_process
 from shardproof._base.names import OPEN_FLAGS
 
-__all__ = ["Kind", "LeaseEntry", "LeaseFiles"]
-
 Kind = Literal["lease", "reader", "removal"]
 
 _ENTRY = re.compile(r"([0-9a-f]{16})\.([0-9a-f]{16})\.([^.]*)\.(lease|reader|removal)")

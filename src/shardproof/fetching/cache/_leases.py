@@ -23,8 +23,6 @@ from shardproof._base.messages import quoted, shown, told
 from shardproof.fetching.cache._lease_files import Kind, LeaseEntry, LeaseFiles
 from shardproof.fetching.cache._places import StateDirs, key_of
 
-__all__ = ["HEARTBEAT", "STALE_AFTER", "Lease", "Leases"]
-
 HEARTBEAT = 60.0
 """Seconds between two signs of life."""
 

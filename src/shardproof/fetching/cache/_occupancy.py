@@ -15,8 +15,6 @@ from shardproof.fetching.cache._places import key_of
 from shardproof.fetching.cache._proofs import CacheProof, ProofFiles
 from shardproof.fetching.cache._removals import Removals
 
-__all__ = ["Occupancy"]
-
 
 class _SeenShard(NamedTuple):
     """A shard that this package placed, and when it was seen to have been used, in nanoseconds."""

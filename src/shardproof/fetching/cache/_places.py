@@ -21,17 +21,6 @@ from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import OPEN_FLAGS, file_type, refusals
 from shardproof._base.threads import Stop
 
-__all__ = [
-    "STATE",
-    "Slot",
-    "StateDirs",
-    "key_of",
-    "locked",
-    "make_state",
-    "place_of",
-    "refuse_name",
-]
-
 STATE = ".shardproof"
 """The directory below a root where the cache keeps what it knows."""
 

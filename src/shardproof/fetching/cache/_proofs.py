@@ -20,8 +20,6 @@ from shardproof.errors import ManifestError
 from shardproof.fetching.cache._places import key_of, refuse_name
 from shardproof.fetching.sources._source import RemoteFile
 
-__all__ = ["MAX_PROOF_BYTES", "CacheProof", "ProofFiles", "digests_of", "proof_of"]
-
 MAX_PROOF_BYTES = 2**16  # of one that is read; in use they have some hundred
 _MAX_IDENTITY = 2**13
 _ENDING = ".json"

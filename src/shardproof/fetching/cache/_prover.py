@@ -15,8 +15,6 @@ from shardproof.fetching.cache._proofs import CacheProof, ProofFiles, digests_of
 from shardproof.fetching.cache._removals import Removals
 from shardproof.fetching.sources._source import RemoteFile
 
-__all__ = ["OtherBytesError", "Prover"]
-
 _BLOCK = 2**20
 
 

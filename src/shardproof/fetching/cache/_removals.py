@@ -20,8 +20,6 @@ from shardproof.fetching.cache._leases import Lease, Leases
 from shardproof.fetching.cache._places import Slot, key_of, place_of
 from shardproof.fetching.cache._proofs import CacheProof, ProofFiles
 
-__all__ = ["Removals"]
-
 _ATTEMPTS = 20
 
 logger = logging.getLogger("shardproof.fetching")

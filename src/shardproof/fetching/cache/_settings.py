@@ -18,8 +18,6 @@ from shardproof._base.messages import quoted
 from shardproof._base.opening import refuse_empty
 from shardproof.fetching.sources._urls import WITHOUT_USERS, resource_of
 
-__all__ = ["Cleanup", "CleanupPolicy", "cache_root", "cleanup_policy"]
-
 Cleanup = Literal["auto", "keep"]
 """``"auto"``: they are removed; ``"keep"``: they stay."""
 

@@ -8,8 +8,6 @@ from typing import Literal
 from shardproof._base.work import apart
 from shardproof.fetching.transfer._attempts import Limits
 
-__all__ = ["PrefetchEvent", "PrefetchStats", "PrefetchTally"]
-
 _PATIENCE = 4.0
 _WEIGHT = 0.3
 _SOON = 0.01  # seconds

@@ -18,21 +18,6 @@ if TYPE_CHECKING:
 
     Answer = httpx.Response | DirectAnswer
 
-__all__ = [
-    "LATER",
-    "begins_as_page",
-    "identity_of",
-    "is_page",
-    "length_of",
-    "part_of",
-    "ranges_of",
-    "refuse_encoded",
-    "refuse_status",
-    "seconds_to_wait",
-    "sendable_tag",
-    "whole_of",
-]
-
 LATER = {408, 425, 429}
 """Of 4xx, those that say: not now (RFC 9110, RFC 8470, RFC 6585)."""
 

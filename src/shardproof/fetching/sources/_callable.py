@@ -18,8 +18,6 @@ from shardproof.fetching.sources._source import (
     SourceContext,
 )
 
-__all__ = ["CallableSource"]
-
 _BLOCK = 2**20
 
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     import h11
 
-__all__ = ["DirectAnswer", "DirectLine", "Origin"]
-
 _TICK = 0.1  # seconds between two looks around
 _IDLE_SECONDS = 5.0  # after which a connection is not used again: as httpx does
 _MAX_HEAD = 100 * 2**10  # bytes of a header: as httpx does

@@ -18,8 +18,6 @@ from shardproof.fetching.sources._source import (
 )
 from shardproof.fetching.sources._urls import bare, has_no_host, is_web, secrets_of
 
-__all__ = ["FsspecSource"]
-
 logger = logging.getLogger("shardproof.fetching")
 
 _BLOCK = 8 * 2**20

@@ -15,8 +15,6 @@ from shardproof.fetching.sources._source import (
 from shardproof.fetching.sources._urls import bare, below, parted, resource_of
 from shardproof.fetching.sources._web import Web, refuse_unsendable
 
-__all__ = ["HttpSource"]
-
 
 class HttpSource(SourceContext):
     """Files of a web server, below one address.

@@ -24,8 +24,6 @@ from shardproof.fetching.sources._source import (
 from shardproof.fetching.sources._urls import bare, shown
 from shardproof.fetching.sources._web import Web, is_sendable
 
-__all__ = ["HubSource", "SendRequest"]
-
 _TIMEOUT = 30.0
 _MAX_PAGE_BYTES = 64 * 2**20
 _MAX_PAGES = 10_000

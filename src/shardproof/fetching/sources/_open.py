@@ -10,8 +10,6 @@ from shardproof.fetching.sources._http import HttpSource
 from shardproof.fetching.sources._hub import HubSource
 from shardproof.fetching.sources._urls import bare, is_web, parted
 
-__all__ = ["is_repository", "open_source", "split_name"]
-
 _HUB = re.compile(
     r"hf://(?P<kind>datasets/|models/)?(?P<repo>(?!datasets/|models/|spaces/)[^/@?#]+/[^/@?#]+)(@(?P<revision>[^/]+))?(/(?P<subfolder>.*))?"
 )

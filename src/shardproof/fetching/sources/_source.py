@@ -13,19 +13,6 @@ import msgspec
 
 from shardproof.errors import SourceError
 
-__all__ = [
-    "Cancellation",
-    "NotConnectedError",
-    "ReadRequest",
-    "RemoteFile",
-    "Response",
-    "Source",
-    "SourceContext",
-    "Watch",
-    "begin_in_forks",
-    "refuse_other",
-]
-
 
 class RemoteFile(msgspec.Struct, frozen=True):
     """One file of a source, as far as the source tells.

@@ -4,18 +4,6 @@ import hashlib
 import re
 from urllib.parse import SplitResult, quote, unquote, urlsplit, urlunsplit
 
-__all__ = [
-    "WITHOUT_USERS",
-    "bare",
-    "below",
-    "has_no_host",
-    "is_web",
-    "parted",
-    "resource_of",
-    "secrets_of",
-    "shown",
-]
-
 _SCHEME = re.compile(r"([a-z0-9+._-]+)://", re.ASCII | re.IGNORECASE)
 _MAX_PORT = 2**16 - 1
 WITHOUT_USERS = {

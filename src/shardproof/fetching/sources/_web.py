@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
     import httpx
 
-__all__ = ["Web", "is_sendable", "refuse_unsendable"]
-
 _MAX_REDIRECTS = 10
 _MAX_PORT = 2**16 - 1
 _NO_SUCH_METHOD = 501  # RFC 9110, 15.6.2: what a server without HEAD says

@@ -15,8 +15,6 @@ from shardproof.errors import FetchError, FetchTimeoutError, SourceError, Source
 if TYPE_CHECKING:
     import tenacity
 
-__all__ = ["DISTRUSTED", "NEXT_STEPS", "Goal", "Limits", "NextStep", "retry"]
-
 logger = logging.getLogger("shardproof.fetching")
 
 Result = TypeVar("Result")

@@ -45,8 +45,6 @@ from shardproof.fetching.transfer._requests import (
     with_parsed_digest,
 )
 
-__all__ = ["FetchResult", "fetch", "fetch_file", "fetch_to"]
-
 logger = logging.getLogger("shardproof.fetching")
 
 

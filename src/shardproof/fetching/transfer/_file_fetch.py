@@ -18,8 +18,6 @@ from shardproof.fetching.transfer._relay import ResponseStarted, relay
 from shardproof.fetching.transfer._requests import stat_once, tells_when_read
 from shardproof.fetching.transfer._spans import Spans, is_worth_sharing
 
-__all__ = ["FileFetch", "OnBytes"]
-
 logger = logging.getLogger("shardproof.fetching")
 
 OnBytes = Callable[[int, int | None], None]

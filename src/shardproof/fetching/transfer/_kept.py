@@ -39,18 +39,6 @@ from shardproof.errors import FetchError
 from shardproof.fetching.transfer._partial_file import PartialFile
 from shardproof.fetching.transfer._record import PartRecord, Provenance, extents_in, provenance_in
 
-__all__ = [
-    "KEPT_SECONDS",
-    "OwnPart",
-    "drop_parts",
-    "has_part",
-    "key_in",
-    "own_part",
-    "parts_beneath",
-    "parts_in",
-    "sweep_parts",
-]
-
 logger = logging.getLogger("shardproof.fetching")
 
 KEPT_SECONDS = 7 * 24 * 3600.0

@@ -13,8 +13,6 @@ from shardproof.fetching.sources._source import RemoteFile
 from shardproof.fetching.transfer._record import Extent, PartRecord, Provenance, hash_of
 from shardproof.fetching.transfer._spans import missing
 
-__all__ = ["PartialFile"]
-
 _BLOCK = 2**20
 _SYNC_BYTES = 16 * 2**20
 _RECORD_BYTES = 256 * 2**20

@@ -17,8 +17,6 @@ import xxhash
 from shardproof._base import files
 from shardproof._base.names import OPEN_FLAGS
 
-__all__ = ["Extent", "PartRecord", "Provenance", "extents_in", "provenance_in"]
-
 _VERSION = 1
 _MAX_HEAD = 2**16
 _MAX_BYTES = 2**25

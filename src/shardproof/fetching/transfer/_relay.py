@@ -32,8 +32,6 @@ from shardproof.fetching.sources._source import (
 from shardproof.fetching.transfer._attempts import Limits
 from shardproof.fetching.transfer._spans import ByteSpan, Spans
 
-__all__ = ["BytesReceived", "ResponseStarted", "call", "relay"]
-
 logger = logging.getLogger("shardproof.fetching")
 
 _BATCH_BYTES = 2**20

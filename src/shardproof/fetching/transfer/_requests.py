@@ -22,16 +22,6 @@ from shardproof.fetching.transfer._attempts import Goal, Limits, retry
 from shardproof.fetching.transfer._relay import BytesReceived, call, relay
 from shardproof.fetching.transfer._spans import Spans
 
-__all__ = [
-    "ask",
-    "import_for",
-    "listed",
-    "read_range",
-    "stat_once",
-    "tells_when_read",
-    "with_parsed_digest",
-]
-
 _ALWAYS = ("filelock", "tenacity")
 _WEB = ("anyio", "encodings.idna", "h11", "httpcore", "httpx")
 _NEEDED = (

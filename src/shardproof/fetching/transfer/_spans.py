@@ -4,8 +4,6 @@ import dataclasses
 import threading
 from collections.abc import Iterable
 
-__all__ = ["MIN_SPAN", "ByteSpan", "Spans", "is_worth_sharing", "missing"]
-
 MIN_SPAN = 4 * 2**20
 """Bytes for which another connection is not worth opening; an open one takes a quarter of that."""
 

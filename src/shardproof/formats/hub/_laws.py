@@ -15,20 +15,6 @@ from shardproof._base.opening import names_in, permission_denied
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 
-__all__ = [
-    "A_PART",
-    "INCLUDED",
-    "CommitListing",
-    "digest_of",
-    "is_another",
-    "listings_in",
-    "manifest_of",
-    "owed_weights",
-    "permissions_told",
-    "promise",
-    "without_part",
-]
-
 INCLUDED = (
     *("safetensors", "parquet", "arrow", "npy", "webdataset", "mds", "litdata"),
     *("model-signing", "torch-dcp", "tfrecord"),

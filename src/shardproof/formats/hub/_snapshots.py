@@ -11,8 +11,6 @@ from shardproof._base.opening import files_below, is_directory, is_of_a_desktop,
 from shardproof.errors import ManifestError
 from shardproof.formats.hub._laws import CommitListing, listings_in
 
-__all__ = ["CachedFile", "Snapshot", "commits_in", "refs_in", "snapshots_of"]
-
 _REF_IN_THE_MAKING = re.compile(r".*\.[0-9a-f]{8}\.tmp", re.DOTALL)
 
 _MAX_REF_BYTES = 1024

@@ -15,8 +15,6 @@ from shardproof._base.opening import is_never_a_shard, is_of_a_desktop, read_at
 from shardproof.formats._opened import opened
 from shardproof.manifest import Contradiction, Mismatch, PromisedFile, Prove
 
-__all__ = ["BESIDE", "HadoopProof", "expected_of", "uncommitted"]
-
 BESIDE = ("_SUCCESS", "*.crc")
 
 _TEMPORARY = "_temporary"

@@ -11,8 +11,6 @@ from shardproof._base.opening import read_at
 from shardproof.formats._opened import opened
 from shardproof.manifest import Mismatch
 
-__all__ = ["FIRST_BYTES", "INDEX", "SampleOffsets", "index_begin", "read_offsets"]
-
 INDEX = "index.json"
 
 FIRST_BYTES = 2**13

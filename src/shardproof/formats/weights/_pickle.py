@@ -15,8 +15,6 @@ from collections.abc import Callable
 from shardproof._base.messages import quoted, told
 from shardproof.errors import ManifestError
 
-__all__ = ["Pairs", "PickledObject", "read_pickle"]
-
 _MAX_STEPS = 8_000_000
 """Those of 100 000 entries: a step can take a hundred bytes of memory."""
 

@@ -15,8 +15,6 @@ from shardproof._base.work import apart
 from shardproof.errors import ShardproofError
 from shardproof.loaders.io._submissions import Submissions, open_submissions
 
-__all__ = ["FilePool", "Held", "OpenFile"]
-
 _TOO_MANY = {errno.EMFILE, errno.ENFILE}
 
 

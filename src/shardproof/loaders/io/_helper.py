@@ -10,8 +10,6 @@ from collections.abc import Callable
 from shardproof._base.threads import TICK, Mailbox, Stop, Threads
 from shardproof._base.work import Settled, settle
 
-__all__ = ["Helper"]
-
 _LOOK_AROUND = 1.0
 """Seconds after which an idle helper looks whether its owner is gone."""
 

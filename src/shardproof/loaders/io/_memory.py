@@ -16,19 +16,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "MOST_VECTORS",
-    "VECTOR",
-    "Buffer",
-    "BufferPool",
-    "Contiguous",
-    "Destination",
-    "Scattered",
-    "Vectors",
-    "read_vectors",
-    "vectors",
-]
-
 MOST_VECTORS = 1024  # IOV_MAX of Linux, readv(2)
 
 VECTOR = np.dtype([("base", np.uintp), ("length", np.uintp)])  # struct iovec, readv(2)

@@ -17,8 +17,6 @@ from shardproof.loaders.io._shard_reads import ShardRead, ShardReads, SharedRead
 from shardproof.loaders.io._submissions import read_singly
 from shardproof.loaders.order._selection import Rows
 
-__all__ = ["OpenShards"]
-
 _MANY = 32
 """So few reads as are less take no longer one by one, each by a call from Python."""
 

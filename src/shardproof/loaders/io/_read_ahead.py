@@ -16,8 +16,6 @@ from shardproof.loaders.io._read_plan import ReadPlan
 from shardproof.loaders.io._row_source import Batch, RowSource, batches_of
 from shardproof.loaders.order._epoch_plan import EpochPlan, RankShare, Window
 
-__all__ = ["ReadAhead", "StretchRead", "windows_at_once"]
-
 _MOST_THREADS = 1024
 """More would take longer to start than they save."""
 

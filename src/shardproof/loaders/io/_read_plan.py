@@ -19,8 +19,6 @@ from shardproof.loaders.io._shard_reads import ShardReads
 from shardproof.loaders.order._epoch_plan import Window
 from shardproof.loaders.order._selection import Rows, Selection
 
-__all__ = ["ReadPlan"]
-
 _MANY = 512
 """Fewer places are sorted faster at once than by 16 bits at a time."""
 

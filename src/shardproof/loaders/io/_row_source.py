@@ -20,8 +20,6 @@ from shardproof.loaders.io._shard_reads import ShardRead
 from shardproof.loaders.order._selection import LayerChoice, Rows, Selection, TokenChoice
 from shardproof.saev import LABELS_FILE, Metadata, read_manifest
 
-__all__ = ["UNLABELLED", "Batch", "RowSource", "WholeBatch", "batches_of", "open_source"]
-
 UNLABELLED = 255
 """The label of a special token, which has none."""
 

@@ -12,8 +12,6 @@ from shardproof.loaders.io._memory import VECTOR, Destination, Scattered, Vector
 from shardproof.loaders.io._submissions import MOST_AT_ONCE, Requests, requests_of
 from shardproof.loaders.order._selection import Rows
 
-__all__ = ["ShardRead", "ShardReads", "SharedReads"]
-
 _BYTES_AT_ONCE = 2**21
 """What one call reads, about: no thread waits long for the other, nor a signal for the call."""
 

@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from shardproof.loaders.io._memory import read_vectors
 
-__all__ = ["MOST_AT_ONCE", "Submissions", "open_submissions", "read_singly", "requests_of"]
-
 MOST_AT_ONCE = 512
 """Reads in one call: no signal is seen before all of them are done, on a slow disk too."""
 

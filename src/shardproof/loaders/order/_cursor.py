@@ -6,8 +6,6 @@ from shardproof.loaders.order._epoch_plan import RankShare
 from shardproof.loaders.order._passes import Passes
 from shardproof.loaders.order._state import EpochPosition
 
-__all__ = ["EpochCursor"]
-
 
 class EpochCursor:
     """Goes through the epochs of a loader: after one that was finished comes the next one.

@@ -10,8 +10,6 @@ from shardproof.loaders.order._orders import InOrder, Order, Remainder, Stream, 
 from shardproof.loaders.order._selection import Rows
 from shardproof.loaders.order._state import DeliveredPart, EpochPosition
 
-__all__ = ["EpochPlan", "RankShare", "Window"]
-
 
 class Window(NamedTuple):
     """Rows that are delivered one after the other."""

@@ -13,18 +13,6 @@ from numpy.random import PCG64, SeedSequence  # numpy would import it later, in 
 
 from shardproof.loaders.order._selection import Rows, Selection
 
-__all__ = [
-    "InOrder",
-    "Order",
-    "PoolOrder",
-    "Remainder",
-    "RowOrder",
-    "ShuffledExamples",
-    "ShuffledRows",
-    "Stream",
-    "permutation",
-]
-
 Mask = npt.NDArray[np.bool_]
 """Which rows of which example are wanted, ``[example, row]``."""
 

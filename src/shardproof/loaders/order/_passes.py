@@ -20,8 +20,6 @@ import numpy as np
 
 from shardproof.loaders.order._state import DeliveredPart, EpochPosition
 
-__all__ = ["Passes", "WorkerTurn"]
-
 _MAX_WORKERS = 1024
 _MAX_PARTS = 64
 

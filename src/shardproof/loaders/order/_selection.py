@@ -13,8 +13,6 @@ import numpy.typing as npt
 from shardproof._base.messages import quoted
 from shardproof.saev import Metadata
 
-__all__ = ["Columns", "LayerChoice", "Rows", "Selection", "TokenChoice"]
-
 LayerChoice = int | Literal["all"]
 TokenChoice = Literal["special", "content", "all"]
 Rows = npt.NDArray[np.int64]

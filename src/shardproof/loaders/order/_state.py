@@ -5,8 +5,6 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-__all__ = ["MOST_COUNTED", "DeliveredPart", "EpochPosition", "LoaderState"]
-
 MOST_COUNTED = 2**53
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_COUNTED)]

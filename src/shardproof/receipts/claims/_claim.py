@@ -15,8 +15,6 @@ from shardproof._base.messages import shown, told
 from shardproof.errors import ClaimLostError, UnsyncedError
 from shardproof.receipts.claims._claim_files import ClaimFiles, ClaimRecord, encode_claim
 
-__all__ = ["Claim", "clearing_up"]
-
 logger = logging.getLogger("shardproof.receipts")
 
 

@@ -16,15 +16,6 @@ from shardproof._base.opening import is_link, names_in, refuse_empty
 from shardproof.errors import ManifestError
 from shardproof.receipts.plan._directories import CLAIMS, read_header, told_of
 
-__all__ = [
-    "LAST_GENERATION",
-    "ClaimFiles",
-    "ClaimRecord",
-    "ObservedClaim",
-    "claims_in",
-    "encode_claim",
-]
-
 # Each generation has one name: of two, one would be listed and the other one read.
 _NUMBERS = r"shard_([0-9]{6})\.([0-9]{4}|[1-9][0-9]{4,8})\."
 _FILE = re.compile(_NUMBERS + "json")

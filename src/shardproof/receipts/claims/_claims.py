@@ -25,8 +25,6 @@ from shardproof.receipts.claims._claim import Claim, clearing_up
 from shardproof.receipts.claims._claim_files import LAST_GENERATION, ClaimFiles, ObservedClaim
 from shardproof.receipts.plan._directories import RECEIPTS, PlanHeader
 
-__all__ = ["Claims", "refuse_times"]
-
 _MAX_SILENCE = 86_400.0
 """Most seconds for which a claim may be silent, whatever its holder says."""
 

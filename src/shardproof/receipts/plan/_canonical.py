@@ -18,8 +18,6 @@ from numbers import Integral
 from shardproof._base.arguments import plain_number
 from shardproof._base.messages import quoted
 
-__all__ = ["canonical_json", "canonical_path", "hash_of", "plain"]
-
 _HASH_DIGITS = 16  # 64 bits
 _MAX_EXACT = 2**53
 _MAX_DEPTH = 64

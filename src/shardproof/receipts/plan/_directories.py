@@ -19,24 +19,6 @@ from shardproof._base.messages import quoted
 from shardproof._base.opening import real_path, refuse_empty
 from shardproof.errors import ManifestError, ShardproofError
 
-__all__ = [
-    "CLAIMS",
-    "MAX_KINDS",
-    "MAX_PLAN_BYTES",
-    "MAX_RECEIPT_BYTES",
-    "MAX_SHARDS",
-    "PLAN_FILE",
-    "RECEIPTS",
-    "RESERVED",
-    "PlanHeader",
-    "plan_dirs",
-    "read_header",
-    "read_plan_file",
-    "receipt_name",
-    "refuse_version",
-    "told_of",
-]
-
 PLAN_FILE = "plan.json"
 RECEIPTS = "receipts"
 CLAIMS = "claims"

@@ -22,8 +22,6 @@ from shardproof.errors import ReceiptError
 from shardproof.receipts.plan._canonical import canonical_path
 from shardproof.receipts.plan._directories import told_of
 
-__all__ = ["Identity", "InputFile", "describe", "files_below", "identity_of", "input_files"]
-
 _ANYWHERE = "**"
 _HAS_PATTERN = re.compile(r"[*?\[]")
 

@@ -21,8 +21,6 @@ from shardproof.receipts.plan._canonical import canonical_json
 from shardproof.receipts.plan._directories import plan_dirs, read_plan_file
 from shardproof.receipts.plan._input_files import describe, input_files
 
-__all__ = ["Pin", "pin_files", "pin_hub"]
-
 RepoType = Literal["model", "dataset"]
 
 Offline = Literal["error", "reuse"]

@@ -27,8 +27,6 @@ from shardproof.receipts.plan._directories import (
 from shardproof.receipts.plan._input_files import InputFile, identity_of
 from shardproof.receipts.plan._pins import Pin
 
-__all__ = ["Assignment", "Plan", "assign", "encode_plan", "make_plan", "resolved_tokenizer"]
-
 _METHOD = "size-balanced-1"
 """Stands in every plan's hash: another way to deal files out makes another plan."""
 

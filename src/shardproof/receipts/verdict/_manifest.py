@@ -21,8 +21,6 @@ from shardproof.receipts.verdict._quick import usual_files
 from shardproof.receipts.verdict._records import open_receipts
 from shardproof.receipts.verdict._verdict import judge_receipt
 
-__all__ = ["read_manifest"]
-
 _RECEIPT = re.compile(r"shard_([0-9]{6})\.json")
 
 _Promises = tuple[list[PromisedFile], list[Contradiction], int]  # the last: completed

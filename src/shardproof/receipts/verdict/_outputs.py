@@ -17,17 +17,6 @@ from shardproof._base.names import refusals
 from shardproof.errors import ManifestError
 from shardproof.receipts.verdict._records import OUTPUT_FILE, Receipt
 
-__all__ = [
-    "Output",
-    "beside_files",
-    "is_empty",
-    "kind_of",
-    "outputs_of",
-    "owed",
-    "provable",
-    "why_lacking",
-]
-
 _COUNTS = ("num_sequences", "num_records", "num_samples")
 _PAIR = ("bin", "idx")
 _PAIRED = frozenset(_PAIR)

@@ -21,8 +21,6 @@ from shardproof.receipts.verdict._records import open_receipts
 from shardproof.receipts.verdict._verdict import Verdict, judge_receipt, look_at, verdict
 from shardproof.report import Level
 
-__all__ = ["PlanVerdicts"]
-
 
 class _Named(NamedTuple):
     """When a shard was completed by its receipt, and the outputs that this names."""

@@ -15,8 +15,6 @@ from shardproof._base.names import OPEN_FLAGS
 from shardproof.receipts.plan._directories import PlanHeader
 from shardproof.receipts.verdict._outputs import why_lacking
 
-__all__ = ["UsualFile", "not_plainly_done", "usual_files"]
-
 
 class UsualFile(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """One of the files of a `_Usual` receipt."""

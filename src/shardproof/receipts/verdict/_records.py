@@ -24,16 +24,6 @@ from shardproof.receipts.plan._directories import (
     told_of,
 )
 
-__all__ = [
-    "OUTPUT_FILE",
-    "OWN_FIELDS",
-    "Receipt",
-    "decode_receipt",
-    "encode_receipt",
-    "open_receipts",
-    "read_receipt",
-]
-
 OUTPUT_FILE = "output_file"
 """The field by which Nemotron finds the output of a shard of JSON lines."""
 

@@ -24,8 +24,6 @@ from shardproof.receipts.verdict._quick import not_plainly_done
 from shardproof.receipts.verdict._records import open_receipts, read_receipt
 from shardproof.report import Level
 
-__all__ = ["ReceiptVerdict", "Verdict", "judge_receipt", "look_at", "verdict"]
-
 _VerdictStatus = Literal["absent", "started", "failed", "completed", "damaged", "foreign"]
 
 _NO_RECEIPT = "there is no receipt"

@@ -13,8 +13,6 @@ from shardproof.testing.samples.checkpoint._content import checkpoint_document
 from shardproof.testing.samples.checkpoint._metadata import metadata_lies, misnamed, sealed
 from shardproof.testing.samples.receipts import receipt_bytes
 
-__all__ = ["hostile_json", "hostile_manifests", "hostile_names", "twin_names"]
-
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
 _NUMBER = re.compile(r"(?<![\w\".])\d+(\.\d+)?(?![\w\".])")
 """A whole number of a document: a part of one may be replaced by what makes another number."""

@@ -6,8 +6,6 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["fingerprint"]
-
 
 def fingerprint(sample: Any) -> str:
     """Return text that is equal for equal samples: of numbers, arrays, tensors, and nests of them.

@@ -10,8 +10,6 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-__all__ = ["time_limit"]
-
 
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:

@@ -5,8 +5,6 @@ This module imports nothing of shardproof, and nothing that a test may have repl
 
 import math
 
-__all__ = ["expect", "expect_count", "expect_number"]
-
 
 def expect(name: str, value: object, *kinds: type) -> None:
     """Raise a TypeError for what is of none of these types; True and False are no numbers."""

@@ -6,8 +6,6 @@ import functools
 import os
 from collections.abc import Iterator
 
-__all__ = ["without_root_override"]
-
 # linux/capability.h: with version 3 the kernel reads and writes two blocks of three 32-bit sets.
 _VERSION_3 = 0x20080522
 _BOTH = 1 << 1 | 1 << 2  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH

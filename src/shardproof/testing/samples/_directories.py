@@ -11,16 +11,6 @@ from typing import Any, Protocol
 from shardproof.testing.samples._capabilities import without_root_override
 from shardproof.testing.samples._layout import Layout, SampleFormat, layout_of
 
-__all__ = [
-    "MakeShardsDir",
-    "layout_of_maker",
-    "restore_modes",
-    "shards_dir",
-    "shards_dir_maker",
-    "write_layout",
-    "writer",
-]
-
 
 class MakeShardsDir(Protocol):
     """What the fixtures ``make_shards_dir`` and ``shards_dir_factory`` give: call it for a path."""

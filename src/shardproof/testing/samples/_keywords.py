@@ -7,8 +7,6 @@ from enum import StrEnum
 from numbers import Integral
 from typing import Any, TypeVar
 
-__all__ = ["integer", "integers", "one_of", "refuse_unknown", "taken_states"]
-
 E = TypeVar("E", bound=StrEnum)
 S = TypeVar("S", bound=str)
 

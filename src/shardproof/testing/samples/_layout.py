@@ -10,9 +10,6 @@ from typing import Any, ClassVar, SupportsIndex
 from shardproof.testing.samples._keywords import integer, one_of, refuse_unknown, taken_states
 from shardproof.testing.samples._states import ShardState
 
-__all__ = ["FORMATS", "Layout", "SampleFormat", "SampleOptions", "layout_of", "sample_format"]
-
-
 FORMATS = {
     "saev": "saev",
     "receipts": "receipts",

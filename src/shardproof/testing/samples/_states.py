@@ -6,8 +6,6 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["ShardState", "apply_states", "temporary_of"]
-
 
 class ShardState(enum.StrEnum):
     """What became of one shard."""

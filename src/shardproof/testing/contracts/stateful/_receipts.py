@@ -14,8 +14,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from shardproof.testing.contracts.stateful._store_under_test import StoreUnderTest
 
-__all__ = ["ReceiptsMachine"]
-
 _PLACES = st.integers(0, 11)  # modulo how many there are
 _DAYS = st.sampled_from([0, 1, -1])
 _SHARES = st.sampled_from([1.1, 0.9, 0.0])

@@ -15,8 +15,6 @@ from shardproof.testing.samples._layout import Layout
 from shardproof.testing.samples._oracle import expected_findings
 from shardproof.testing.samples._states import ShardState, apply_states, temporary_of
 
-__all__ = ["ShardsDirMachine"]
-
 _PLACES = st.integers(0, 11)  # modulo how many there are
 
 

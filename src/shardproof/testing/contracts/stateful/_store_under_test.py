@@ -7,8 +7,6 @@ from typing import Any
 from shardproof.testing.samples._directories import write_layout
 from shardproof.testing.samples._layout import Layout
 
-__all__ = ["StoreUnderTest"]
-
 
 class StoreUnderTest:
     """What `ReceiptsMachine` does with a store; each method may be overridden.

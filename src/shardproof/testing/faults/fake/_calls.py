@@ -22,8 +22,6 @@ from pyfakefs.fake_io import FakeIoModule, FakeIoModule2
 from pyfakefs.fake_open import fake_open
 from pyfakefs.fake_os import FakeOsModule
 
-__all__ = ["NotFakedError", "World", "faked"]
-
 _FIRST = 1_500_000_000
 """The first fake descriptor: far above fs.nr_open (proc_sys_fs(5)), which is 1 048 576 unless
 it was raised, and no round number, as sizes are, for which it could be taken."""

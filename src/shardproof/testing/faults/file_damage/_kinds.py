@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from shardproof.testing.faults.file_damage._undo import Undo, blocks
 
-__all__ = ["CHANGES", "DamageKind", "Target"]
-
 _ENDINGS = (".bak", ".old", ".part", ".tmp", "~")  # which people and programs leave behind
 
 

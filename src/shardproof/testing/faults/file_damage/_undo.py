@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Self
 
-__all__ = ["Undo", "blocks"]
-
 _BLOCK = 2**20  # bytes that are held in memory at once
 
 

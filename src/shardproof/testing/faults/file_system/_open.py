@@ -12,8 +12,6 @@ from typing import Any, Self, TypeVar
 from shardproof.testing.faults.file_system._paths import absolute
 from shardproof.testing.faults.file_system._schedule import remember, through, watched
 
-__all__ = ["FileIO", "Mmap", "opening"]
-
 T = TypeVar("T")
 
 _Layers = tuple[str | None, str | None, str | None]  # encoding, errors, newline

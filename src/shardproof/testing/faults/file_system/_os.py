@@ -10,8 +10,6 @@ from typing import Any, Self
 from shardproof.testing.faults.file_system._paths import absolute
 from shardproof.testing.faults.file_system._schedule import remember, through, watched
 
-__all__ = ["stand_ins"]
-
 _Function = Callable[..., Any]
 _Make = Callable[[str, _Function], _Function]
 

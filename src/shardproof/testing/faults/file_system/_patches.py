@@ -17,8 +17,6 @@ from shardproof.testing.faults.file_system._os import stand_ins
 from shardproof.testing.faults.file_system._paths import absolute
 from shardproof.testing.faults.file_system._schedule import ACTIVE, LOCK, Schedule, through, watched
 
-__all__ = ["start", "stop"]
-
 _fstat = os.fstat
 
 _installed = contextlib.ExitStack()

@@ -3,8 +3,6 @@
 import contextlib
 import os
 
-__all__ = ["Root", "absolute"]
-
 # What is asked here is asked on behalf of intercepted calls, and must not be one itself.
 _close, _lstat, _open, _readlink = os.close, os.lstat, os.open, os.readlink
 

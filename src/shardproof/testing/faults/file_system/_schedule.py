@@ -13,20 +13,6 @@ from typing import TypeVar
 
 from shardproof.testing.faults.file_system._paths import Root, absolute
 
-__all__ = [
-    "ACTIVE",
-    "ANY",
-    "LOCK",
-    "Call",
-    "FaultKind",
-    "Outcome",
-    "PlannedFault",
-    "Schedule",
-    "remember",
-    "through",
-    "watched",
-]
-
 T = TypeVar("T")
 
 ANY = "any"

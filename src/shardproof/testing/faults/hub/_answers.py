@@ -12,19 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, Self
 
-__all__ = [
-    "Answer",
-    "Content",
-    "End",
-    "Header",
-    "Incoming",
-    "Part",
-    "Piece",
-    "Wire",
-    "answer",
-    "answer_file",
-]
-
 Header = tuple[str, str]
 """Name and value; a header is a tuple of these, because a name may come twice."""
 

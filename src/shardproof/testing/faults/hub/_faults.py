@@ -10,8 +10,6 @@ import math
 from shardproof.testing.faults._arguments import expect, expect_count
 from shardproof.testing.faults.hub._answers import Answer, Incoming
 
-__all__ = ["OTHER_HOST", "HubFault", "Rule", "known_fault"]
-
 OTHER_HOST = "localhost"
 """The hub calls itself 127.0.0.1: to a client this is another host, and yet none outside."""
 

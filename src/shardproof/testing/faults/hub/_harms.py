@@ -19,8 +19,6 @@ from shardproof.testing.faults.hub._answers import (
 )
 from shardproof.testing.faults.hub._faults import HubFault, Rule
 
-__all__ = ["HARMS", "Case"]
-
 _PADDING = 2**20  # more than any client takes for a line of a header
 _BOMB = 2**30
 _BLOCK = 2**16

@@ -15,8 +15,6 @@ from urllib.parse import parse_qs, quote, urlencode
 from shardproof.testing.faults.hub._answers import Answer, Header, Incoming, answer, answer_file
 from shardproof.testing.faults.hub._repos import Commit, File, Repo, sha1
 
-__all__ = ["Found", "RepoType", "Repos", "nearest"]
-
 RepoType = Literal["dataset", "model"]
 
 Json = dict[str, Any]

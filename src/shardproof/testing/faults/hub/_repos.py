@@ -13,8 +13,6 @@ from urllib.parse import quote
 
 from shardproof.testing.faults.hub._answers import Content
 
-__all__ = ["Commit", "File", "Repo", "sha1"]
-
 _SMALL = {"", ".csv", ".json", ".md", ".py", ".toml", ".txt", ".yaml", ".yml"}
 
 

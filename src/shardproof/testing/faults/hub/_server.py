@@ -20,8 +20,6 @@ from typing import Any, cast
 
 from shardproof.testing.faults.hub._answers import End, Incoming, Piece, Wire, answer
 
-__all__ = ["Server", "Tally"]
-
 _AT_ONCE = 2**20  # bytes handed to the kernel in one call
 _TICKS = 100  # a limited rate is spread over so many portions a second
 _MOST_BODY = 2**20  # bytes of a request's body

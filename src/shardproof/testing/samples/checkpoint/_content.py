@@ -14,16 +14,6 @@ from shardproof.testing.samples.checkpoint._states import (
     rank_lied_about,
 )
 
-__all__ = [
-    "MAGIC",
-    "checkpoint_document",
-    "checkpoint_entry",
-    "harmed_shard",
-    "hex_digest",
-    "shard_bytes",
-    "tensor_bytes",
-]
-
 MAGIC = 0x53484152
 _ALIGNMENT = 64
 _MIB = 2**20

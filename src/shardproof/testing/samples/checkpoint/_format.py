@@ -27,15 +27,6 @@ from shardproof.testing.samples.checkpoint._states import (
     refuse_impossible,
 )
 
-__all__ = [
-    "FORMAT",
-    "CheckpointOptions",
-    "ExpectedProblem",
-    "MakeCheckpoint",
-    "checkpoint_dir_maker",
-    "expected_problems",
-]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CheckpointOptions(SampleOptions):

@@ -16,8 +16,6 @@ from shardproof.testing.samples.checkpoint._states import (
     rank_lied_about,
 )
 
-__all__ = ["elsewhere", "metadata_bytes", "metadata_lies", "misnamed", "sealed", "signed"]
-
 _Path = tuple[str | int, ...]
 
 _NOT_TEXT: tuple[object, ...] = (None, True, 0, 1.5, [], ["a"], {})

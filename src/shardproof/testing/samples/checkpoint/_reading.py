@@ -15,8 +15,6 @@ from shardproof.testing.samples._oracle import LEVELS
 from shardproof.testing.samples.checkpoint._content import MAGIC, hex_digest
 from shardproof.testing.samples.checkpoint._states import ITEM_SIZES
 
-__all__ = ["is_whole_checkpoint", "lawful_metadata", "read_checkpoint"]
-
 _MAX_BYTES = 64 * 2**20
 _SEAL = re.compile(rb'sha256:([0-9a-f]{64})"\}\n')
 _CHECKSUM = re.compile(r"|(blake3:|sha256-tree:)?[0-9a-f]{64}")

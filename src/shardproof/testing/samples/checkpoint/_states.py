@@ -8,17 +8,6 @@ from typing import NamedTuple
 
 from shardproof.testing.samples._layout import Layout
 
-__all__ = [
-    "ITEM_SIZES",
-    "CheckpointMetadataState",
-    "CheckpointShardState",
-    "CheckpointTensor",
-    "as_tensor",
-    "can_be",
-    "rank_lied_about",
-    "refuse_impossible",
-]
-
 
 class CheckpointShardState(enum.StrEnum):
     """What became of the shard of one rank."""

@@ -7,8 +7,6 @@ from pathlib import Path
 from shardproof.testing.samples._layout import Layout
 from shardproof.testing.samples._states import apply_states
 
-__all__ = ["index_of", "made_bytes", "unknown", "write_flat"]
-
 _NUMBER = re.compile(r"[0-9]+")
 
 

@@ -7,8 +7,6 @@ from shardproof.testing.samples._layout import Layout
 from shardproof.testing.samples._oracle import KINDS, seen_problems
 from shardproof.testing.samples._states import ShardState
 
-__all__ = ["OTHER_BYTES", "OTHER_ENDS", "OTHER_SIZE", "UNWRITTEN", "Sight"]
-
 UNWRITTEN = {ShardState.SPARSE: "unwritten"}
 """What ``complete`` sees of any file."""
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from shardproof.testing.samples._layout import Layout
 
-__all__ = ["ReceiptState", "output_bytes", "receipt_bytes", "whole_bytes"]
-
 _SIZES = {"bin": 96, "idx": 40}
 _N_ROWS = 4
 _BEGAN = 1735689600.0  # Unix time of the first second of 2025

@@ -20,14 +20,6 @@ from shardproof.testing.samples.receipts._content import (
     whole_bytes,
 )
 
-__all__ = [
-    "FORMAT",
-    "MakeReceiptsDir",
-    "ReceiptsOptions",
-    "expected_pending",
-    "receipts_dir_maker",
-]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReceiptsOptions(SampleOptions):
