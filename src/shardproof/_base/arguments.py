@@ -20,17 +20,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from numbers import Integral, Rational, Real
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast
 
-__all__ = [
-    "accepted_fields",
-    "as_int",
-    "checked",
-    "count",
-    "number",
-    "plain_number",
-    "plain_text",
-    "rank_of",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MAX_SHOWN = 100

@@ -21,8 +21,6 @@ from collections.abc import Callable
 from shardproof._base.messages import shown
 from shardproof._base.opening import MAX_LINKS
 
-__all__ = ["NotRegularError", "OpenAt", "open_beneath"]
-
 OpenAt = Callable[[str, int], int | None]
 """Opens what has a name of one part in the directory of a descriptor; None for a symbolic link."""
 

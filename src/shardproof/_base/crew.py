@@ -11,8 +11,6 @@ from typing import Generic, TypeVar
 from shardproof._base.threads import TICK, Mailbox, Stop, Threads
 from shardproof._base.work import Settled, current, go_on, settle
 
-__all__ = ["Crew", "in_threads"]
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 

@@ -12,21 +12,6 @@ from typing import Any, NamedTuple
 from shardproof._base.crew import in_threads
 from shardproof._base.messages import quoted
 
-__all__ = [
-    "ALGORITHMS",
-    "Digest",
-    "Found",
-    "TreeDigest",
-    "begin",
-    "each_of_file",
-    "is_of_nothing",
-    "of_file",
-    "parse",
-    "piece_bytes",
-    "provable",
-    "same",
-]
-
 ALGORITHMS = (
     *("blake2b", "blake2s", "md5", "sha1", "sha224", "sha256", "sha3-224", "sha3-256", "sha3-384"),
     *("sha3-512", "sha384", "sha512", "blake2b-160", "blake2b-256", "blake2b-384"),

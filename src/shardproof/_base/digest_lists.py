@@ -17,18 +17,6 @@ from shardproof._base.messages import quoted
 from shardproof._base.opening import is_directory, mode_of
 from shardproof.errors import ManifestError, ManifestPermissionError
 
-__all__ = [
-    "MOST_WRONG",
-    "NAMES",
-    "format_line",
-    "is_list",
-    "lists_in",
-    "parse",
-    "read",
-    "seals_in",
-    "stated_by",
-]
-
 NAMES = {
     "sha256": "SHA256SUMS",
     "sha512": "SHA512SUMS",

@@ -25,34 +25,6 @@ from shardproof._base.liveness import is_gone, process_of, tag_of, this_process
 from shardproof._base.opening import is_directory, is_there, mode_of
 from shardproof.errors import UnsyncedError
 
-__all__ = [
-    "Inode",
-    "aside_name",
-    "begin_to_sync",
-    "being_published",
-    "being_written",
-    "inode_of",
-    "is_aside",
-    "is_temporary",
-    "make_directories",
-    "move",
-    "move_aside",
-    "move_new",
-    "move_whole",
-    "passing_directory",
-    "publish",
-    "remove",
-    "remove_empty",
-    "remove_if",
-    "remove_tree",
-    "rewrite",
-    "sweep_leftovers",
-    "sync",
-    "telling_where",
-    "withdraw",
-    "write_whole",
-]
-
 Inode = tuple[int, int]
 """Which file it is, whatever its name."""
 

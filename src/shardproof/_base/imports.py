@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import Any
 
-__all__ = ["attached", "install"]
-
 _OURS = ("shardproof", "beartype", "numpy")
 """Packages that are loaded so; beartype and numpy, because a process can load them only once."""
 

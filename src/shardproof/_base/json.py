@@ -22,8 +22,6 @@ from shardproof._base.names import NotRegularError, open_inside, open_root
 from shardproof._base.opening import permission_denied
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 
-__all__ = ["MAX_BYTES", "MAX_ITEMS", "decode", "fields_in", "read", "read_bytes"]
-
 MAX_BYTES = 64 * 2**20
 """Largest JSON file that is read: ten times the manifest of 100 000 shards."""
 

@@ -22,24 +22,6 @@ from typing import Generic, TypeVar
 from shardproof._base import threads
 from shardproof._base.threads import Stop
 
-__all__ = [
-    "SETTLED_SECONDS",
-    "Heartbeat",
-    "Mark",
-    "ObservedSilence",
-    "Stamp",
-    "is_alive",
-    "is_gone",
-    "is_here",
-    "mark_of",
-    "owner_text",
-    "process_of",
-    "settled_stamp_of",
-    "stamp_of",
-    "tag_of",
-    "this_process",
-]
-
 Key = TypeVar("Key")
 Sign = TypeVar("Sign")
 

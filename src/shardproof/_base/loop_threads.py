@@ -13,8 +13,6 @@ from shardproof._base import threads
 from shardproof._base.arguments import checked
 from shardproof._base.work import stoppable
 
-__all__ = ["LoopThreads", "in_thread"]
-
 P = ParamSpec("P")
 Result = TypeVar("Result")
 

@@ -17,20 +17,6 @@ import os
 from collections.abc import Callable, Sequence, Sized
 from typing import TypeVar
 
-__all__ = [
-    "WRONG_USAGE",
-    "joined",
-    "listed",
-    "plain",
-    "printable",
-    "quoted",
-    "said",
-    "shown",
-    "told",
-    "traced",
-    "with_kind",
-]
-
 _SHOWN = 20
 _LINE = 200
 _Case = TypeVar("_Case")

@@ -14,27 +14,6 @@ import os
 import stat
 from collections.abc import Iterator
 
-__all__ = [
-    "EMPTY",
-    "MAX_LINKS",
-    "UNFINISHED",
-    "files_below",
-    "is_directory",
-    "is_link",
-    "is_never_a_shard",
-    "is_of_a_desktop",
-    "is_regular",
-    "is_there",
-    "matching",
-    "mode_of",
-    "names_in",
-    "permission_denied",
-    "read_at",
-    "real_path",
-    "refuse_empty",
-    "tree",
-]
-
 EMPTY = "expected a path, found an empty text: is a variable not set? The current directory is '.'"
 """What is said of an empty path, in the library and by the command."""
 

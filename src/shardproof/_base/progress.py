@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 
 from shardproof._base.messages import shown
 
-__all__ = ["bar"]
-
 _QUIET_SECONDS = 1.0
 _WIDEST = 60  # characters of a label
 

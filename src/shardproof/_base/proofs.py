@@ -21,8 +21,6 @@ from shardproof._base.liveness import SETTLED_SECONDS, Stamp, stamp_of
 from shardproof._base.names import NotRegularError, open_inside, open_root
 from shardproof.errors import SealError
 
-__all__ = ["Journal", "SealedProof", "journal_name", "proofs_of"]
-
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 _NOT_OURS = (

@@ -26,8 +26,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-__all__ = ["TICK", "Mailbox", "Stop", "Thread", "Threads", "is_collecting", "is_main", "start"]
-
 TICK = 0.05
 """Seconds after which a wait looks around, in case that it was not woken."""
 

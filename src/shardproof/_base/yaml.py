@@ -8,8 +8,6 @@ from typing import Any, NoReturn
 
 from shardproof._base.messages import quoted
 
-__all__ = ["MAX_YAML_BYTES", "NotYamlError", "yaml_field"]
-
 MAX_YAML_BYTES = 2 * 2**20
 """Longest text that is read: the longest cards of the Hub have half of it."""
 
