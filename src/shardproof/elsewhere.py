@@ -34,12 +34,6 @@ def files_promised_at(address: str, *, reads: bool) -> list[PromisedFile]:
     Args:
         address: An address whose files are listed; a list of digests, or its address; a directory.
         reads: Whether a directory's bytes count too: then they are read here.
-
-    Raises:
-        ManifestError: What is promised can't be read, or nothing is: that proves nothing.
-        FetchError: It can't be asked for.
-        ValueError: No source has such an address.
-        OSError: The file system failed.
     """
     is_address = "://" in address
     where = shown_address(address) if is_address else os.path.abspath(address)

@@ -49,13 +49,6 @@ def promise_of(
         against: An address whose files are listed; a list of digests, or its address; another
             directory; the key of who signed its own promise. None for the directory's own promise.
         level: At ``valid`` the other directory's bytes count too, and are read here.
-
-    Raises:
-        ManifestError: What is promised can't be read, or nothing is.
-        FetchError: What is promised elsewhere can't be asked for.
-        ValueError: No source has such an address, or it is that of the directory itself.
-        ImportError: The package for it is not installed; the text says which.
-        OSError: The file system failed.
     """
     key = None if against is None else formats.key_at(os.fspath(against))
     if against is None or key is not None:

@@ -55,11 +55,7 @@ def checked(function: F) -> F:
 
 
 def as_int(name: str, value: object) -> int:
-    """Return an integer, be it numpy's, as Python's.
-
-    Raises:
-        TypeError: It is none, as True is none.
-    """
+    """Return an integer, be it numpy's, as Python's."""
     number = plain_number(value)
     if type(number) is not int:
         raise TypeError(f"{name}: expected int, found {_shown(value)}")
@@ -67,12 +63,7 @@ def as_int(name: str, value: object) -> int:
 
 
 def count(name: str, value: object, least: int = 0, most: int | None = None) -> int:
-    """Return an integer between two limits, be it numpy's, as Python's.
-
-    Raises:
-        TypeError: It is none, as True is none.
-        ValueError: It is below ``least``, or over ``most``.
-    """
+    """Return an integer between two limits, be it numpy's, as Python's."""
     found = as_int(name, value)
     if found < least or (most is not None and found > most):
         expected = f"{least} or more" if most is None else f"{least} to {most}"
@@ -81,12 +72,7 @@ def count(name: str, value: object, least: int = 0, most: int | None = None) -> 
 
 
 def number(name: str, value: object, least: float = 0.0) -> float:
-    """Return a finite number that is at least so large, be it numpy's, as Python's.
-
-    Raises:
-        TypeError: It is none, as True is none.
-        ValueError: It is too small, infinite, NaN, or an integer that no float holds.
-    """
+    """Return a finite number that is at least so large, be it numpy's, as Python's."""
     found = plain_number(value)
     if isinstance(found, bool) or not isinstance(found, int | float):
         raise TypeError(f"{name}: expected a number, found {_shown(value)}")
@@ -99,12 +85,7 @@ def number(name: str, value: object, least: float = 0.0) -> float:
 
 
 def rank_of(rank: object, world_size: object) -> tuple[int, int]:
-    """Return rank and world size as Python's integers; refuse a rank that there can't be.
-
-    Raises:
-        TypeError: One of them is no integer.
-        ValueError: The world size is below 1, or the rank not below the world size.
-    """
+    """Return rank and world size as Python's integers; refuse a rank that there can't be."""
     n_ranks = count("world_size", world_size, 1)
     return count("rank", rank, 0, n_ranks - 1), n_ranks
 
@@ -129,11 +110,7 @@ def plain_text(text: str) -> str:
 
 
 def accepted_fields(owner: Any) -> dict[str, Any]:
-    """Return what an object's fields hold, by name, with numbers of numpy as Python's.
-
-    Raises:
-        TypeError: One holds what its hint rules out.
-    """
+    """Return what an object's fields hold, by name, with numbers of numpy as Python's."""
     kind = type(owner)
     return {
         name: argument.accept(getattr(owner, name), lambda: _name_of_class(kind), name)

@@ -56,10 +56,6 @@ def open_beneath(name: str, open_at: OpenAt, *, root: str, dir_fd: int, links: b
             back.
         dir_fd: A descriptor of the directory.
         links: Whether the name may lead through symbolic links.
-
-    Raises:
-        NotRegularError: The name leads out of the directory, or through a link and may not.
-        OSError: A folder or a link could not be opened or read.
     """
     folder, _, base = name.rpartition("/")
     fd = None

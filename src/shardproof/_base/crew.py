@@ -75,11 +75,7 @@ class Crew(Generic[Item, Result]):
     def results(
         self, items: Iterable[Item], depth: int | None = None
     ) -> Generator[Result, None, None]:
-        """Yield what the work returns for each item, in their order; arguments as `in_threads`.
-
-        Raises:
-            RuntimeError: The threads were begun by the process from which this one was forked.
-        """
+        """Yield what the work returns for each item, in their order; arguments as `in_threads`."""
         for item in items:
             self._jobs.todo.put((self._n_begun, item))
             self._n_begun += 1

@@ -69,12 +69,7 @@ Found = Mapping[tuple[str, int], Digest]
 
 
 def parse(text: str) -> Digest:
-    """Return the digest that ``"<algorithm>:<hex>"`` states.
-
-    Raises:
-        ValueError: Unknown algorithm, or not as many hexadecimal digits as the algorithm has; or
-            the package that computes it is not installed.
-    """
+    """Return the digest that ``"<algorithm>:<hex>"`` states."""
     algorithm, _, value = text.partition(":")
     n_digits = _N_DIGITS.get(algorithm)
     if n_digits is None:
@@ -114,9 +109,6 @@ def begin(algorithm: str, size: int, *, threads: int | None = None) -> Any:
 
     An ``update`` uses at most ``threads`` threads, by default one for each processor. Only blake3
     and sha256-tree use more than one, and only for many MiB at once.
-
-    Raises:
-        ValueError: The package that computes it is not installed.
     """
     if algorithm == "git-sha1":
         return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)

@@ -92,9 +92,6 @@ def lists_in(root: str) -> list[str]:
     ``SHA256SUMS`` and ``md5sum.txt`` are lists, whatever is in them. What has another name of a
     list, such as ``x.md5`` or ``checksums.txt``, is one if it begins as one and speaks of this
     directory: it names something in it, or no other file is there.
-
-    Raises:
-        OSError: It could not be looked at.
     """
     there = {*os.listdir(root)}
     called = [name for name in sorted(filter(is_list, there)) if not is_directory(f"{root}/{name}")]
@@ -146,9 +143,6 @@ def parse(
         data: The text.
         path: Where it is from; its name tells the algorithm, where it says one.
         wrong: Gets an error for each line that is none, beside others; None to raise the first.
-
-    Raises:
-        ManifestError: A line is no line of a list.
     """
     told = _NAME.fullmatch(os.path.basename(path))
     family = _FAMILIES[(told["long"] or told["short"] or told["end"]).lower()] if told else _ANY
@@ -217,11 +211,7 @@ def format_line(name: str, digest: str) -> bytes:
 
 
 def seals_in(root: str) -> list[str]:
-    """Return the names of those lists in a directory that are called as in `NAMES`.
-
-    Raises:
-        OSError: It could not be looked at.
-    """
+    """Return the names of those lists in a directory that are called as in `NAMES`."""
     return [name for name in NAMES.values() if mode_of(os.path.join(root, name))]
 
 
@@ -231,10 +221,6 @@ def stated_by(
     """Return all digests that lists in a directory state of each file.
 
     A list may name the others, and itself as it was before its last line: these are left out.
-
-    Raises:
-        ManifestError: A list can't be read. Lines that are none go to ``wrong``, if it is given.
-        OSError: The file system failed.
     """
     stated: dict[str, list[str]] = {}
     for name in names:

@@ -97,9 +97,6 @@ def decode(data: bytes, kind: type[T], *, path: str, usual: type | None = None) 
         path: The file that a refusal names.
         usual: A type that the whole text mostly has, whose structs encode no field that a text does
             not have: then that no key stands twice is seen in a third of the time.
-
-    Raises:
-        ManifestError: It isn't what ``kind`` describes.
     """
     if len(data) > MAX_ITEMS and (n_items := sum(map(data.count, (b",", b"[", b"{")))) > MAX_ITEMS:
         problem = f"expected at most {MAX_ITEMS} values, found about {n_items}"
@@ -129,11 +126,7 @@ def decode(data: bytes, kind: type[T], *, path: str, usual: type | None = None) 
 
 
 def fields_in(data: bytes, *, path: str) -> dict[str, Any]:
-    """Return all fields of a text that `decode` took for a struct, also those it does not know.
-
-    Raises:
-        ManifestError: A number in one of those is out of range.
-    """
+    """Return all fields of a text that `decode` took for a struct, also those it does not know."""
     try:
         return msgspec.json.decode(data, type=dict[str, Any])
     except msgspec.ValidationError as error:

@@ -139,9 +139,6 @@ def refuse_unspelled(names: Sequence[str], source: str | os.PathLike[str]) -> No
 
     It may be whole. So a manifest with such a name is neither refused nor damaged: a job that makes
     damaged shards again would make it again in vain.
-
-    Raises:
-        OSError: EILSEQ, and in words what to do.
     """
     encoding = sys.getfilesystemencoding()
     unspelled = []
@@ -159,12 +156,7 @@ def refuse_unspelled(names: Sequence[str], source: str | os.PathLike[str]) -> No
 
 
 def real_root(path: str | os.PathLike[str]) -> str:
-    """Return where a directory with a manifest really is.
-
-    Raises:
-        ManifestPermissionError: A directory on the way may not be entered.
-        OSError: A look was not possible.
-    """
+    """Return where a directory with a manifest really is."""
     try:
         return real_path(path)
     except PermissionError as error:
@@ -176,12 +168,6 @@ def open_root(root: str) -> int:
 
     Args:
         root: Its real absolute path: where a link is by now, it was put there meanwhile.
-
-    Raises:
-        ManifestNotFoundError: There is no such directory.
-        ManifestPermissionError: It may not be read.
-        ManifestError: It is not a directory.
-        OSError: The file system failed (EIO, ESTALE, ...); or it became a link meanwhile.
     """
     try:
         return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -221,10 +207,6 @@ def open_inside(name: str, *, root: str, dir_fd: int, links: bool = True) -> int
         root: The root's real absolute path.
         dir_fd: A descriptor of the root.
         links: Whether the name may lead through symbolic links.
-
-    Raises:
-        NotRegularError: It is something else, or lies outside the root.
-        OSError: The file is missing or can't be opened.
     """
     return open_beneath(name, open_regular, root=root, dir_fd=dir_fd, links=links)
 
@@ -235,10 +217,6 @@ def open_regular(path: str, dir_fd: int | None = None) -> int | None:
     Args:
         path: Where it is. Links above its last part are followed.
         dir_fd: A descriptor of the directory that a relative path begins at.
-
-    Raises:
-        NotRegularError: It is something else.
-        OSError: The file is missing or can't be opened.
     """
     mode = os.stat(path, dir_fd=dir_fd, follow_symlinks=False).st_mode
     if stat.S_ISLNK(mode):

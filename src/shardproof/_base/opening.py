@@ -33,9 +33,6 @@ def refuse_empty(**paths: str | os.PathLike[str] | None) -> None:
     """Refuse an empty path, which the operating system's modules take for the current directory.
 
     ``Path("")`` is ``Path(".")`` and can't be told from it. None is a path that was not given.
-
-    Raises:
-        ValueError: One is empty.
     """
     for name, path in paths.items():
         if path is not None and not os.fspath(path):
@@ -53,9 +50,6 @@ def mode_of(
     """Return the ``st_mode`` of what is at a path; 0 where nothing is.
 
     With ``follow`` a symbolic link that leads nowhere is nothing, too.
-
-    Raises:
-        OSError: A look was not possible (EIO, ESTALE, EACCES, ELOOP, ...).
     """
     try:
         return os.stat(path, dir_fd=dir_fd, follow_symlinks=follow).st_mode
@@ -90,9 +84,6 @@ def real_path(path: str | os.PathLike[str]) -> str:
 
     Parts that are not there are kept as they are. So is a path whose links lead round in a circle:
     to open it is then an error.
-
-    Raises:
-        OSError: A look at a part of it was not possible.
     """
     whole = os.fspath(path) if os.path.isabs(path) else os.path.join(os.getcwd(), path)
     real, rest, n_links = "/", _reversed_parts(whole), 0
@@ -139,11 +130,7 @@ def is_never_a_shard(name: str) -> bool:
 
 
 def names_in(directory: str | os.PathLike[str]) -> list[str]:
-    """Return the names in a directory, sorted; none where there is no directory.
-
-    Raises:
-        OSError: It could not be listed to its end.
-    """
+    """Return the names in a directory, sorted; none where there is no directory."""
     try:
         return sorted(os.listdir(directory))
     except OSError as error:
@@ -153,11 +140,7 @@ def names_in(directory: str | os.PathLike[str]) -> list[str]:
 
 
 def matching(directory: str | os.PathLike[str], pattern: str) -> list[str]:
-    """Return the names of possible shards in a directory that a pattern of fnmatch fits, sorted.
-
-    Raises:
-        OSError: The directory could not be listed to its end.
-    """
+    """Return the names of possible shards in a directory that a pattern of fnmatch fits, sorted."""
     names = fnmatch.filter(names_in(directory), pattern)
     return [name for name in names if not is_never_a_shard(name)]
 
@@ -166,12 +149,6 @@ def tree(directory: str | os.PathLike[str]) -> Iterator[tuple[str, list[str], li
     """Walk a directory as `os.walk` does, each level sorted; no link is followed.
 
     Each folder is opened in the one above it: none is entered that became a link meanwhile.
-
-    Yields:
-        A directory's path, the names of its directories, and those of all else in it.
-
-    Raises:
-        OSError: A directory below could not be listed to its end.
     """
     todo, above = [(0, os.fspath(directory))], list[int]()
     try:
@@ -204,9 +181,6 @@ def files_below(directory: str | os.PathLike[str], *, hidden: bool = False) -> l
     """Return what lies in a directory and in those below it, links too, by relative paths.
 
     Unless ``hidden``, what is never a shard is left out, and so is what is in such folders.
-
-    Raises:
-        OSError: A directory could not be listed to its end.
     """
     root, found = os.fspath(directory), []
     for here, folders, others in tree(root):
@@ -223,9 +197,6 @@ def read_at(fd: int, n_bytes: int, offset: int = 0) -> bytes:
     """Return so many bytes of an open file, or fewer where it ends.
 
     One call may give fewer, as on FUSE, and on NFS when a signal comes (read(2)).
-
-    Raises:
-        OSError: It could not be read.
     """
     block = os.pread(fd, n_bytes, offset) if n_bytes > 0 else b""
     if len(block) == n_bytes:

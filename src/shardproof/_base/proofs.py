@@ -75,9 +75,6 @@ def proofs_of(root: str, *list_names: str) -> Mapping[str, SealedProof]:
     """Return what journals tell of each file; nothing where there is none, or not one of ours.
 
     Lines that can't be read are passed over: a kill tears the last one.
-
-    Raises:
-        OSError: One could not be read.
     """
     proofs: dict[str, SealedProof] = {}
     for line in (line for name in list_names for line in _lines(root, journal_name(name))):

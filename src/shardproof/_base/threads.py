@@ -153,12 +153,7 @@ class Thread:
         self._bell: Mailbox[None] = Mailbox()
 
     def begin(self) -> bool:
-        """Start it, without a wait; to be called once.
-
-        Returns:
-            Whether it was started: not where the system gives no more threads, nor where the
-            interpreter ends.
-        """
+        """Start it, without a wait; to be called once."""
         if sys.is_finalizing():  # Python 3.11 would make one that never runs
             return False
         # By one call into the interpreter: between two, an interrupt may come.
@@ -218,11 +213,7 @@ class Threads:
         self._bell: Mailbox[None] = Mailbox()
 
     def begin(self, n_threads: int = 1) -> None:
-        """Start so many of them, without a wait; to be called once.
-
-        Raises:
-            RuntimeError: The system gives no more threads.
-        """
+        """Start so many of them, without a wait; to be called once."""
         if is_main():
             _launch(self._start, n_threads, known=self._launchers)
         else:

@@ -85,11 +85,7 @@ current = _Current()
 
 
 def go_on() -> None:
-    """Return, unless the work that this thread is at was stopped; costs a tenth of a µs.
-
-    Raises:
-        Cancelled: It was.
-    """
+    """Return, unless the work that this thread is at was stopped; costs a tenth of a µs."""
     if current.stop is not None and current.stop.is_set():
         raise Cancelled
 
@@ -118,12 +114,7 @@ class Deadline:
         return max(0.0, min(at_most, self.end - time.monotonic()))
 
     def raise_if_stopped(self) -> None:
-        """Return if the work is still wanted and there is time left.
-
-        Raises:
-            Cancelled: It is not wanted any more.
-            SourceError: The time is up.
-        """
+        """Return if the work is still wanted and there is time left."""
         go_on()
         if self.stop.is_set():
             raise Cancelled

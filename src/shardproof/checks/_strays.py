@@ -22,9 +22,6 @@ def strays(manifest: Manifest, beside: Sequence[str] | None, *, follow: bool) ->
         manifest: The promise, which may say itself what it permits.
         beside: Patterns of fnmatch, of paths relative to the directory; None for all.
         follow: Whether links are followed, wherever they lead.
-
-    Raises:
-        OSError: A directory could not be listed.
     """
     promised = {file.name for file in manifest.files}
     patterns = ("*",) if beside is None else beside
@@ -37,11 +34,7 @@ def strays(manifest: Manifest, beside: Sequence[str] | None, *, follow: bool) ->
 
 
 def unfinished(manifest: Manifest) -> Iterator[Contradiction]:
-    """Yield promised files beside which a download has left its mark, such as ``x.aria2``.
-
-    Raises:
-        OSError: A directory could not be listed, though it may be.
-    """
+    """Yield promised files beside which a download has left its mark, such as ``x.aria2``."""
     folders = {file.name.rpartition("/")[0] for file in manifest.files}
     marks = [mark for folder in sorted(folders) for mark in _marks_in(manifest.root, folder)]
     promised = {file.name for file in manifest.files} if marks else set()

@@ -10,11 +10,7 @@ from shardproof.report import is_conclusive
 
 @contextlib.contextmanager
 def opened(name: str, root: str, dir_fd: int | None = None) -> Iterator[int | None]:
-    """Open a file of the root; None where there is none that may be read, which a look will find.
-
-    Raises:
-        OSError: The file system failed.
-    """
+    """Open a file of the root; None where there is none that may be read, which a check finds."""
     with contextlib.ExitStack() as stack:
         if dir_fd is None:
             dir_fd = open_root(root)

@@ -180,12 +180,7 @@ def detect(path: str) -> Format:
 
 
 def claims(path: str) -> list[Format]:
-    """Return the formats that recognize a directory; of those only the ones no other includes.
-
-    Raises:
-        ManifestError: None does, and what would be its manifest can't be read, or is gone.
-        OSError: It could not be looked at.
-    """
+    """Return the formats that recognize a directory; of those only the ones no other includes."""
     by_mark = [
         name
         for name, entry in _OURS.items()

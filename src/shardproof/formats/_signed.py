@@ -62,10 +62,6 @@ def require_signature(
         key: A public key of the curves P-256, P-384 and P-521; or a certificate, of which the key
             counts, and not who issued it nor until when.
         path: Where it is from, for messages.
-
-    Raises:
-        ManifestError: It is not, or the key is none that can be used.
-        ImportError: The package cryptography is not installed.
     """
     try:
         from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an extra

@@ -59,11 +59,7 @@ SIGNS = (SAEV, RECEIPTS, CHECKPOINT)
 
 
 def is_prefix(path: str) -> bool:
-    """Whether a path is a checkpoint's prefix: its metadata file is there, and no such directory.
-
-    Raises:
-        OSError: It could not be looked at.
-    """
+    """Whether a path is a prefix: its metadata file is there, and it is no directory."""
     return not is_directory(path) and is_there(path + METADATA)
 
 
@@ -71,9 +67,6 @@ def is_manifest(path: str | os.PathLike[str]) -> bool:
     """Whether a file is a manifest; for names that others use, what is in it and beside tells.
 
     One that may not be read is taken for one: validating it says why.
-
-    Raises:
-        OSError: It could not be looked at.
     """
     folder, name = os.path.split(path)
     if name == SAEV.manifest_file:
@@ -94,11 +87,7 @@ def is_manifest(path: str | os.PathLike[str]) -> bool:
 
 
 def manifest_name(root: str | os.PathLike[str]) -> str:
-    """Return the name of a directory's manifest file, or what would be one.
-
-    Raises:
-        OSError: It could not be looked at.
-    """
+    """Return the name of a directory's manifest file, or what would be one."""
     for sign in SIGNS:
         names = matching(root, sign.manifest_file)
         found = [name for name in names if is_manifest(os.path.join(root, name))]
@@ -108,11 +97,7 @@ def manifest_name(root: str | os.PathLike[str]) -> str:
 
 
 def begins_with(path: str | os.PathLike[str], *fields: bytes) -> bool:
-    """Return whether a path is a regular file with all these fields in its first bytes.
-
-    Raises:
-        OSError: It could not be looked at.
-    """
+    """Return whether a path is a regular file with all these fields in its first bytes."""
     # Not before a file is looked into: a test run without shards loads this module too.
     from shardproof._base.names import NotRegularError, open_regular  # noqa: PLC0415
 

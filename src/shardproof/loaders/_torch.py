@@ -75,11 +75,7 @@ class TorchDataset(torch.utils.data.IterableDataset[Batch]):
         return True
 
     def __len__(self) -> int:
-        """How many batches all workers together deliver in an epoch.
-
-        Raises:
-            TypeError: It was not told how many workers there are.
-        """
+        """How many batches all workers together deliver in an epoch."""
         if self._n_workers is None:
             if not sys.modules.keys().isdisjoint(_FETCHING_AHEAD):
                 warnings.warn(_LEFT_OUT, stacklevel=2)

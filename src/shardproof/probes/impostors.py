@@ -43,9 +43,6 @@ def impostor(fd: int, size: int, *, among_texts: bool = False) -> str | None:
         size: Its size in bytes.
         among_texts: Whether a page or such JSON may be what was promised; then only pointers are
             told from it.
-
-    Raises:
-        OSError: It could not be read.
     """
     os.lseek(fd, 0, os.SEEK_SET)  # not pread(2), which pyfakefs does not fake
     head = os.read(fd, _HEAD_BYTES)

@@ -68,12 +68,7 @@ def wrong_stream(fd: int) -> Mismatch | None:
 
 
 def unpacked(fd: int) -> Iterator[bytes]:
-    """Yield what a file of gzip or zlib holds, in small pieces; its checksums are proven.
-
-    Raises:
-        EOFError: It ends too early.
-        zlib.error: It is no such file, or a checksum is another.
-    """
+    """Yield what a file of gzip or zlib holds, in small pieces; its checksums are proven."""
     at, stream, is_open = 0, zlib.decompressobj(_GZIP_OR_ZLIB), True
     while packed := read_at(fd, _PIECE_BYTES, at):
         at += len(packed)

@@ -65,11 +65,7 @@ def probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
 
 
 def footer_of(fd: int, size: int) -> ParquetFooter | Mismatch | None:
-    """Return what a file's footer says; None where it is encrypted, or too long to be read.
-
-    Raises:
-        OSError: It could not be read.
-    """
+    """Return what a file's footer says; None where it is encrypted, or too long to be read."""
     return _footer(lambda n_bytes, at: read_at(fd, n_bytes, at), size, _MAX_PARSED_BYTES)
 
 

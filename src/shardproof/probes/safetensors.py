@@ -89,11 +89,7 @@ def probe(_promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
 
 
 def header_of(fd: int, size: int) -> SafetensorsHeader | Mismatch | None:
-    """Return what the header of a file says, or what is wrong; None where it is too long to read.
-
-    Raises:
-        OSError: It could not be read.
-    """
+    """Return what the header of a file says, or what is wrong; None of one that is too long."""
     begin = read_at(fd, min(size, _FIRST_BYTES))
     n_bytes = int.from_bytes(begin[:_LENGTH_BYTES], "little")
     text = begin[_LENGTH_BYTES : _LENGTH_BYTES + n_bytes]

@@ -53,12 +53,7 @@ class Workspace:
             pass
 
     def move(self, name: str) -> None:
-        """Move a file that was written and synced to its name, and sync that name.
-
-        Raises:
-            ReceiptError: As of `refuse_links`.
-            UnsyncedError: It has its name, but perhaps not after a power cut.
-        """
+        """Move a file that was written and synced to its name, and sync that name."""
         path = os.path.join(self._root, name)
         with _open_folder_of(name, self._root) as fd, told_of(path):
             files.move(os.path.join(self._path, name), os.path.basename(name), target_fd=fd)

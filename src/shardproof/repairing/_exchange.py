@@ -17,9 +17,6 @@ def place_of(file: PromisedFile, manifest: Manifest) -> tuple[str, str]:
 
     That is its own place, from which a link gives way; or what the link leads to, where the format
     keeps its bytes and calls them by the promised digest.
-
-    Raises:
-        ValueError: Something else is in the way.
     """
     root = os.fspath(manifest.root)
     path = os.path.join(root, file.name)

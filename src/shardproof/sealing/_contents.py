@@ -21,11 +21,6 @@ def contents_of(root: str) -> tuple[Mapping[str, str | None], Stated]:
 
     Of each file it is told why it is left out where no format says what is to be sealed; None if it
     is not. No folder that never holds shards is entered, such as a hidden one.
-
-    Raises:
-        ManifestError: A list can't be read.
-        ValueError: What computes the digests of one is not installed.
-        OSError: A directory could not be listed.
     """
     files: dict[str, str | None] = {}
     stated: dict[str, list[str]] = {}
@@ -54,13 +49,7 @@ def _why_left_out(name: str, lists: Sequence[str]) -> str | None:
 def manifest_of(
     root: str, form: formats.Format | None, files: Mapping[str, str | None], stated: Stated
 ) -> Manifest:
-    """Return what is to be sealed, with all digests that are stated of it.
-
-    Raises:
-        ManifestNotFoundError: There is nothing.
-        ManifestError: What the directory promises can't be read.
-        OSError: It could not be looked at.
-    """
+    """Return what is to be sealed, with all digests that are stated of it."""
     with contextlib.suppress(ManifestNotFoundError):
         form = form or formats.detect(root)
     if form is None:

@@ -119,12 +119,6 @@ class StagedFiles:
 
         Its number ``index`` is the same for every process. With ``wait``, the other one is waited
         for, as long as a copy may take.
-
-        Raises:
-            BrokenPromiseError: The source's file is not what the manifest states.
-            ShardReadError: It changed meanwhile.
-            Cancelled: Another file's failure ends this copy, too.
-            OSError: It can't be made.
         """
         with self._held(index, file.name if wait else None) as is_mine:
             if self.is_proven(file.name):

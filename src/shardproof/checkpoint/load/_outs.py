@@ -29,12 +29,7 @@ class _Misfit(NamedTuple):
 
 
 def checked_outs(out: Mapping[str, Array], wanted: Mapping[str, TensorEntry]) -> dict[str, Array]:
-    """Return those of the arrays that are for tensors, if each can be read into its own.
-
-    Raises:
-        TypeError: Arrays have other types than the tensors.
-        ValueError: They have another shape or order, can't be written, or share memory.
-    """
+    """Return those of the arrays that are for tensors, if each can be read into its own."""
     given = {name: out[name] for name in wanted if name in out}
     _refuse(_unfit([_Out(_said("out", name), given[name], wanted[name]) for name in given]))
     return given

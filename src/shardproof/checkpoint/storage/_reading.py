@@ -41,10 +41,6 @@ def read_metadata(location: Location, name: str | None = None) -> CheckpointMeta
     Args:
         location: Where it is.
         name: Of the file, where it has another than the usual one.
-
-    Raises:
-        CheckpointNotFoundError: There is none; the text says what to type, where that is seen.
-        CheckpointError: It can't be read, or breaks a law of the format.
     """
     try:
         data, path = _read(location, name or metadata_name(location.name))

@@ -168,9 +168,6 @@ def config_of(
 
     That is the only one; else the one that the card calls so, or whose name is ``default``; else
     the one that `told_default` returned.
-
-    Raises:
-        SourceError: There is none, or several may be meant; the text names those that there are.
     """
     defaults = [config for config in configs if config.is_default or config.name == "default"]
     if len(configs) == 1:

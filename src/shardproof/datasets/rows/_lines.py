@@ -22,11 +22,7 @@ _ROWS = 1024
 
 
 def line_count(path: str | os.PathLike[str]) -> int:
-    """Return how many rows a text file has; what stands behind the last line break is one.
-
-    Raises:
-        ShardReadError: It can't be read.
-    """
+    """Return how many rows a text file has; what stands behind the last line break is one."""
     n_lines, last = 0, b"\n"
     with contextlib.closing(TextShard(path, "")) as shard, shard.reading() as file:
         while chunk := file.read(_CHUNK_BYTES):
@@ -70,11 +66,7 @@ class TextShard:
         return ShardReadError(error.strerror or told(error), path=self._path, errno=error.errno)
 
     def rows(self, start: int) -> Iterator[list[dict[str, Any]]]:
-        """Yield the rows from ``start`` on, some at once.
-
-        Raises:
-            ShardReadError: They can't be read, or are no UTF-8, or one is too long.
-        """
+        """Yield the rows from ``start`` on, some at once."""
         for texts in self._texts(start, None):
             yield [{self._text_key: text} for text in texts]
 

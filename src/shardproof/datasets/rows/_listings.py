@@ -88,12 +88,7 @@ class Listing(NamedTuple):
 
 
 def ask_listing(source: Source, limits: Limits, *, with_card: bool) -> Listing:
-    """Return what a source says, asked as often as ``limits`` say.
-
-    Raises:
-        UnreachableError: It can't be asked.
-        SourceError: It refuses, or its card is too long or no text.
-    """
+    """Return what a source says, asked as often as ``limits`` say."""
 
     def ask(stop: Stop) -> Listing:
         try:

@@ -71,11 +71,7 @@ class ParquetShard:
         self._source.close()
 
     def batches(self, start: int, size: int | None = None) -> Iterator["pyarrow.RecordBatch"]:
-        """Yield the rows from ``start`` on, ``size`` or about 4 MiB at once.
-
-        Raises:
-            ShardReadError: They can't be read, or are not as many as the metadata say.
-        """
+        """Yield the rows from ``start`` on, ``size`` or about 4 MiB at once."""
         metadata = self._file.metadata
         for group in range(metadata.num_row_groups):
             n_rows = metadata.row_group(group).num_rows

@@ -102,11 +102,7 @@ class Directories:
         self._shown_from = [found.end() if found else 0 for found in hidden]
 
     def has_files(self, directory: str) -> bool:
-        """Whether ``**`` means one of them: what is hidden, is so in the directory's own path.
-
-        Raises:
-            ValueError: It is no path in the repository; the text says why.
-        """
+        """Whether ``**`` means one of them: what is hidden, is so in the directory's own path."""
         pattern = f"{directory}/**" if directory else "**"
         _refuse_parts(pattern, pattern.split("/"))
         first, stop = 0, len(self._names)

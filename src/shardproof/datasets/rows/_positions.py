@@ -61,9 +61,6 @@ def place_in(source: str, files: Sequence[RemoteFile], saved: Mapping[str, Any])
 
     The same files from another place are the same data: a mirror, or a later revision that changed
     none of them. Where a source states too little of a file, it must be the same source.
-
-    Raises:
-        ValueError: It is no state, or that of other data, or contradicts itself.
     """
     try:
         state = msgspec.convert(saved, RowsState)

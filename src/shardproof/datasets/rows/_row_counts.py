@@ -44,12 +44,7 @@ _THREADS = 8  # as many as a browser has to one host
 
 
 def row_count(source: Source, file: RemoteFile, limits: Limits) -> int:
-    """Return how many rows a parquet file of a source has; nothing but its end is read.
-
-    Raises:
-        ShardReadError: Its end is not that of a parquet file, or contradicts itself.
-        FetchError: The source doesn't give it.
-    """
+    """Return how many rows a parquet file of a source has; nothing but its end is read."""
     where = f"{source.url.rstrip('/')}/{file.name}"
     if file.size is None:
         goal = Goal(quoted(file.name), where, "memory")
@@ -73,11 +68,7 @@ def row_count(source: Source, file: RemoteFile, limits: Limits) -> int:
 
 
 def footer_bytes(end: bytes, size: int, where: str) -> int:
-    """Return how long the metadata of a parquet file are, by its last 8 bytes and its size.
-
-    Raises:
-        ShardReadError: It is no parquet file, or cut off.
-    """
+    """Return how long the metadata of a parquet file are, by its last 8 bytes and its size."""
     if size < _LEAST_BYTES:
         problem = f"expected a parquet file, {_LEAST_BYTES} bytes or more, found {size}"
         raise ShardReadError(f"{problem}. {TO_DO}", path=where)
@@ -179,12 +170,7 @@ def _read(path: str) -> dict[str, int]:
 def row_counts(
     source: Source, files: Sequence[RemoteFile], counts: CountsFile, limits: Limits
 ) -> Generator[int, None, None]:
-    """Yield how many rows each file has, in order; what is not known yet is asked for, and kept.
-
-    Raises:
-        ShardReadError: One of them is no parquet file, or contradicts itself.
-        FetchError: The source doesn't give its end.
-    """
+    """Yield how many rows each file has, in order; what is not known yet is asked for, and kept."""
 
     def count_rows(some: Sequence[RemoteFile]) -> list[tuple[RemoteFile, int]]:
         known = [(file, counts.get(file)) for file in some]

@@ -32,10 +32,6 @@ def chosen_files(files: Sequence[RemoteFile], wanted: Sequence[str], url: str) -
     """Return the files that were asked for: names in the order given, those of a pattern sorted.
 
     A source that doesn't list has no ``files``: of it the names are taken as they are.
-
-    Raises:
-        SourceError: One of them is not there; all of those in one error.
-        ValueError: One is meant twice, or is no pattern.
     """
     there = _by_name(files, url)
     if not files:
@@ -101,9 +97,6 @@ def split_files(
         url: Of the repository.
         configs: As `configs_of` returns them.
         told: As `told_default` returns it.
-
-    Raises:
-        SourceError: There are none, or it can't be told which; the text says what is there.
     """
     there = _by_name(files, url)
     repository = _Repository(sorted(there), url)

@@ -66,12 +66,7 @@ def little_endian(dtype: npt.DTypeLike) -> np.dtype[Any]:
 
 
 def read_header(fd: int) -> NpyHeader:
-    """Return what an open file says of itself; at most 10 KiB of it are read.
-
-    Raises:
-        HeaderError: It is no ``.npy`` file, or not one of a row of numbers.
-        OSError: It can't be read.
-    """
+    """Return what an open file says of itself; at most 10 KiB of it are read."""
     start = read_at(fd, 12)
     n_length = _LENGTH_BYTES.get(start[6:8], 0)
     if start[:6] != _MAGIC or not n_length or len(start) < 8 + n_length:
@@ -107,11 +102,7 @@ def wrong_size(header: NpyHeader, size: int) -> Mismatch | None:
 
 
 def read_into(fd: int, items: npt.NDArray[Any], offset: int, path: str) -> None:
-    """Fill a contiguous array with what a file has from an offset in bytes on.
-
-    Raises:
-        ShardReadError: The file is shorter than it was, or can't be read.
-    """
+    """Fill a contiguous array with what a file has from an offset in bytes on."""
     memory = items.data.cast("B")
     n_read, number, problem = 0, None, "it is shorter than when it was opened"
     try:

@@ -188,11 +188,7 @@ class Follower:
         self._silence: ObservedSilence[str, _Record] = ObservedSilence(clock)
 
     def look(self, call: int) -> RankOutcome | None:
-        """Return how it went with the shard of one call; None as long as that is not known.
-
-        Raises:
-            FetchError: Rank 0 is gone, or says nothing any more, or has long gone on.
-        """
+        """Return how it went with the shard of one call; None as long as that is not known."""
         self.unseen = None
         if self._leader is None:
             self._leader = self._believed()

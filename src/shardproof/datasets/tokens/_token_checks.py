@@ -64,14 +64,7 @@ class OpenShard(NamedTuple):
 
 
 def open_proven(shard: TokenShard, level: ProofLevel = "complete") -> OpenShard:
-    """Return a shard's open files, if they are what they must be.
-
-    Raises:
-        ShardValidationError: They are not; notes say what was expected and what was found.
-        ShardReadError: They changed since the look, or can't be read.
-        ManifestError: There is no such directory.
-        OSError: It can't be looked at.
-    """
+    """Return a shard's open files, if they are what they must be."""
     # In another thread, since an interrupt might lose a descriptor.
     _raise_for(apart(lambda _: check_tokens(shard)))
     tokens, ids = apart(lambda _: open_tokens(shard))

@@ -151,9 +151,6 @@ class Cache:
             lease: A hold on it.
             digest: Of its bytes, to be remembered.
             stop: Set by another thread, it ends the comparison with what is there.
-
-        Raises:
-            FetchError: Another process reads other bytes under that name; or it was stopped.
         """
         _refuse_other(file, lease)
         own = os.stat(temporary, follow_symlinks=False)
@@ -201,9 +198,6 @@ class Cache:
         """Record a file that another tool put there; return whether its digest is proven.
 
         With ``trust``, a file of which no source states a digest is recorded too.
-
-        Raises:
-            OtherBytesError: It is not the source's; or that can't be told, and ``trust`` is False.
         """
         with place_of(self.root, file.name) as place:
             if place is None:

@@ -66,12 +66,7 @@ def key_of(name: str) -> str:
 
 @contextlib.contextmanager
 def place_of(root: str, name: str, *, make: bool = False) -> Iterator[Slot | None]:
-    """Yield a shard's place; None where its directory isn't there, and is not to be made.
-
-    Raises:
-        ValueError: The name is refused.
-        NotADirectoryError: Something else is where a directory should be, such as a symbolic link.
-    """
+    """Yield a shard's place; None where its directory isn't there, and is not to be made."""
     refuse_name(name)
     *parents, base = name.split("/")
     try:

@@ -113,12 +113,7 @@ class Goal(NamedTuple):
 def retry(
     work: Callable[[Deadline], Result], goal: Goal, limits: Limits, deadline: Deadline
 ) -> Result:
-    """Return what an attempt returns, given a deadline of its own; try again where that may help.
-
-    Raises:
-        FetchError: No attempt succeeded; the last one's `SourceError` is the cause.
-        Cancelled: The work is not wanted any more.
-    """
+    """Return what an attempt returns, given its own deadline; try again where that may help."""
     log = _AttemptLog(goal, limits.attempts, deadline)
 
     def once() -> Result:

@@ -163,11 +163,7 @@ class PartialFile:
         self._have[first:behind] = [(start, stop)]
 
     def prove(self, wanted: RemoteFile, deadline: Deadline) -> str:
-        """Return ``"sha256:<hex>"`` of the bytes, if they are all and the right ones.
-
-        Raises:
-            SourceError: Bytes are missing, or a size or a digest is not what was promised.
-        """
+        """Return ``"sha256:<hex>"`` of the bytes, if they are all and the right ones."""
         size = self.n_bytes
         expected = self.size if wanted.size is None else wanted.size
         if (expected is not None and size != expected) or self._have not in ([], [(0, size)]):

@@ -188,12 +188,7 @@ def relay(
     limits: Limits,
     deadline: Deadline,
 ) -> Generator[Event, None, None]:
-    """Yield what the source answers and what comes; closing it ends the threads.
-
-    Raises:
-        SourceError: The source did not give it, or not in time, or too slowly.
-        Cancelled: It is not wanted any more.
-    """
+    """Yield what the source answers and what comes; closing it ends the threads."""
     pace = _Pace(limits, deadline)
     readers = _Readers(source, name, spans, known, pace)
     running = 0

@@ -74,11 +74,7 @@ def ask(source: Source, name: str, *, goal: Goal, limits: Limits, deadline: Dead
 
 
 def stat_once(source: Source, name: str, limits: Limits, deadline: Deadline) -> RemoteFile:
-    """Return what the source tells of a file, asked once.
-
-    Raises:
-        SourceError: It doesn't tell, or what it tells can't be read.
-    """
+    """Return what the source tells of a file, asked once."""
     timeout = deadline.left(limits.stall_timeout)
 
     def stat(cancellation: Cancellation) -> RemoteFile:

@@ -103,12 +103,7 @@ def without_part(name: str) -> str | None:
 
 
 def listings_in(root: str, folder: str, commits: Collection[str]) -> dict[str, CommitListing]:
-    """Return the listings of commits that the client kept in a folder of the root.
-
-    Raises:
-        ManifestPermissionError: One may not be read.
-        OSError: The file system failed.
-    """
+    """Return the listings of commits that the client kept in a folder of the root."""
     kept = {*names_in(os.path.join(root, folder))}
     found = [commit for commit in commits if f"{commit}.json" in kept]
     return {commit: _listing(root, f"{folder}/{commit}.json") for commit in found}
@@ -175,9 +170,6 @@ def manifest_of(files: Mapping[str, PromisedFile], **others: Any) -> Manifest:
     Args:
         files: What is promised, by another name of it under which the same bytes are.
         others: The other fields.
-
-    Raises:
-        ManifestError: A digest or a size can't be.
     """
     with contextlib.suppress(ManifestError):
         return Manifest(files=list(files.values()), **others)

@@ -71,12 +71,7 @@ def commits_in(root: str, refs: Mapping[str, object]) -> list[str]:
 
 
 def snapshots_of(root: str, commits: Sequence[str]) -> list[Snapshot]:
-    """Return what is here of each commit, in the same order.
-
-    Raises:
-        ManifestPermissionError: A listing may not be read.
-        OSError: The file system failed.
-    """
+    """Return what is here of each commit, in the same order."""
     listings, none = listings_in(root, "trees", commits), CommitListing({})
     return [
         Snapshot(commit, _files_in(root, commit), listings.get(commit, none)) for commit in commits

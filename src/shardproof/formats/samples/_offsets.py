@@ -37,11 +37,7 @@ class SampleOffsets(NamedTuple):
 
 
 def index_begin(path: str) -> bytes:
-    """Return the first bytes of a directory's index; none where it is not there, or no file.
-
-    Raises:
-        OSError: It could not be looked at.
-    """
+    """Return the first bytes of a directory's index; none where it is not there, or no file."""
     with opened(INDEX, path) as fd:
         return b"" if fd is None else read_at(fd, _INDEX_BYTES)
 

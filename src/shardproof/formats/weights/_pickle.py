@@ -69,10 +69,6 @@ def read_pickle(data: bytes, *, path: str) -> object:
     Args:
         data: The pickle, of protocol 3 or above: names in older ones mean others.
         path: The file that a refusal names.
-
-    Raises:
-        ManifestError: It is no pickle, is cut short, has too many steps, or names what acts, such
-            as ``os.system``.
     """
     reader = _Reader(data)
     try:

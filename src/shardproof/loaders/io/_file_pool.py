@@ -133,12 +133,7 @@ class FilePool:
         return bool(held)
 
     def file(self, index: int, held: Held) -> OpenFile:
-        """Return a file that is open, and held from then on.
-
-        Raises:
-            NotRegularError: It is something else, or lies outside the directory.
-            OSError: It can't be opened.
-        """
+        """Return a file that is open, and held from then on."""
         return self._known(index, held) or apart(lambda _: self._opened(index, held))
 
     def files(self, indices: Sequence[int], held: Held) -> list[OpenFile]:

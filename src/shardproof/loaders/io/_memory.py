@@ -124,9 +124,6 @@ def read_vectors(fd: int, address: int, n_vectors: int, offset: int) -> int:
 
     Through the C library, since ``os.preadv`` wants an object for each vector: looking at as many
     objects takes longer than reading.
-
-    Raises:
-        OSError: It failed; not where a signal came, after which it is made again.
     """
     while (n_read := _preadv(fd, address, n_vectors, offset)) < 0:
         number = ctypes.get_errno()

@@ -63,9 +63,6 @@ class OpenShards:
         Args:
             reads: From any shards.
             helper: Does some of them, where they are many.
-
-        Raises:
-            ShardReadError: As `read`, which does again what was not whole at once.
         """
         while len(reads.shard) >= _MANY:
             n_reads = self._read_first(reads, helper)

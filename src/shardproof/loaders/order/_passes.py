@@ -78,11 +78,7 @@ class Passes:
         self._table: Any = np.frombuffer(self._memory, _TABLE)[0]
 
     def begin_with(self, position: EpochPosition) -> None:
-        """Begin the next pass at a position, whatever was delivered until now.
-
-        Raises:
-            ValueError: The position has more parts than there is room for.
-        """
+        """Begin the next pass at a position, whatever was delivered until now."""
         with self._locked():
             self._write("start", position)
             self._table["wish"] += 1
@@ -96,9 +92,6 @@ class Passes:
             turn: Of the worker that begins.
             loaded: Where this worker was told to begin.
             is_over: Whether nothing of that epoch is left for it.
-
-        Raises:
-            ValueError: There are more workers than there is room for.
         """
         if turn.n_workers > _MAX_WORKERS:
             raise ValueError(f"num_workers: expected at most {_MAX_WORKERS}")
