@@ -450,6 +450,21 @@ class TestNeverWorse:
         code = CliRunner().invoke(app.app, ["repair", str(tars), "--from", str(source)]).exit_code
         assert code == 1
 
+    @pytest.mark.parametrize("of_the_source", ["sha256", "md5"])
+    def test_each_digest_is_proven_before_the_exchange(self, tmp_path, of_the_source) -> None:
+        """Two lists are of other bytes: no source can have what both state."""
+        root, source = tmp_path / "root", tmp_path / "source"
+        root.mkdir(), source.mkdir()
+        (source / "a").write_bytes(b"found at the source")
+        for algorithm, name in {"sha256": "SHA256SUMS", "md5": "MD5SUMS"}.items():
+            data = b"found at the source" if algorithm == of_the_source else b"other bytes"
+            (root / name).write_text(f"{hashlib.new(algorithm, data).hexdigest()}  a\n")
+        (root / "a").write_bytes(b"broken")
+        before = listing(root)
+        done = repair(root, str(source), limits=LIMITS)
+        assert (bool(done), done.repaired, list(done.failed)) == (False, (), ["a"])
+        assert listing(root) == before
+
     def test_what_fails_fails_though_all_else_is_whole(self, tars: Path, tmp_path) -> None:
         """What was promised at first can't drop out, because somebody removes it meanwhile."""
         first, *_, last = sorted(tars.glob("*.tar"))
