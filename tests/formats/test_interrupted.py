@@ -1,9 +1,10 @@
 """Writers that were interrupted at each file: what their own readers refuse is not whole.
 
 What the real writers write, in which order, and what the real readers then say was recorded:
-writers ran under strace, and directories were made of the files before each one, and half of it. Of
-the formats below the readers refuse each such directory. Plain shards (parquet, webdataset,
-tfrecord, npy) can be read one by one: nobody can tell how many were to come.
+writers ran under strace, and directories were made of the files before each one, and half of it.
+Readers of arrow and energon refuse each such directory; those of the others were asked about the
+last files only. Plain shards (parquet, webdataset, tfrecord, npy) can be read one by one: nobody
+can tell how many were to come.
 """
 
 from pathlib import Path
