@@ -24,7 +24,7 @@ __all__ = [
     "disagreements",
 ]
 
-_MOST_TOLD = 1000
+_MOST_TOLD = 200
 """Refused entries that are findings of their own; one more says how many others there are."""
 
 
@@ -139,7 +139,7 @@ class Manifest:
         links: Whether files may be links, as far as the promise says.
         permits: Whether something may lie in the directory, asked with its name and whether links
             are followed, where the promise says that all else may not; asked at every level.
-        n_to_make: How many shards are planned and not there yet; they promise nothing.
+        n_to_make: How many shards are planned, where none is completed yet; they promise nothing.
 
     Raises:
         RefusedEntriesError: A name that could lead out of the root or to two files at once, a size

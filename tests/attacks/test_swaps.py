@@ -156,7 +156,7 @@ def judge(finding: Finding, tally: Tally) -> None:
         tally.harm("wrong class", what)
 
 
-def old_open_inside(name: str, *, root: str, dir_fd: int) -> int:
+def old_open_inside(name: str, *, root: str, dir_fd: int, links: bool = True) -> int:
     """As it was: the path is resolved, and then opened by name."""
     status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     if stat.S_ISLNK(status.st_mode) or "/" in name:

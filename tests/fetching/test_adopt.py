@@ -212,7 +212,9 @@ class TestOnTheUsersWord:
         root = tmp_path / "own_shards/default/_/all"
         put_there(root)
         report = adopt(root)
-        assert str(report) == f"valid: 0 proven, 3 without a digest, of 3 files of '{root}'"
+        assert str(report).startswith(
+            f"valid: 0 proven, 3 without a digest, of 3 files of '{root}'"
+        )
         with ShardPrefetcher(source, NAMES, tmp_path) as prefetcher:
             assert [path.read_bytes() for path in prefetcher] == [content(n) for n in NAMES]
 

@@ -577,7 +577,6 @@ SOURCES = {
         testing.Layout(n_shards=3, labels=True), path
     ),
     "a plan": lambda path: two_plans(path).path,
-    "a plan with nothing done": lambda path: two_plans(path, 0).path,
     "one checkpoint": lambda path: checkpoints(path / "c", "model"),
     "two checkpoints": lambda path: checkpoints(path / "c", "step_1", "step_2"),
     "three, one of them hidden": lambda path: checkpoints(path / "c", "b", "a", ".hidden"),
@@ -592,6 +591,13 @@ def test_every_format_at_every_level(kind: str, level: str, tmp_path, to) -> Non
     assert_promised(source, copy)
     assert stage(source, to, level=level) == copy
     assert leftovers(to) == []
+
+
+def test_a_plan_with_nothing_done_is_copied_and_promises_nothing_yet(tmp_path, to) -> None:
+    source = two_plans(tmp_path, 0).path
+    for path in (source, stage(source, to)):
+        with pytest.raises(ManifestError, match="no shard is completed"):
+            shardproof.validate(path)
 
 
 @pytest.mark.parametrize("level", ["present", "complete", "valid"])

@@ -157,8 +157,7 @@ def tree(directory: str | os.PathLike[str]) -> Iterator[tuple[str, list[str], li
             while len(above) > depth:
                 os.close(above.pop())
             above.append(_enter(here, *above[-1:]))
-            with os.scandir(above[-1]) as found:
-                entries = sorted(found, key=lambda entry: entry.name)
+            entries = _entries_of(above[-1], here)
             directories = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
             others = set(directories)
             yield here, directories, [e.name for e in entries if e.name not in others]
@@ -174,6 +173,15 @@ def _enter(path: str, above: int | None = None) -> int:
         return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | never, dir_fd=above)
     except OSError as error:
         error.filename = path
+        raise
+
+
+def _entries_of(fd: int, path: str) -> list["os.DirEntry[str]"]:
+    try:
+        with os.scandir(fd) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except OSError as error:
+        error.filename = path  # which it does not know
         raise
 
 

@@ -182,8 +182,8 @@ def _repaired(
     tried, failed = dict[str, Replacement](), dict[str, str]()
     parts = os.path.basename(parts_beneath(root))
     if any(file.name.startswith(f"{parts}/") for file in promise.manifest.files):
-        problem = f"it promises files in '{parts}', where fetches put theirs"
-        raise ManifestError(f"{problem}: call it otherwise", path=promise.manifest.path)
+        problem = f"it promises files in '{shown(parts)}', where fetches put theirs: rename it"
+        raise ManifestError(problem, path=promise.manifest.path)
     root_fd = open_root(root)
     try:
         while True:

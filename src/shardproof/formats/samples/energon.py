@@ -119,7 +119,9 @@ def _unfinished(path: str) -> Iterator[Contradiction]:
             texts.append(json.read_bytes(folder, name, max_bytes=_MAX_CONFIG_BYTES))
     for name, word in _OWED.items():
         if not any(word in text for text in texts):
-            expected = f"a file in {_FOLDER} with '{word.decode()}', as Energon's reader needs"
+            expected = (
+                f"a file in {_FOLDER} with {quoted(word.decode())}, as Energon's reader needs"
+            )
             found = "none: `energon prepare` was interrupted, or left it out; run it again"
             yield Contradiction(name, Mismatch(expected=expected, found=found))
 

@@ -61,7 +61,7 @@ def read_manifest(root: str) -> Manifest:
         format="receipts",
         files=files,
         damaged=damaged,
-        n_to_make=header.n_shards - n_completed,
+        n_to_make=0 if n_completed else header.n_shards,
     )
 
 
