@@ -24,7 +24,7 @@ __all__ = [
     "disagreements",
 ]
 
-_MOST_TOLD = 200
+_MOST_TOLD = 50
 """Refused entries that are findings of their own; one more says how many others there are."""
 
 

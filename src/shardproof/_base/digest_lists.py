@@ -31,7 +31,7 @@ NAMES = {
 """What a list of each algorithm's digests is called."""
 
 _MAX_BYTES = 256 * 2**20
-MOST_WRONG = 200
+MOST_WRONG = 50
 """What has more lines that are none is no list."""
 
 _HEAD_BYTES = 4096
