@@ -218,10 +218,12 @@ class BatchLoader(DirectoryReader):
         Example:
             >>> from shardproof import OrderedDataLoader
             >>> loader = OrderedDataLoader(shards_dir, layer=6)
-            >>> [(epoch, len(batch["act"])) for epoch in loader.epochs(2) for batch in loader]
-            [(0, 33), (1, 33)]
-            >>> list(loader.epochs(2))
-            []
+            >>> for epoch in loader.epochs(2):
+            ...     print(epoch, sum(len(batch["act"]) for batch in loader))
+            0 33
+            1 33
+            >>> len(list(loader.epochs(2)))
+            0
         """
         return self._cursor.epochs(count("n", n, 0, MOST_COUNTED))
 
