@@ -425,9 +425,6 @@ def remove_if(path: str, is_it: Callable[[os.stat_result], bool]) -> bool:
     """Remove a file of this package if it is the one that is meant; say whether it was.
 
     It loses its name before it is looked at, so what came there meanwhile is not removed for it.
-
-    Raises:
-        OSError: It could not be moved, or not be looked at.
     """
     directory, name = os.path.split(path)
     temporary = os.path.join(directory, _temporary_name())
@@ -477,9 +474,6 @@ def passing_directory(prefix: str, within: str | os.PathLike[str] | None = None)
     """Yield a new directory, which goes with all that is in it when the context ends.
 
     It lies ``within`` another one; by default where the system has such directories.
-
-    Raises:
-        OSError: It could not be made, or not be removed, though that was tried twice.
     """
     directory = tempfile.mkdtemp(prefix=prefix, dir=within)
     try:

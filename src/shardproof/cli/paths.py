@@ -167,10 +167,6 @@ def prefixes_of(path: str) -> list[str]:
     Args:
         path: A prefix, its metadata file, or a directory: every checkpoint in it, and in the
             directories in it.
-
-    Raises:
-        CheckpointNotFoundError: There are none.
-        OSError: A directory can't be listed, or it can't be seen whether there is one.
     """
     if "://" in path:
         return [path.removesuffix(METADATA)]

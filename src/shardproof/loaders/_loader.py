@@ -189,6 +189,10 @@ class BatchLoader(DirectoryReader):
         Args:
             num_workers: Of the DataLoader. It has a length then: the batches of an epoch, which
                 depend on the number of workers. Iterating with another number is a ValueError.
+
+        Raises:
+            ModuleNotFoundError: There is no torch.
+            ValueError: ``num_workers`` is negative.
         """
         torch = torch_module("torch_dataset()")
         if num_workers is not None:
@@ -234,6 +238,9 @@ class BatchLoader(DirectoryReader):
         Args:
             epoch: 0 to 2**53. That of a state that was loaded changes nothing, so that a loop may
                 set the epoch in which `load_state_dict` left it.
+
+        Raises:
+            ValueError: Below 0, or above 2**53, which is more than a state holds.
         """
         count("epoch", epoch, 0, MOST_COUNTED)
         self._cursor.choose(epoch)
@@ -273,6 +280,10 @@ class BatchLoader(DirectoryReader):
 
         Args:
             state: What `state_dict` returned.
+
+        Raises:
+            ValueError: The state is of another directory, of other rows or of another order; or it
+                is none.
         """
         try:
             found = msgspec.convert(state, LoaderState)
