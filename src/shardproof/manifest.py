@@ -185,8 +185,12 @@ class Manifest:
             raise error
 
     @staticmethod
-    def without_refused(make: Callable[..., "Manifest"], *args: Any, **fields: Any) -> "Manifest":
+    def without_refused(
+        make: Callable[..., "Manifest"], *args: Any, listed_in: Path | None = None, **fields: Any
+    ) -> "Manifest":
         """Return a manifest that is made so; entries that are refused are findings, if not all are.
+
+        They are findings about the file that lists them, if that is not the manifest's own.
 
         Raises:
             ManifestError: It can't be read, or all entries are refused.
@@ -194,27 +198,30 @@ class Manifest:
         try:
             return make(*args, **fields)
         except RefusedEntriesError as error:
-            rest = Manifest.without_refused(error.others)
+            rest = Manifest.without_refused(error.others, listed_in, listed_in=listed_in)
             if not rest.files:
                 raise
             return rest
 
 
 class RefusedEntriesError(ManifestError):
-    """No file can be looked for by some entries; ``others()`` is the manifest of all others."""
+    """No file can be looked for by some entries; ``others(None)`` is that of all others."""
 
     __slots__ = ("others",)  # so it is not pickled
-    others: Callable[[], Manifest]
+    others: Callable[[Path | None], Manifest]
 
 
 def _others(
-    manifest: Manifest, refused: Sequence[Refusal], line: Callable[[Refusal], str]
+    manifest: Manifest,
+    refused: Sequence[Refusal],
+    line: Callable[[Refusal], str],
+    listed_in: Path | None,
 ) -> Manifest:
     gone = entries_of(refused, [file.name for file in manifest.files])
     names = {manifest.files[entry].name for entry in gone}
     n_more = len(refused) - _MOST_TOLD
     lines = [*map(line, refused[:_MOST_TOLD]), *([f"{n_more} more"] if n_more > 0 else [])]
-    errors = (ManifestError(line, path=manifest.path) for line in lines)
+    errors = (ManifestError(line, path=listed_in or manifest.path) for line in lines)
     return dataclasses.replace(
         manifest,
         files=[file for entry, file in enumerate(manifest.files) if entry not in gone],

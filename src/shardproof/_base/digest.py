@@ -85,10 +85,12 @@ def provable(texts: Iterable[str]) -> list[str]:
     """Return those digests of a file that can be computed here; that which proves most first."""
     ranks: dict[str, int] = {}
     for text in texts:
-        with contextlib.suppress(ValueError):
+        try:
             found = parse(text)
-            ranks[str(found)] = _BEST.index(found.algorithm)
-    return sorted(ranks, key=ranks.__getitem__)
+            ranks[f"{found.algorithm}:{found.value}"] = _BEST.index(found.algorithm)
+        except ValueError:
+            continue
+    return sorted(ranks, key=ranks.__getitem__) if len(ranks) > 1 else [*ranks]
 
 
 def is_of_nothing(text: str) -> bool:

@@ -350,11 +350,7 @@ def _renaming() -> Callable[[str, str, int], int]:
 def move(
     source: str, target: str, *, source_fd: int | None = None, target_fd: int | None = None
 ) -> None:
-    """Rename, relative to descriptors of directories; to be taken for done it need not be synced.
-
-    Raises:
-        FileNotFoundError: What is to be moved is gone, or the directory where it is to go.
-    """
+    """Rename, relative to descriptors of directories; it need not be synced to be done."""
     os.rename(source, target, src_dir_fd=source_fd, dst_dir_fd=target_fd)
 
 
@@ -446,9 +442,6 @@ def remove_tree(path: str | os.PathLike[str]) -> None:
     """Remove a directory of this package with all that is in it; a link in it is not followed.
 
     Another process may remove it too.
-
-    Raises:
-        OSError: Something could not be removed, be it that it is listed and can't be found.
     """
     top = os.fspath(path)
 

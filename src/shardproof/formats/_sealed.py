@@ -1,6 +1,7 @@
 """The promise of a directory, with the digests of the lists that lie in it: its seal."""
 
 import dataclasses
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,9 +40,8 @@ def read_manifest(form: Format, path: str) -> Manifest:
     files = [with_digests(file, sealed.get(file.name, ())) for file in manifest.files]
     files += [_listed_only(name, texts) for name, texts in sealed.items() if name not in known]
     damaged = [*manifest.damaged, *(RefusedEntry.of(error, root) for error in wrong)]
-    changed = {"files": files, "damaged": damaged, "path": Path(root, *lists[:1])}
-    merged = Manifest.without_refused(dataclasses.replace, manifest, **changed)
-    return dataclasses.replace(merged, path=manifest.path)  # what is refused now is in a list
+    make = functools.partial(dataclasses.replace, manifest, files=files, damaged=damaged)
+    return Manifest.without_refused(make, listed_in=Path(root, *lists[:1]))
 
 
 def parts_of(form: Format) -> tuple[str, ...]:
@@ -57,11 +57,11 @@ def proofs_in(manifest: Manifest) -> Mapping[str, SealedProof]:
 
 def with_digests(file: PromisedFile, sealed: Sequence[str]) -> PromisedFile:
     """Return a promise with further digests of the whole file; what proves most is its first."""
-    texts = digest.provable([*sealed, *(text for text, begin in file.digests if not begin)])
+    texts = digest.provable([*sealed, *[text for text, begin in file.digests if not begin]])
     if not sealed or not texts:
         return file
-    further = *((text, 0) for text in texts[1:]), *(part for part in file.digests if part[1])
-    return msgspec.structs.replace(file, digest=texts[0], digest_from=0, further=further)
+    further = [(text, 0) for text in texts[1:]] + [each for each in file.digests if each[1]]
+    return msgspec.structs.replace(file, digest=texts[0], digest_from=0, further=tuple(further))
 
 
 def _listed_only(name: str, texts: Sequence[str]) -> PromisedFile:
