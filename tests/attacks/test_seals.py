@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -296,7 +297,7 @@ def test_journals_that_are_spoiled(tmp_path: Path, tally: Tally, settled: None) 
     root.mkdir()
     plain(root)
     seal(root)
-    digests = [line.split()[0] for line in listed().splitlines()]
+    digests = {line.split()[0] for line in listed().splitlines()}
     for data in journals(root, 20_000 if tally.is_exhaustive else 150):
         (root / LIST).unlink(missing_ok=True)
         (root / JOURNAL).write_bytes(data)
@@ -306,7 +307,7 @@ def test_journals_that_are_spoiled(tmp_path: Path, tally: Tally, settled: None) 
             tally.harm("wrong class", f"{data!r}: {raised!r}")
             continue
         found = (root / LIST).read_bytes()
-        is_forged = any(digest not in data for digest in digests)
+        is_forged = not digests.issuperset(re.findall(rb"[0-9a-fA-F]{64}", data))
         if found != listed() and not is_forged:
             tally.harm("lie", f"{data!r}: {found!r}")
 
