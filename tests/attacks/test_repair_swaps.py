@@ -18,7 +18,8 @@ from typing import NoReturn
 import pytest
 
 import shardproof
-from shardproof import ShardproofError
+from shardproof import ShardproofError, formats
+from shardproof.formats import locate
 from tests.attacks.repairs import LIMITS, bytes_in, parts, tree_of
 from tests.attacks.tally import Tally
 
@@ -166,13 +167,25 @@ class Steps:
 
 
 def orders_of(swapped: Swapped, monkeypatch: pytest.MonkeyPatch, tally: Tally) -> Iterator:
-    """Before which calls it is swapped, there or there and back: all of one, a few of two."""
+    """Before which calls it is swapped, there or there and back: all of one, a few of two.
+
+    A link that is there before the given path is resolved is what is to be repaired.
+    """
     swapped.prepare()
+    first = []
     with monkeypatch.context() as patch:
         steps = Steps(patch, (), lambda: None)
+
+        def located(path: str) -> object:
+            found = locate(path)
+            first.append(steps.n)
+            return found
+
+        patch.setattr(formats, "locate", located)
         assert swapped.repair()
-    once = [(n,) for n in range(steps.n + 1)]
-    pairs = [*itertools.combinations(range(steps.n + 1), 2)]
+    calls = range(first[0] if swapped.place == swapped.root else 0, steps.n + 1)
+    once = [(n,) for n in calls]
+    pairs = [*itertools.combinations(calls, 2)]
     yield from tally.sample(once + pairs[:: max(1, len(pairs) // 100)], N)
 
 

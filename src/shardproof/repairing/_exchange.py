@@ -41,10 +41,7 @@ def _is_below(base: str, path: str) -> bool:
 
 
 def exchange(part: str, path: str, base_fd: int) -> None:
-    """Give a proven file its name below a directory, which is closed then.
-
-    What has the name gives way, and leaves its permissions.
-    """
+    """Give a proven file its name below an open directory; what has it leaves its permissions."""
     folder, _, name = path.rpartition("/")
     with _opened_folder(folder, base_fd) as fd:
         with contextlib.suppress(FileNotFoundError):
@@ -61,7 +58,6 @@ def exchange(part: str, path: str, base_fd: int) -> None:
 def _opened_folder(folder: str, fd: int) -> Iterator[int]:
     """Yield a folder of an open one, through no link; what of it is missing is made."""
     with contextlib.ExitStack() as stack:
-        stack.callback(os.close, fd)
         for part in filter(None, folder.split("/")):
             with contextlib.suppress(FileExistsError):
                 os.mkdir(part, dir_fd=fd)

@@ -50,8 +50,12 @@ class Fetcher(NamedTuple):
             return "the source has no such file"
         try:
             base, place = place_of(file, manifest)
-            path, parts = os.path.join(manifest.root, file.name), transfer.parts_beneath(base)
-            with transfer.own_part(parts, key_in(parts, f"{path}/proven")) as own:
+            path = os.path.join(manifest.root, file.name)
+            key, key_of_proven = _keys_of(path, base)
+            with (
+                _opened(base, manifest, root_fd) as (base_fd, parts),
+                transfer.own_part(parts, key_of_proven) as own,
+            ):
                 transfer.fetch_to(
                     self.source,
                     remote.name,
@@ -63,22 +67,39 @@ class Fetcher(NamedTuple):
                     stop=self.stop,
                     on_bytes=None,
                     parts=parts,
+                    key=key,
                 )
                 with open(os.open(own.data, OPEN_FLAGS), "rb", buffering=0) as data:
                     flaw = flaw_of(manifest, file, data.fileno())
                 if flaw is None:
-                    is_own = base == os.fspath(manifest.root)
-                    exchange(own.data, place, os.dup(root_fd) if is_own else open_root(base))
+                    exchange(own.data, place, base_fd)
                 return flaw
         except (OSError, ValueError) as error:
             return getattr(error, "strerror", None) or told(error)
 
 
-def sweep(manifest: Manifest, but: Container[str]) -> None:
+@contextlib.contextmanager
+def _opened(base: str, manifest: Manifest, root_fd: int) -> Iterator[tuple[int, str]]:
+    """Yield a directory that is open, and where it has its parts, whatever has its name by then."""
+    fd = os.dup(root_fd) if base == os.fspath(manifest.root) else open_root(base)
+    try:
+        path = f"/proc/self/fd/{fd}"  # proc(5); other systems have none that leads on
+        yield fd, transfer.parts_beneath(path if is_there(path) else base)
+    finally:
+        os.close(fd)
+
+
+def _keys_of(path: str, base: str) -> tuple[str, str]:
+    """Return the keys of what is fetched for a file, and of what is proven."""
+    parts = transfer.parts_beneath(base)
+    return key_in(parts, path), key_in(parts, f"{path}/proven")
+
+
+def sweep(manifest: Manifest, root_fd: int, but: Container[str]) -> None:
     """Remove what earlier calls have left of promised files, but of some."""
     paths = [os.path.join(manifest.root, f.name) for f in manifest.files if f.name not in but]
     for base in (os.fspath(manifest.root), *manifest.stores):
-        parts = transfer.parts_beneath(base)
-        if is_there(parts):
-            keys = {key_in(parts, each) for path in paths for each in (path, f"{path}/proven")}
-            transfer.drop_parts(parts, keys.__contains__)
+        with contextlib.suppress(FileNotFoundError), _opened(base, manifest, root_fd) as (_, parts):
+            if is_there(parts):
+                keys = {key for path in paths for key in _keys_of(path, base)}
+                transfer.drop_parts(parts, keys.__contains__)

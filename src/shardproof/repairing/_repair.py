@@ -193,7 +193,7 @@ def _repaired(
             if dry_run:
                 return Repair(tuple(tried.values()), (), failed, report)
             failed |= fetcher.fetch(wanted, promise.manifest, root_fd)
-            sweep(promise.manifest, but=failed)
+            sweep(promise.manifest, root_fd, but=failed)
             if not wanted:
                 break
             # An index or a list may be among what came.

@@ -240,6 +240,7 @@ def fetch_to(
     stop: threading.Event,
     on_bytes: OnBytes | None,
     parts: str | None = None,
+    key: str | None = None,
     is_asked: bool = False,
 ) -> FetchResult:
     """Fetch a file as `fetch_file` says; messages tell of ``goal``, and parts are in ``parts``.
@@ -252,7 +253,7 @@ def fetch_to(
     wanted = with_parsed_digest(file or RemoteFile(name), digest)
     try:
         parts = parts or parts_beneath(os.path.dirname(target))
-        key, names = key_in(parts, goal.path), parts_in(parts)
+        key, names = key or key_in(parts, goal.path), parts_in(parts)
         is_new = not has_part(names, key) and not is_there(target)
         if file is None and not (is_new and tells_when_read(source)):
             asked = ask(source, name, goal=goal, limits=limits, deadline=deadline)
