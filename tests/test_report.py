@@ -153,6 +153,7 @@ def test_to_dict_is_json() -> None:
         "unproven": ["/d/u"],
         "n_proven": None,
         "n_unread": 0,
+        "n_agreed": 0,
     }
 
 

@@ -5,7 +5,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -114,10 +114,11 @@ It must be picklable, so that it can be sent to another process: a module-level 
 `functools.partial` or frozen dataclass of plain data.
 """
 
-Prove = Callable[[PromisedFile, int, int], Mismatch | bool]
+Prove = Callable[[PromisedFile, int, int], Mismatch | Literal["agreed"] | bool]
 """What reads the checksums that a file has in itself: ``prove(promised, fd, size)``.
 
-True where every byte is proven by them, False where not all have one. It must be picklable too.
+True where every byte is proven by them, False where not all have one; ``"agreed"`` where only what
+lies beside it says so. It must be picklable too.
 """
 
 

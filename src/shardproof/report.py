@@ -209,6 +209,8 @@ class Report:
             where they were not counted.
         n_unread: How many of those were not read again, because they are as they were when their
             digests were last proven: size, times and inode.
+        n_agreed: How many of the unproven were read and agree with checksums that are no proof,
+            since whoever changes the file may change them, such as the ``.crc`` that Spark leaves.
         more: What is known of further findings.
     """
 
@@ -220,6 +222,7 @@ class Report:
     unproven: tuple[Path, ...] = ()
     n_proven: int | None = None
     n_unread: int = 0
+    n_agreed: int = 0
     more: MoreFindings = dataclasses.field(default_factory=MoreFindings, hash=False)
 
     def __bool__(self) -> bool:
@@ -292,6 +295,7 @@ class Report:
             "unproven": [str(path) for path in self.unproven],
             "n_proven": self.n_proven,
             "n_unread": self.n_unread,
+            "n_agreed": self.n_agreed,
         }
 
     def raise_for_findings(self) -> Self:
@@ -310,7 +314,8 @@ def lines_of(report: Report) -> Iterator[str]:
     n_files, n_unproven = report.n_files, len(report.unproven)
     of_files = f"of {n_files} files of '{shown(report.path)}'"
     lacking = "digest" if report.level == "valid" else "size or structure"
-    unproven = f"{n_unproven} without a {lacking}, "
+    agreed = f" ({report.n_agreed} agree with checksums beside them)" if report.n_agreed else ""
+    unproven = f"{n_unproven} without a {lacking}{agreed}, "
     unread = f" ({report.n_unread} not read again)" if report.n_unread else ""
     if report.ok:
         counts = f" proven, {unproven}" if n_unproven else " "

@@ -299,6 +299,18 @@ def test_checksums_of_bytes_in_a_page_are_of_kind_digest(tmp_path) -> None:
     assert (found_in(path), found_in(path, "valid")) == ([], [("digest", part.name)])
 
 
+def test_checksums_that_agree_are_reported_and_are_no_proof(tmp_path) -> None:
+    path, part = spark(tmp_path)
+    crc = path / f".{part.name}.crc"
+    n_files = len([*path.glob("*.parquet")])
+    report = validate(path, level="valid")
+    assert (report.n_proven, report.n_agreed, len(report.unproven)) == (0, n_files, n_files)
+    assert f"without a digest ({n_files} agree with checksums beside them)" in str(report)
+    assert report.to_dict()["n_agreed"] == n_files
+    crc.unlink()
+    assert validate(path, level="valid").n_agreed == n_files - 1
+
+
 @pytest.mark.parametrize("text", [b"", b"crc\0", b"crc\0\0\0\0\0", b"crc\0\0\0\x02\0", b"nonsense"])
 def test_torn_checksums_are_a_finding(tmp_path, text: bytes) -> None:
     path, part = spark(tmp_path)

@@ -49,13 +49,8 @@ class NotRegularError(Exception):
 def open_beneath(name: str, open_at: OpenAt, *, root: str, dir_fd: int, links: bool = True) -> int:
     """Return a descriptor of what a name leads to, inside a directory.
 
-    Args:
-        name: Parts with ``/`` between them.
-        open_at: Opens the last part.
-        root: The directory's real absolute path: a link that leaves it is followed if it leads
-            back.
-        dir_fd: A descriptor of the directory.
-        links: Whether the name may lead through symbolic links.
+    ``open_at`` opens the last part. A link that leaves the real ``root`` is followed if it leads
+    back, and ``links`` permits it.
     """
     folder, _, base = name.rpartition("/")
     fd = None

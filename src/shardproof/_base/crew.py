@@ -28,15 +28,8 @@ def in_threads(
 
     Threads exist only while the generator does: closing it, or dropping it, ends them; where the
     collector of garbage does, they end soon after. Work that has begun is ended by `go_on`,
-    or by itself; what is not begun is not done.
-
-    Args:
-        work: Called in several threads at once.
-        items: Advanced by the caller's thread.
-        n_threads: How many threads, at most.
-        name: What their names begin with.
-        depth: How many items are begun and not yet taken, at most; None for all.
-        stop: Set when one of them fails, or no more are wanted, for work that asks it.
+    or by itself; what is not begun is not done. At most ``depth`` items are begun and not yet
+    taken. ``stop`` is set when one fails, or no more are wanted, for work that asks it.
     """
     crew = Crew(work, n_threads, name)
     try:

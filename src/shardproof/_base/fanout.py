@@ -68,11 +68,7 @@ def over_threads(
 ) -> Done[Result]:
     """Yield the results of all items, chunk by chunk; closing it joins the threads.
 
-    Args:
-        work: What to do; called from several threads at once.
-        items: All items.
-        threads: How many threads; None to decide by the time that looks take.
-        chunk: Most items that a thread takes at once; an interrupt waits until it did them.
+    Without a number of threads, the time that looks take decides. An interrupt waits for a chunk.
     """
     n_threads = threads or max_threads()
     crew = Crew(work, n_threads, "shardproof")

@@ -34,14 +34,7 @@ T = TypeVar("T")
 def read(
     root: str, name: str, kind: type[T], *, max_bytes: int = MAX_BYTES, usual: type | None = None
 ) -> T:
-    """Return the JSON file ``name`` of the directory ``root``, decoded as ``kind``.
-
-    Args:
-        root: Real absolute path of the directory.
-        name: A file name of ours, not an untrusted one.
-        kind: A `msgspec.Struct` class or a ``list`` of one.
-        max_bytes: Refuse a larger file unread.
-        usual: As for `decode`.
+    """Return the JSON file ``name``, one of ours, of a real directory, decoded as ``kind``.
 
     Raises:
         ManifestNotFoundError: There is no such file.
@@ -89,14 +82,10 @@ def read_bytes(root: str, name: str, *, max_bytes: int) -> bytes:
 
 
 def decode(data: bytes, kind: type[T], *, path: str, usual: type | None = None) -> T:
-    """Return JSON text decoded as ``kind``.
+    """Return JSON text decoded as ``kind``; a refusal names ``path``.
 
-    Args:
-        data: The text.
-        kind: As for `read`.
-        path: The file that a refusal names.
-        usual: A type that the whole text mostly has, whose structs encode no field that a text does
-            not have: then that no key stands twice is seen in a third of the time.
+    ``usual`` is a type that the whole text mostly has, whose structs encode no field that a text
+    does not have: then that no key stands twice is seen in a third of the time.
     """
     if len(data) > MAX_ITEMS and (n_items := sum(map(data.count, (b",", b"[", b"{")))) > MAX_ITEMS:
         problem = f"expected at most {MAX_ITEMS} values, found about {n_items}"

@@ -164,11 +164,7 @@ def real_root(path: str | os.PathLike[str]) -> str:
 
 
 def open_root(root: str) -> int:
-    """Return a descriptor of a directory, for looks relative to it.
-
-    Args:
-        root: Its real absolute path: where a link is by now, it was put there meanwhile.
-    """
+    """Return a descriptor of a directory, by its real path: a link was put there meanwhile."""
     try:
         return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError as error:
@@ -193,7 +189,7 @@ def replaced(root: str) -> OSError:
 
 
 def open_inside(name: str, *, root: str, dir_fd: int, links: bool = True) -> int:
-    """Open a file of the root for reading and return its descriptor, if the file is one to open.
+    """Open a file of the root, by a name that was accepted; return its descriptor.
 
     A symbolic link is followed when it stays inside the root, and ``links`` permits it. Whatever is
     renamed or replaced meanwhile, what is opened was inside the root; see `_base.beneath`.
@@ -201,12 +197,6 @@ def open_inside(name: str, *, root: str, dir_fd: int, links: bool = True) -> int
     Nothing but a regular file is opened: opening a FIFO may block or wake its writer, and opening
     a device may act on it (open(2)). Only what is put in the place of a regular file between the
     look at it and the call is opened, without a wait (`OPEN_FLAGS`), and refused then.
-
-    Args:
-        name: A name that `refusals` accepted.
-        root: The root's real absolute path.
-        dir_fd: A descriptor of the root.
-        links: Whether the name may lead through symbolic links.
     """
     return open_beneath(name, open_regular, root=root, dir_fd=dir_fd, links=links)
 

@@ -33,23 +33,9 @@ def yaml_field(
 ) -> Any:
     """Return what a field at the top of a YAML text holds; the text is a mapping, or empty.
 
-    Args:
-        text: The text.
-        field: Its name.
-        where: What an error calls the text; it says on which line the problem is.
-        default: What to return where the field is not there.
-        only: The field of the mappings in it that is wanted, if not all are.
-        as_written: Whether every single value is a text: of what YAML 1.2 takes for one, PyYAML,
-            which reads YAML 1.1, takes some for numbers, dates and truths.
-        aliases: Whether it may have some, which count as all that they stand for.
-
-    Raises:
-        NotYamlError: It can't be read, or is more than what is read.
-        ImportError: The package that reads it is not installed.
-
-    Example:
-        >>> yaml_field("a: [1, two]", "a", "README.md")
-        [1, 'two']
+    ``only`` is the field of the mappings in it that is wanted. ``as_written`` makes every single
+    value a text: of what YAML 1.2 takes for one, PyYAML takes some for numbers, dates and truths.
+    An alias counts as all that it stands for. An error tells ``where`` and on which line it is.
     """
     if not text:
         return default

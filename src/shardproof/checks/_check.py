@@ -9,13 +9,21 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from shardproof._base import fanout
 from shardproof._base.fanout import Executor
 from shardproof._base.names import open_root
 from shardproof._base.proofs import SealedProof
-from shardproof.checks._look import Links, Noting, Question, Regular, Said, judge, look_at_all
+from shardproof.checks._look import (
+    Links,
+    Noting,
+    Question,
+    Regular,
+    Said,
+    Unproven,
+    judge,
+    look_at_all,
+)
 from shardproof.checks._strays import strays, unfinished
 from shardproof.manifest import (
     Contradiction,
@@ -44,28 +52,10 @@ def check(
     most: int | None = None,
     noting: Noting | None = None,
 ) -> Report:
-    """Return what a look at each promised file found.
+    """Return what a look at each promised file found; the arguments are those of `validate`.
 
-    Args:
-        manifest: The promise.
-        level: How hard to look.
-        workers: Number of threads; None to decide by how long the file system takes.
-        executor: Look from there instead; each chunk of files opens the directory anew.
-        on_progress: Called with how far it is, every few hundred files.
-        list_first: Whether to list the directory, which is faster unless it holds far more files
-            than are promised.
-        links: Whether links that lead out of the root are followed; those into the format's own
-            stores always are.
-        beside: Patterns of what may lie beside the promised files; all else is a finding. None for
-            all that the manifest permits.
-        proofs: What a journal tells of files; one that is as it was then is not read again.
-        most: How many findings the report has whole; further ones are counted. None for all.
-        noting: At ``valid``, what is computed of each file besides; and who is told it, and raises
-            what this raises.
-
-    Raises:
-        ManifestError: The directory is gone, or is none.
-        OSError: The directory itself can't be looked at.
+    A file that is as ``proofs`` tell is not read again. What ``noting`` is told, it may refuse by
+    an error, which ends the look. Of more than ``most`` findings the others are counted.
     """
     n_threads = _digest_threads(manifest, level, workers, is_noted=noting is not None)
     question = Question(
@@ -79,7 +69,7 @@ def check(
         proofs=proofs or {},
         noting=noting,
     )
-    files, kept, more, unproven = manifest.files, list[Finding](), MoreFindings(), list[Path]()
+    files, kept, more, unproven = manifest.files, list[Finding](), MoreFindings(), list[Unproven]()
 
     def add(findings: Iterable[Finding]) -> None:
         for finding in findings:
@@ -98,7 +88,7 @@ def check(
             for n_looks, said in runs:
                 some = files[n_done : n_done + n_looks]
                 add(_numbered(said, some, n_done, question.root))
-                unproven += [each for each in said if isinstance(each, Path)]
+                unproven += [each for each in said if isinstance(each, Unproven)]
                 n_unread += said.count(None)
                 n_done += n_looks
                 if on_progress is not None:
@@ -119,9 +109,10 @@ def check(
         level=level,
         n_files=len(files),
         findings=tuple(kept),
-        unproven=tuple(unproven),
+        unproven=tuple(each.path for each in unproven),
         n_proven=len(files) - n_broken - len(unproven),
         n_unread=n_unread,
+        n_agreed=sum(each.agrees for each in unproven),
         more=more,
     )
 

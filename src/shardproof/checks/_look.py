@@ -73,23 +73,24 @@ class _BrokenPromise(NamedTuple):
     errno: int | None = None
 
 
-_Answer = _BrokenPromise | Callable[[], None] | Literal["kept", "unproven", "unread"]
+_Answer = _BrokenPromise | Callable[[], None] | Literal["kept", "unproven", "agreed", "unread"]
 
-Said = Finding | Path | None
-"""A finding; the path of a file that could not be proven; None for one that was not read again."""
+
+class Unproven(NamedTuple):
+    """A file that could not be proven, and whether checksums that are no proof agree with it."""
+
+    path: Path
+    agrees: bool
+
+
+Said = Finding | Unproven | None
+"""A finding; a file that could not be proven; None for one that was not read again."""
 
 
 def look_at_all(
     question: Question, dir_fd: int, regular: Regular | None, files: Sequence[PromisedFile]
 ) -> list[Said]:
-    """Return what there is to say of files that are not simply as promised.
-
-    Args:
-        question: What is asked.
-        dir_fd: A descriptor of the root.
-        regular: What its listing tells; None where it holds nothing else.
-        files: Which files.
-    """
+    """Return what there is to say of files that are not simply as promised."""
     if question.level == "present" or (question.level == "complete" and question.probe is None):
         files = _not_plainly_kept(question, dir_fd, regular, files)
     said: list[Said] = []
@@ -100,7 +101,8 @@ def look_at_all(
         elif callable(answer):
             answer()  # whose errors are none of the file
         elif answer != "kept":
-            said.append(Path(question.root, file.name) if answer == "unproven" else None)
+            path = Path(question.root, file.name)
+            said.append(None if answer == "unread" else Unproven(path, answer == "agreed"))
     return said
 
 
@@ -267,4 +269,4 @@ def _judge_bytes(
     if question.noting is not None:
         read = FileRead(found, status, os.fstat(fd), bool(known))
         return functools.partial(question.noting.note, file.name, read)
-    return "kept" if stated or proof else "unproven"
+    return "kept" if stated or proof is True else proof or "unproven"

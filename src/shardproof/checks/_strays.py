@@ -16,12 +16,8 @@ from shardproof.report import Finding, FindingKind, is_conclusive
 def strays(manifest: Manifest, beside: Sequence[str] | None, *, follow: bool) -> Iterator[Finding]:
     """Yield a finding for each file that is neither promised nor one of those that may lie there.
 
-    No link to a folder is entered; a link that nothing promises is a stray itself.
-
-    Args:
-        manifest: The promise, which may say itself what it permits.
-        beside: Patterns of fnmatch, of paths relative to the directory; None for all.
-        follow: Whether links are followed, wherever they lead.
+    No link to a folder is entered; a link that nothing promises is a stray itself. ``beside`` has
+    patterns of fnmatch, of paths relative to the directory; None is for all.
     """
     promised = {file.name for file in manifest.files}
     patterns = ("*",) if beside is None else beside

@@ -54,14 +54,10 @@ def read_signed(form: Format, path: str, key: SignerKey) -> Manifest:
 def require_signature(
     texts: Iterable[bytes], signature: bytes, key: SignerKey, *, path: str
 ) -> None:
-    """Raise unless a signature is by the owner of a key, of one of some texts.
+    """Raise unless a signature, of ECDSA as DER, is by the owner of a key, of one of some texts.
 
-    Args:
-        texts: What may have been signed.
-        signature: One of ECDSA, as DER.
-        key: A public key of the curves P-256, P-384 and P-521; or a certificate, of which the key
-            counts, and not who issued it nor until when.
-        path: Where it is from, for messages.
+    The key is one of the curves P-256, P-384 and P-521; or a certificate, of which the key counts,
+    and not who issued it nor until when.
     """
     try:
         from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an extra

@@ -145,12 +145,6 @@ def owed_weights(
     """Yield paths of weights that an index names beside others that are here, and are not here.
 
     Where none is here, none was wanted. What the Hub does not list nobody can have.
-
-    Args:
-        root: The directory.
-        folder: Where in it the repository's files are; empty, or with ``/`` at its end.
-        here: Paths in the repository of what is here.
-        listing_of: Returns the listing in which a file of such a path is.
     """
     for index in [path for path in here if path.endswith(_INDEX)]:
         with contextlib.suppress(ManifestError):  # its own digest tells what is wrong with it

@@ -9,6 +9,7 @@ import dataclasses
 import os
 import zlib
 from collections.abc import Iterable, Iterator
+from typing import Literal
 
 from shardproof._base.messages import quoted
 from shardproof._base.opening import is_never_a_shard, is_of_a_desktop, read_at
@@ -55,12 +56,14 @@ class HadoopProof:
     root: str
     inside: Prove
 
-    def __call__(self, promised: PromisedFile, fd: int, size: int) -> Mismatch | bool:
+    def __call__(
+        self, promised: PromisedFile, fd: int, size: int
+    ) -> Mismatch | Literal["agreed"] | bool:
         """Return which bytes have another checksum, or what those in the file prove."""
         folder, name = os.path.split(promised.name)
         with opened(os.path.join(folder, f".{name}.crc"), self.root) as sums_fd:
             wrong = None if sums_fd is None else _disagreement(fd, size, sums_fd)
-        return wrong or self.inside(promised, fd, size)
+        return wrong or self.inside(promised, fd, size) or (sums_fd is not None and "agreed")
 
 
 def _disagreement(fd: int, size: int, sums_fd: int) -> Mismatch | None:

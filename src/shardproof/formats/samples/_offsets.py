@@ -43,14 +43,7 @@ def index_begin(path: str) -> bytes:
 
 
 def read_offsets(first: bytes, fd: int, size: int, n_samples: int) -> SampleOffsets | Mismatch:
-    """Return where a file's samples lie, or why that can't be.
-
-    Args:
-        first: The first `FIRST_BYTES` of the file, or all of it.
-        fd: The file.
-        size: Its size in bytes.
-        n_samples: How many samples are promised.
-    """
+    """Return where a file's samples lie, by its first `FIRST_BYTES`, or why that can't be."""
     found = int.from_bytes(first[:4], "little")
     if found != n_samples:
         return Mismatch(expected=f"{n_samples} samples", found=f"{found} samples")
