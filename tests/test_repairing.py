@@ -1,6 +1,7 @@
 """A repair fetches what is missing or wrong, proves it, and touches nothing else."""
 
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
@@ -13,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from shardproof import FetchError, FindingKind, ManifestError, repair, seal, validate
+from shardproof._base import files
 from shardproof.cli import app
 from shardproof.fetching import CallableSource, HubSource, Limits
 from shardproof.fetching.transfer._kept import key_in
@@ -420,6 +422,25 @@ class TestWithoutDigests:
         assert set(done.failed) == {file.name for file in done.wanted}
         assert repair(root, str(listed), against=listed).ok
         assert contents(root) == contents(listed)
+
+    def test_a_folder_that_nothing_can_be_moved_into(
+        self, root: Path, tmp_path, monkeypatch
+    ) -> None:
+        listed = shutil.copytree(root, tmp_path / "source/x/y", dirs_exist_ok=True).parents[1]
+        root = tmp_path / "empty"
+        root.mkdir()
+
+        real = files.move
+
+        def move(source: str, target: str, *, target_fd: int | None = None) -> None:
+            if target_fd is not None:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            real(source, target)
+
+        monkeypatch.setattr(files, "move", move)
+        done = repair(root, str(listed), against=listed, limits=LIMITS, workers=1)
+        assert (done.ok, list(root.iterdir())) == (False, [])
+        assert set(done.failed.values()) == {os.strerror(errno.EIO)}
 
 
 class TestNeverWorse:

@@ -56,12 +56,20 @@ def exchange(part: str, path: str, base_fd: int) -> None:
 
 @contextlib.contextmanager
 def _opened_folder(folder: str, fd: int) -> Iterator[int]:
-    """Yield a folder of an open one, through no link; what of it is missing is made."""
+    """Yield a folder of an open one, through no link; what is made of it goes with an error."""
+    made = list[tuple[str, int]]()
     with contextlib.ExitStack() as stack:
-        for part in filter(None, folder.split("/")):
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(part, dir_fd=fd)
-                files.sync(fd)
-            fd = os.open(part, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
-            stack.callback(os.close, fd)
-        yield fd
+        try:
+            for part in filter(None, folder.split("/")):
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=fd)
+                    made.append((part, fd))
+                    files.sync(fd)
+                fd = os.open(part, os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+                stack.callback(os.close, fd)
+            yield fd
+        except BaseException:
+            for part, above in reversed(made):
+                with contextlib.suppress(OSError):
+                    files.remove_empty(part, dir_fd=above)
+            raise
