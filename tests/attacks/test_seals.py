@@ -10,8 +10,6 @@ import os
 import random
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,6 +18,7 @@ import pytest
 from shardproof import SealError, ShardproofError, ShardValidationError, seal, validate
 from shardproof._base import files as _files
 from shardproof.testing.faults import FileSystemFaults
+from tests.attacks.swapping import swapping
 from tests.attacks.tally import Tally
 from tests.helpers.killing import Begin, at_some_calls, skip_where_not_permitted
 
@@ -343,32 +342,6 @@ def test_many_seals_of_one_directory(tmp_path: Path, tally: Tally) -> None:
                 tally.harm("wrong class", text)
         if extra := tree(root).keys() - {*FILES, LIST, JOURNAL}:
             tally.harm("leftover", str(extra))
-
-
-SWAPPER = """
-import os, sys
-place, kept, stand_in = sys.argv[1:]
-print(flush=True)
-while True:
-    os.rename(place, kept)
-    os.rename(stand_in, place)
-    os.rename(place, stand_in)
-    os.rename(kept, place)
-"""
-
-
-@contextlib.contextmanager
-def swapping(place: Path, base: Path) -> Iterator[None]:
-    arguments = [place, base / "kept", base / "stand-in"]
-    with subprocess.Popen(
-        [sys.executable, "-c", SWAPPER, *map(str, arguments)], stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        try:
-            yield
-        finally:
-            process.kill()
 
 
 @pytest.mark.attack("a race: seals")

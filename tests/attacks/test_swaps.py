@@ -15,8 +15,6 @@ import json
 import os
 import shutil
 import stat
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -38,6 +36,7 @@ from shardproof._base import json as _json
 from shardproof.checks import _check, _look
 from shardproof.formats import _registry
 from shardproof.manifest import Manifest, PromisedFile
+from tests.attacks.swapping import swapping
 from tests.attacks.tally import Tally
 from tests.helpers import token_files
 
@@ -367,34 +366,6 @@ def test_a_root_that_is_opened_as_before_is_caught(checkpoint_root, tmp_path, mo
     subject = functools.partial(look_at_root, checkpoint_root, tally)
     orders = in_every_order(subject, checkpoint_root, tmp_path, tally, monkeypatch)
     assert any(tally.harms["lie"] for _ in orders)
-
-
-SWAPPER = """
-import os, sys
-place, kept, stand_in = sys.argv[1:]
-is_there = os.path.lexists(place)
-print(flush=True)
-while True:
-    is_there and os.rename(place, kept)
-    os.rename(stand_in, place)
-    os.rename(place, stand_in)
-    is_there and os.rename(kept, place)
-"""
-
-
-@contextlib.contextmanager
-def swapping(place: Path, base: Path) -> Iterator[None]:
-    """Swap as fast as a process of its own can."""
-    arguments = [place, base / "kept", base / "stand-in"]
-    with subprocess.Popen(
-        [sys.executable, "-c", SWAPPER, *map(str, arguments)], stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        try:
-            yield
-        finally:
-            process.kill()
 
 
 @pytest.mark.attack(ROW)
