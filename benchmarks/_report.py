@@ -15,6 +15,8 @@ from typing import TextIO
 
 from _figures import Section
 
+from shardproof._base.fanout import available_cpus
+
 MARKERS = "<!-- figures -->\n", "<!-- end of figures -->"
 
 
@@ -64,7 +66,7 @@ def machine(place: Path) -> dict[str, str]:
     memory_kb = int(_first(r"MemTotal:\s*(\d+)", "/proc/meminfo") or 0)
     return {
         "cpu": _first(r"model name\s*:\s*(.*)", "/proc/cpuinfo") or platform.machine(),
-        "cores": str(len(os.sched_getaffinity(0))),
+        "cores": str(available_cpus()),
         "memory": f"{memory_kb / 2**20:.0f} GiB",
         "kernel": f"{platform.system()} {platform.release()}",
         "file system": _file_system(place),

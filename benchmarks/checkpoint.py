@@ -711,7 +711,8 @@ def savers() -> Iterator[tuple[str, Save]]:
 def read_anew(path: Path) -> None:
     """Drop what the page cache holds of a file, and read it in pieces of one size."""
     with open(path, "rb", buffering=0) as file:
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        if sys.platform == "linux":
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         while file.read(MIB):
             pass
 

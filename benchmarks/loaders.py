@@ -287,7 +287,8 @@ def drop_cache(files: Sequence[Path]) -> None:
     for file in files:
         fd = os.open(file, os.O_RDONLY)
         os.fsync(fd)  # what is not on the disk yet is not dropped
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        if sys.platform == "linux":
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(fd)
 
 

@@ -28,11 +28,13 @@ from _listed import LISTED, listed
 from _races import Command, child, play_or, process_race, warm_race
 from _report import parser, report
 
+from shardproof._base.fanout import available_cpus
+
 SECTIONS = ("valid", "seal", "hub", "complete", "million")
 SHARDPROOF = [sys.executable, "-m", "shardproof"]
 _BOTH = ("present", "complete")
 _VALID = ("validate", "--level", "valid")
-N_CPUS = len(os.sched_getaffinity(0))
+N_CPUS = available_cpus()
 SAMPLES = ("saev", "mds", "webdataset", "parquet", "safetensors", "hf-cache", "digests")
 
 

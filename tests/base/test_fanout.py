@@ -180,3 +180,9 @@ def test_threads_fit_into_the_limit_of_descriptors(monkeypatch, soft: int, threa
 def test_available_cpus_are_those_of_the_affinity_mask(monkeypatch) -> None:
     monkeypatch.setattr(fanout.os, "sched_getaffinity", lambda _pid: {0, 3, 5})
     assert fanout.available_cpus() == 3
+
+
+def test_available_cpus_are_all_where_there_is_no_affinity_mask(monkeypatch) -> None:
+    monkeypatch.setattr(fanout.sys, "platform", "darwin")
+    monkeypatch.setattr(fanout.os, "cpu_count", lambda: 7)
+    assert fanout.available_cpus() == 7

@@ -862,3 +862,15 @@ class TestRemovedIfItIsTheOne:
         with pytest.raises(OSError, match="Input/output error"):
             files.remove_if(str(path), lambda _: True)
         assert path.read_bytes() == b"this"
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_a_file_without_a_name_can_be_written_and_mapped(monkeypatch, tmp_path, platform) -> None:
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    fd = files.nameless()
+    try:
+        os.pwrite(fd, b"abc", 0)
+        assert (os.pread(fd, 9, 0), [*tmp_path.iterdir()]) == (b"abc", [])
+    finally:
+        os.close(fd)

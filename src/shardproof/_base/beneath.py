@@ -170,7 +170,7 @@ def _openat2() -> Callable[[int, bytes], int] | None:
 
     It returns a number below 0 where that fails. The C library has no name for this call.
     """
-    if sys.platform != "linux":
+    if "linux" not in sys.platform:
         return None
     import ctypes  # noqa: PLC0415 - 5 ms, and most directories have no folders
 

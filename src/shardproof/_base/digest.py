@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from shardproof._base.crew import in_threads
+from shardproof._base.fanout import available_cpus
 from shardproof._base.messages import quoted
 
 ALGORITHMS = (
@@ -126,7 +127,7 @@ def begin(algorithm: str, size: int, *, threads: int | None = None) -> Any:
         except ImportError as error:
             problem = "blake3 needs the package blake3: pip install shardproof[blake3]"
             raise ValueError(problem) from error
-        n_cpus = len(os.sched_getaffinity(0))
+        n_cpus = available_cpus()
         # Else each digest would start threads of its own.
         return blake3(max_threads=threads if threads and threads < n_cpus else blake3.AUTO)
     return _of_hashlib(algorithm)
@@ -140,7 +141,7 @@ def piece_bytes(algorithm: str, threads: int | None = None) -> int:
     if algorithm == "sha256-tree" and threads != 1:
         return _MOST_PIECE_BYTES  # each piece starts threads of its own
     if algorithm == "blake3":
-        n_threads = threads or len(os.sched_getaffinity(0))
+        n_threads = threads or available_cpus()
         return min(_MOST_PIECE_BYTES, _PIECE_BYTES * (1 if n_threads == 1 else 2 * n_threads))
     return _PIECE_BYTES
 
@@ -200,7 +201,7 @@ class TreeDigest:
     digest_size = 32
 
     def __init__(self, threads: int | None = None) -> None:
-        self._threads = threads or len(os.sched_getaffinity(0))
+        self._threads = threads or available_cpus()
         self._root = hashlib.sha256()
         self._leaf = hashlib.sha256()
         self._n_in_leaf = 0

@@ -128,8 +128,12 @@ def max_threads() -> int:
 
 
 def available_cpus() -> int:
-    """Return how many processors this process may use: sched_getaffinity(2)."""
-    return len(os.sched_getaffinity(0))
+    """Return how many processors this process may use, as far as the system tells."""
+    if sys.platform == "linux":
+        usable = len(os.sched_getaffinity(0))
+    else:
+        usable = os.cpu_count() or 1
+    return usable
 
 
 def threads_each(n_at_once: int) -> int:

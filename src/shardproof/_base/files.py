@@ -478,6 +478,16 @@ def passing_directory(prefix: str, within: str | os.PathLike[str] | None = None)
             remove_tree(directory)
 
 
+def nameless() -> int:
+    """Return the descriptor of a new file that has no name, in memory where the system can."""
+    if sys.platform == "linux":
+        fd = os.memfd_create("shardproof")
+    else:
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    return fd
+
+
 def _fill(fd: int, path: str | os.PathLike[str], data: bytes) -> Inode:
     """Write a file that is to have a path to the disk, and close it."""
     with telling_where(path), open(fd, "wb") as file:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from shardproof._base import digest
+from shardproof._base import digest, files
 from shardproof._base.arguments import checked, count
 from shardproof._base.messages import told
 from shardproof.checkpoint.format._layout import MAX_RANK, header_size, parse_header, shard_name
@@ -69,7 +69,7 @@ class MultiShardCheckpointFormat:
         """
         count("rank", rank, 0, MAX_RANK)
         tensors = tensors_of(arrays)
-        with open(os.memfd_create("shardproof"), "w+b", buffering=0) as file:
+        with open(files.nameless(), "w+b", buffering=0) as file:
             name = shard_name(_PREFIX_NAME, rank)
             entry = ShardWriter(file.fileno(), _PATH, self._algorithm).write(rank, name, tensors)
             record = RankRecord(step=None, shard=entry, checksum="")

@@ -5,6 +5,7 @@ import copy
 import errno
 import os
 import stat
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 
@@ -273,7 +274,8 @@ def _share(name: str, dir_fd: int) -> None:
     with contextlib.suppress(OSError):
         # Where only an owner may remove what is there, no one else could remove the new one; and
         # where a list says who may, the group's bits are no group's (acl(5)).
-        if above.st_mode & stat.S_ISVTX or _ACCESS_LIST in os.listxattr(dir_fd):
+        has_list = sys.platform == "linux" and _ACCESS_LIST in os.listxattr(dir_fd)
+        if above.st_mode & stat.S_ISVTX or has_list:
             return
         fd = os.open(name, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=dir_fd)
         try:

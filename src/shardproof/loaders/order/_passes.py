@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shardproof._base import files
 from shardproof.loaders.order._state import DeliveredPart, EpochPosition
 
 _MAX_WORKERS = 1024
@@ -66,7 +67,7 @@ class Passes:
     """
 
     def __init__(self, content: bytes = b"") -> None:
-        fd = os.memfd_create("shardproof-passes")
+        fd = files.nameless()
         os.truncate(fd, _TABLE.itemsize)
         os.pwrite(fd, content, 0)
         self._open(fd)

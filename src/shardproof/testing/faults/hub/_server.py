@@ -174,7 +174,7 @@ class _Connection(http.server.BaseHTTPRequestHandler):
             # A reset throws away what is still under way: first the client's kernel must confirm
             # every byte, or the client be gone. SIOCOUTQ (tcp(7)) has the number of TIOCOUTQ.
             gone, nothing = select.poll(), bytes(4)
-            gone.register(self.connection, select.POLLRDHUP)
+            gone.register(self.connection, getattr(select, "POLLRDHUP", select.POLLHUP))
             while fcntl.ioctl(self.connection, termios.TIOCOUTQ, nothing) != nothing:
                 if gone.poll(1):
                     break
