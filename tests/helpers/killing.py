@@ -22,8 +22,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-import pytest
-
 T = TypeVar("T")
 
 Begin = Callable[[], None]
@@ -43,7 +41,8 @@ The time counts in which it is held at its calls, which is a minute on a machine
 """
 
 _TRACEME, _CONT, _SYSCALL, _SETOPTIONS = 0, 7, 24, 0x4200
-_OPTIONS = 0x1 | 0x8 | 0x100000  # mark stops at system calls; follow threads; die with the tracer
+_OPTIONS = 0x1 | 0x2 | 0x4 | 0x8 | 0x100000
+"""Mark stops at system calls; follow forks and threads; die with the tracer."""
 _AT_A_CALL = signal.SIGTRAP | 0x80
 _WALL = 0x40000000  # threads, too
 _REFUSED = 100  # exit codes from here on: errno of PTRACE_TRACEME
@@ -262,6 +261,8 @@ def _ends_by_itself(act: Callable[[Begin], object], enough: Callable[[int], bool
 
 def skip_where_not_permitted() -> None:
     """Skip the test where no process may be traced."""
+    import pytest  # not where writers are interrupted, whose interpreters have none
+
     if not sys.platform.startswith("linux") or platform.machine() not in {"x86_64", "aarch64"}:
         pytest.skip(f"not traced on {sys.platform} {platform.machine()}")
     try:

@@ -1,0 +1,1 @@
+"""Samples, as Megatron Energon reads them."""

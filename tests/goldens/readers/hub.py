@@ -1,0 +1,1 @@
+"""What Hugging Face's client downloaded."""

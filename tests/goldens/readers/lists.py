@@ -1,0 +1,1 @@
+"""Files that lists tell of."""

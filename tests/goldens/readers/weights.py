@@ -1,0 +1,1 @@
+"""Weights of models, and checkpoints."""
