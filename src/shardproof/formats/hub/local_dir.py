@@ -74,7 +74,7 @@ def _read_manifest(path: str) -> Manifest:
             raise ManifestNotFoundError(problem, path=folder)
         listings = listings_in(path, f"{_FOLDER}/trees", {note.commit for note in notes})
         late = _late(path, names, notes, listings.values())
-        files = _promises(path, notes, listings, late)
+        files = _promises(path, notes, {**listings, "": CommitListing(late)})
     return manifest_of(
         files,
         root=Path(path),
@@ -136,17 +136,14 @@ def _late(
 
 
 def _promises(
-    root: str,
-    notes: Sequence[_Note],
-    listings: Mapping[str, CommitListing],
-    late: Mapping[str, PromisedFile],
+    root: str, notes: Sequence[_Note], listings: Mapping[str, CommitListing]
 ) -> dict[str, PromisedFile]:
     commits = {note.path: note.commit for note in notes}
 
     def listing_of(path: str) -> CommitListing:
-        return listings.get(commits.get(path, ""), CommitListing(late))
+        return listings.get(commits.get(path, ""), CommitListing({}))
 
-    files = {**late}
+    files = {**listings[""].files}
     for path, _, tag, _ in notes:
         files[path] = promise(path, digest_of(tag), listing_of(path).files.get(path))
     for path in owed_weights(root, "", {**files}, listing_of):

@@ -310,9 +310,10 @@ FORMAT = Format(
     recognizes=_recognizes,
     read_manifest=_read_manifest,
     complete="the size of each file that is tracked alone; that the list of each folder is there, "
-    "and is the one by its name; of a folder that is not cached how many files it has",
+    "and is the one by its name; of a folder that is not cached how many files it has; that each "
+    "stage of `dvc.yaml` has run to its end",
     valid="the MD5 of each file, where DVC 3 wrote it",
-    blind_spots="files beyond the list of a folder; digests of DVC 2, which changed the line ends "
-    "of texts first; folders that DVC does not cache; stages in folders whose names are templates, "
-    "files of DVC in folders below; MD5 tells accidents only",
+    blind_spots="what no file of DVC tracks yet; files beyond the list of a folder; digests of DVC "
+    "2, which changed the line ends of texts first; folders that DVC does not cache; stages in "
+    "folders whose names are templates, files of DVC in folders below; MD5 tells accidents only",
 )
