@@ -194,7 +194,8 @@ def _unfinished(
             made = made or [each for each in locked if each.startswith(f"{name}@")]
         n_outs = len((stage.do or stage).outs)
         for each in made or [name]:
-            n_locked = len(locked.get(each, _LockedStage()).outs)
+            outputs = locked.get(each, _LockedStage()).outs
+            n_locked = sum("://" in out.path or bool(out.md5 or out.files) for out in outputs)
             if n_locked < n_outs:
                 expected = f"{n_outs} outputs of the stage {quoted(each)}"
                 found = f"{n_locked}: it has not run to its end, run `dvc repro`"

@@ -41,8 +41,8 @@ def _recognizes(path: str) -> bool:
 
 def _is_shard(root: str, name: str, *, or_empty: bool = False) -> bool:
     with opened(name, root) as fd:
-        head = None if fd is None else read_at(fd, 4)
-    return or_empty if head == b"" else int.from_bytes(head or b"", "little") in _MAGICS
+        head = bytes(4) if fd is None else read_at(fd, 4)
+    return or_empty if len(head) < 4 else int.from_bytes(head, "little") in _MAGICS
 
 
 def _read_manifest(path: str) -> Manifest:
