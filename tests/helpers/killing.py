@@ -22,8 +22,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-import pytest
-
 T = TypeVar("T")
 
 Begin = Callable[[], None]
@@ -43,7 +41,8 @@ The time counts in which it is held at its calls, which is a minute on a machine
 """
 
 _TRACEME, _CONT, _SYSCALL, _SETOPTIONS = 0, 7, 24, 0x4200
-_OPTIONS = 0x1 | 0x8 | 0x100000  # mark stops at system calls; follow threads; die with the tracer
+_OPTIONS = 0x1 | 0x2 | 0x4 | 0x8 | 0x100000
+"""Mark stops at system calls; follow forks and threads; die with the tracer."""
 _AT_A_CALL = signal.SIGTRAP | 0x80
 _WALL = 0x40000000  # threads, too
 _REFUSED = 100  # exit codes from here on: errno of PTRACE_TRACEME
@@ -196,8 +195,12 @@ def stop_at_every_call(act: Callable[[Begin], object], look: Callable[[], object
         assert _ends_by_itself(act, look_on)
 
 
-def stop_at_every_change(act: Callable[[Begin], object], look: Callable[[], object]) -> None:
+def stop_at_every_change(
+    act: Callable[[Begin], object], look: Callable[[], object], *, is_only_child: bool = False
+) -> None:
     """Do as `stop_at_every_call`, but not before calls that only read.
+
+    Where nobody else's child is there, processes may leave their group.
 
     At the end of such a call all is as it was at its beginning: each state that there is between
     two calls is seen before the next call that may change it, the last one before the child stops.
@@ -209,7 +212,7 @@ def stop_at_every_change(act: Callable[[Begin], object], look: Callable[[], obje
         return False
 
     with _on_one_core():
-        assert _ends_by_itself(act, look_on)
+        assert _ends_by_itself(act, look_on, is_only_child=is_only_child)
 
 
 def ends_by_itself(act: Callable[[Begin], object], n_calls: int) -> bool:
@@ -242,12 +245,15 @@ def _on_one_core() -> Iterator[None]:
         os.sched_setaffinity(0, cores)
 
 
-def _ends_by_itself(act: Callable[[Begin], object], enough: Callable[[int], bool]) -> bool:
+def _ends_by_itself(
+    act: Callable[[Begin], object], enough: Callable[[int], bool], *, is_only_child: bool = False
+) -> bool:
     pid = _started(act)
+    whom = -1 if is_only_child else -pid
     try:
-        _set_going(pid)
+        _set_going(pid, whom)
         _trace(_SYSCALL, pid)
-        ended = _next_mark(pid, _SYSCALL, enough)
+        ended = _next_mark(pid, whom, _SYSCALL, enough)
     except BaseException:
         _kill(pid)
         raise
@@ -255,13 +261,15 @@ def _ends_by_itself(act: Callable[[Begin], object], enough: Callable[[int], bool
         _kill(pid)
         return False
     _trace(_CONT, pid)
-    code = os.waitstatus_to_exitcode(_status_at_exit(pid))
+    code = os.waitstatus_to_exitcode(_status_at_exit(pid, whom))
     assert code == 0, f"the child ended with {code}"
     return True
 
 
 def skip_where_not_permitted() -> None:
     """Skip the test where no process may be traced."""
+    import pytest  # not where writers are interrupted, whose interpreters have none
+
     if not sys.platform.startswith("linux") or platform.machine() not in {"x86_64", "aarch64"}:
         pytest.skip(f"not traced on {sys.platform} {platform.machine()}")
     try:
@@ -304,7 +312,7 @@ def _stop() -> None:
     signal.raise_signal(signal.SIGSTOP)
 
 
-def _set_going(pid: int) -> None:
+def _set_going(pid: int, whom: int) -> None:
     """Let the child run until it calls what it was given."""
     status = os.waitpid(pid, 0)[1]
     if os.WIFEXITED(status) and os.WEXITSTATUS(status) > _REFUSED:
@@ -312,14 +320,14 @@ def _set_going(pid: int) -> None:
     _expect(status)
     _trace(_SETOPTIONS, pid, _OPTIONS)
     _trace(_CONT, pid)
-    _next_mark(pid, _CONT, lambda _: False)
+    _next_mark(pid, whom, _CONT, lambda _: False)
 
 
-def _next_mark(pid: int, request: int, enough: Callable[[int], bool]) -> bool:
+def _next_mark(pid: int, whom: int, request: int, enough: Callable[[int], bool]) -> bool:
     """Go on until the child stops itself; False where there were enough calls before that."""
     inside: set[int] = set()  # threads that are in a call: the next stop is at its end
     while True:
-        thread, status = os.waitpid(-pid, _WALL)
+        thread, status = os.waitpid(whom, _WALL)
         if not os.WIFSTOPPED(status):
             assert thread != pid, f"the child ended with {os.waitstatus_to_exitcode(status)}"
             continue
@@ -374,13 +382,13 @@ def _kill(pid: int) -> None:
         except (ProcessLookupError, PermissionError):
             continue
     with contextlib.suppress(ChildProcessError):
-        _status_at_exit(pid)
+        _status_at_exit(pid, -pid)
 
 
-def _status_at_exit(pid: int) -> int:
+def _status_at_exit(pid: int, whom: int) -> int:
     """Wait until the child is gone; its threads are waited for as well, or it would never be."""
     while True:
-        thread, status = os.waitpid(-pid, _WALL)
+        thread, status = os.waitpid(whom, _WALL)
         if os.WIFSTOPPED(status):
             _trace(_CONT, thread)
         elif thread == pid:

@@ -25,9 +25,10 @@ from shardproof.probes.safetensors import SafetensorsHeader, header_of
 
 __all__ = ["FORMAT"]
 
-_NAME = "safetensors"
 _SUFFIX = ".safetensors"
 _INDEX = re.compile(r".*\.safetensors\.index(?:\.[\w-]+)?\.json")
+_PART = re.compile(r"((?:.*/)?(?:diffusion_pytorch_)?model)-\d{5}-of-(?!00001)\d{5}\.safetensors")
+"""Who writes several such files writes an index last, and loaders refuse them without it."""
 _PIPELINE = "model_index.json"
 """Written by diffusers: the parts of a pipeline are in folders beside it."""
 
@@ -37,12 +38,10 @@ class _WeightsIndex(msgspec.Struct):
 
 
 def _recognizes(path: str) -> bool:
-    names = matching(path, "*")
-    return _PIPELINE in names or any(map(_is_one, names))
-
-
-def _is_one(name: str) -> bool:
-    return name.endswith(_SUFFIX) or _INDEX.fullmatch(name) is not None
+    return any(
+        name == _PIPELINE or name.endswith(_SUFFIX) or _INDEX.fullmatch(name)
+        for name in matching(path, "*")
+    )
 
 
 def _read_manifest(path: str) -> Manifest:
@@ -56,13 +55,16 @@ def _read_manifest(path: str) -> Manifest:
     beside = [name for name in names if name.endswith(_SUFFIX) and name not in owed]
     # Beside an index, a number may be of a set that was left over and is not whole.
     counted = CountedSet(beside, ()) if indices else promised_by_names(beside, first=1)
-    files = [*owed, *counted.names]
+    listed = {os.path.dirname(index) for index in indices}
+    parts = (_PART.fullmatch(name) for name in beside if os.path.dirname(name) not in listed)
+    missing = sorted({f"{part[1]}.safetensors.index.json" for part in parts if part})
+    files = [*owed, *counted.names, *missing]
     if not files:
         raise ManifestNotFoundError("there is no file of safetensors, and no index", path=path)
     return Manifest(
         root=Path(path),
         path=Path(path, indices[0] if indices else files[0]),
-        format=_NAME,
+        format=FORMAT.name,
         files=[PromisedFile(name=name) for name in files],
         probe=functools.partial(_probe, owed),
         contradictions=functools.partial(tuple, counted.contradictions),
@@ -78,11 +80,9 @@ def _names(path: str) -> Iterator[str]:
 
 
 def _tensors_by_file(path: str, index: str) -> dict[str, list[str]]:
-    folder, _ = os.path.split(index)
     by_file: dict[str, list[str]] = {}
     for tensor, file in json.read(path, index, _WeightsIndex).weight_map.items():
-        name = f"{folder}/{file}" if folder else file
-        by_file.setdefault(name, []).append(tensor)
+        by_file.setdefault(os.path.join(os.path.dirname(index), file), []).append(tensor)
     return by_file
 
 
@@ -90,14 +90,14 @@ def _probe(
     owed: Mapping[str, Sequence[str]], promised: PromisedFile, fd: int, size: int
 ) -> Mismatch | None:
     """Look at a file's header, and in it for every tensor that an index says is there."""
+    if _INDEX.fullmatch(promised.name):  # it came meanwhile
+        return None
     header = header_of(fd, size)
     if not isinstance(header, SafetensorsHeader):
         return header
     tensors = owed.get(promised.name, ())
-    missing = [tensor for tensor in tensors if tensor not in header.tensors]
-    if missing:
-        left_out = header.left_out()
-        missing = [tensor for tensor in missing if tensor not in left_out]
+    there = {*header.tensors, *header.left_out()} if tensors else ()
+    missing = [tensor for tensor in tensors if tensor not in there]
     if not missing:
         return None
     found = f"{len(tensors) - len(missing)} of the {len(tensors)} that the index names"
@@ -105,14 +105,14 @@ def _probe(
 
 
 FORMAT = Format(
-    name=_NAME,
+    name="safetensors",
     description="weights of a model, alone or in several files with an index",
     manifest_file="*.safetensors.index.json",
     beside=("*.safetensors.index.*.json", "*.json", "*.md", "*.txt", "*.model", "*.jinja"),
     recognizes=_recognizes,
     read_manifest=_read_manifest,
     complete="that each header is sound, its tensors reach just to the end of the file, and every "
-    "tensor is where the index says",
+    "tensor is where the index says, without which `model-00001-of-00002` is not whole",
     valid="nothing more: the format states no digest; seal it",
     blind_spots="changed values of tensors; a file that no index names and no number implies; the "
     "total size that an index states, which is often that of other files",

@@ -1,0 +1,319 @@
+"""Interrupt the real writers at each change that they make, and ask the real readers then.
+
+::
+
+    python -m tests.goldens.interrupt CASE... --to tests/formats/data/interrupted
+
+Run it with an interpreter that has the libraries; without a case it does those whose libraries are
+there. A writer is stopped before each system call that may change a file, and each state in which
+its directory then is, is put aside; so are those in which half of what a call wrote is there, or
+all but its last byte. What the reader says of each state is recorded in a file for each case, with
+what makes the states anew: how many bytes of which file of the golden directory are there, or bytes
+that are in none of them.
+"""
+
+import argparse
+import base64
+import hashlib
+import itertools
+import json
+import multiprocessing
+import os
+import tempfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.goldens.readers import READERS
+from tests.goldens.writers import CASES, CHECKOUTS
+from tests.helpers.killing import Begin, stop_at_every_change
+
+HERE = Path(__file__).parent
+RECORDS = HERE.parent / "formats/data/interrupted"
+PATIENCE = 60
+"""Seconds after which a reader hangs."""
+
+MOST = 8
+"""States that are recorded of those in which the same files are there."""
+
+Tree = dict[str, bytes | str]
+"""What files are in a directory, and where links lead; of directories the empty ones: `name/`."""
+
+
+class State(NamedTuple):
+    """What is left of an interrupted writer.
+
+    Attributes:
+        tree: The files that are there.
+        said: What the reader says: how many samples it reads, or why it reads none.
+    """
+
+    tree: Tree
+    said: str
+
+
+def tree_of(root: Path) -> Tree:
+    found: Tree = {}
+    for folder, directories, files in os.walk(root):
+        links = [name for name in directories if os.path.islink(os.path.join(folder, name))]
+        for name in files + links:
+            path = Path(folder, name)
+            try:
+                data = os.readlink(path) if path.is_symlink() else path.read_bytes()
+            except FileNotFoundError:  # another thread of the writer took it away
+                continue
+            found[path.relative_to(root).as_posix()] = data
+        if not files and not directories and Path(folder) != root:
+            found[Path(folder).relative_to(root).as_posix() + "/"] = b""
+    return dict(sorted(found.items()))
+
+
+def make(tree: Tree, root: Path) -> Path:
+    """Make a directory that is as it was left."""
+    root.mkdir(parents=True)
+    for name, data in tree.items():
+        path = root / name
+        if name.endswith("/"):
+            path.mkdir(parents=True)
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(data, str):
+            path.symlink_to(data)
+        else:
+            path.write_bytes(data)
+    return root
+
+
+def trees_of(name: str) -> list[Tree]:
+    """Return the states of a directory while its writer writes it, the whole one last."""
+    with tempfile.TemporaryDirectory(prefix="interrupted-") as place:
+        made = Path(place, name)
+        warm = Path(place, "warm")
+        made.mkdir()
+        warm.mkdir()
+        seen: list[Tree] = []
+
+        def act(begin: Begin) -> None:
+            silence()
+            CASES[name].write(warm)  # what it loads is not looked at
+            begin()
+            CASES[name].write(made)
+
+        def look() -> None:
+            tree = tree_of(made) or tree_of(Path(f"{made}.incomplete"))
+            if not seen or tree != seen[-1]:
+                seen.append(tree)
+
+        stop_at_every_change(act, look, is_only_child=True)
+        look()
+    return distinct(with_parts(seen))
+
+
+def silence() -> None:
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nothing, stream)
+
+
+def with_parts(trees: Sequence[Tree]) -> Iterator[Tree]:
+    """Put between two those with half, and with nearly all, of what a file got."""
+    for before, after in itertools.pairwise(trees):
+        yield before
+        for name, data in after.items():
+            old = before.get(name)
+            both = isinstance(data, bytes) and isinstance(old, bytes)
+            if both and len(data) > len(old) + 1 and data.startswith(old):
+                yield before | {name: data[: (len(old) + len(data)) // 2]}
+                yield before | {name: data[:-1]}
+    yield trees[-1]
+
+
+def distinct(trees: Iterator[Tree]) -> list[Tree]:
+    """Leave away what was there before; the last one stays the last."""
+    [*all_of_them] = trees
+    found: list[Tree] = []
+    for tree in all_of_them:
+        if tree not in found and tree != all_of_them[-1]:
+            found.append(tree)
+    return [*found, all_of_them[-1]]
+
+
+class Answer(NamedTuple):
+    """What a reader says.
+
+    Attributes:
+        said: In words.
+        digest: Of all that it read; None where it refuses.
+    """
+
+    said: str
+    digest: str | None = None
+
+
+def serve(name: str, questions: Connection) -> None:
+    """Read one directory after the other, in a process that may crash."""
+    silence()
+    while True:
+        root = Path(questions.recv())
+        try:
+            read = sorted(map(repr, READERS[name](root)))
+            digest = hashlib.sha256("\n".join(read).encode()).hexdigest()
+            answer = Answer(f"reads {len(read)}", digest)
+        except BaseException as error:
+            words = f"{type(error).__name__}: {error}".replace(str(root), "ROOT")
+            answer = Answer((words.splitlines()[0])[:100])
+        questions.send(answer)
+
+
+class Reader:
+    """A process that reads with the real library; another one after it crashed or hung."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._start()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._questions, other = context.Pipe()
+        self._process = context.Process(target=serve, args=(self._name, other))
+        self._process.start()
+        other.close()
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.join()
+
+    def ask(self, root: Path) -> Answer:
+        self._questions.send(str(root))
+        try:
+            if self._questions.poll(PATIENCE):
+                return Answer(*self._questions.recv())
+            answer = Answer("it hangs")
+        except EOFError:
+            self._process.join()
+            answer = Answer(f"it crashes: {self._process.exitcode}")
+        self.stop()
+        self._start()
+        return answer
+
+
+def states_of(name: str) -> list[State]:
+    trees = trees_of(name)
+    reader = Reader(name)
+    try:
+        with tempfile.TemporaryDirectory(prefix="interrupted-") as place:
+            roots = [make(tree, Path(place, str(n), name)) for n, tree in enumerate(trees)]
+            answers = [reader.ask(root) for root in reversed(roots)][::-1]
+    finally:
+        reader.stop()
+    whole = answers[-1]
+    if whole.digest is None:
+        raise SystemExit(f"{name}: its own reader refuses it: {whole.said}")
+    others = {answer.said for answer in answers if answer.digest != whole.digest}
+    words = {whole.said: f"{whole.said}, not what was written"} if whole.said in others else {}
+    return [
+        State(tree, answer.said if answer == whole else words.get(answer.said, answer.said))
+        for tree, answer in zip(trees, answers, strict=True)
+    ]
+
+
+def thinned(states: Sequence[State]) -> Iterator[State]:
+    """Leave a few of those in which the same files are there, and the reader says the same."""
+    for _, same in itertools.groupby(states, lambda state: ([*state.tree], state.said)):
+        [*run] = same
+        step = max(1, (len(run) - 1) / (MOST - 1))
+        yield from (run[round(n * step)] for n in range(min(MOST, len(run))))
+
+
+def contents_of(path: Path) -> dict[str, bytes]:
+    """Return the files of a golden directory."""
+    return {name: data for name, data in tree_of(path).items() if isinstance(data, bytes)}
+
+
+def record_of(name: str, states: Sequence[State], golden: Mapping[str, bytes]) -> dict[str, Any]:
+    """Return what makes the states anew, each by its differences from the one before."""
+    others: list[bytes] = []
+
+    def source_of(name: str, data: bytes | str) -> object:
+        if isinstance(data, str):
+            return data
+        if golden.get(name, b"").startswith(data):
+            return len(data)
+        of = [each for each, whole in golden.items() if whole.startswith(data)]
+        of += [number for number, whole in enumerate(others) if whole.startswith(data)]
+        return [of[0], len(data)]
+
+    every = {
+        (file, data)
+        for state in states
+        for file, data in state.tree.items()
+        if isinstance(data, bytes)
+    }
+    for file, data in sorted(every, key=lambda each: (-len(each[1]), each)):
+        known = [golden.get(file, b""), *golden.values(), *others]
+        if not any(whole.startswith(data) for whole in known):
+            others.append(data)
+    listed = []
+    before = State({}, "")
+    for state in states:
+        changes = {file: None for file in before.tree if file not in state.tree}
+        changes |= {
+            file: source_of(file, data)
+            for file, data in state.tree.items()
+            if before.tree.get(file) != data
+        }
+        listed.append([changes] if state.said == before.said else [changes, state.said])
+        before = state
+    packed = [base64.b64encode(zlib.compress(data, 9)).decode() for data in others]
+    return {"writer": CASES[name].writer(), "others": packed, "states": listed}
+
+
+def states_in(record: Mapping[str, Any], golden: Mapping[str, bytes]) -> Iterator[State]:
+    """Make the states of a record anew."""
+    others = [zlib.decompress(base64.b64decode(packed)) for packed in record["others"]]
+    tree: Tree = {}
+    said = ""
+    for changes, *words in record["states"]:
+        for name, source in changes.items():
+            tree.pop(name, None)
+            if isinstance(source, str):
+                tree[name] = source
+            elif source is not None:
+                of, size = source if isinstance(source, list) else (name, source)
+                whole = others[of] if isinstance(of, int) else golden.get(of, b"")
+                tree[name] = whole[:size]
+        said = words[0] if words else said
+        yield State(dict(sorted(tree.items())), said)
+
+
+def write(name: str, to: Path) -> int:
+    """Record a case; return how many states it has."""
+    states = [*thinned(states_of(name))]
+    golden = contents_of(HERE / name)
+    record = record_of(name, states, golden)
+    assert [*states_in(record, golden)] == states
+    to.mkdir(parents=True, exist_ok=True)
+    lines = ",\n".join(json.dumps(each) for each in record.pop("states"))
+    text = json.dumps(record)[:-1] + f', "states": [\n{lines}\n]}}\n'
+    (to / f"{name}.json").write_text(text)
+    return len(states)
+
+
+def main() -> None:
+    found = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    found.add_argument("cases", nargs="*", choices=[[], *READERS], metavar="CASE")
+    found.add_argument("--to", type=Path, default=RECORDS)
+    for name in CHECKOUTS:
+        option = f"--{name.replace('.', '')}"
+        found.add_argument(option, dest=name, type=Path, metavar="CHECKOUT")
+    options = found.parse_args()
+    CHECKOUTS.update({name: getattr(options, name) for name in CHECKOUTS})
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    for name in options.cases or [name for name in READERS if CASES[name].writer()]:
+        print(name, write(name, options.to))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Samples, and rows of tables."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from ._readers import reader
+
+
+@reader("mds-raw", "mds-hashed", "mds-zstd", "mds-gz", "mds-bz2", "mds-snappy", "mds-br")
+@reader("mds-jsonl", "mds-csv")
+def mds(root: Path) -> Iterable[object]:
+    from streaming import StreamingDataset
+    from streaming.base.util import clean_stale_shared_memory
+
+    clean_stale_shared_memory()
+    yield from StreamingDataset(local=str(root), batch_size=1)
+
+
+@reader("litdata-classic", "litdata-zstd", "litdata-optimized")
+def litdata(root: Path) -> Iterable[object]:
+    from litdata import StreamingDataset
+
+    yield from StreamingDataset(str(root))
+
+
+@reader("litdata-tokens")
+def litdata_tokens(root: Path) -> Iterable[object]:
+    from litdata import StreamingDataset, TokensLoader
+
+    for block in StreamingDataset(str(root), item_loader=TokensLoader(block_size=32)):
+        yield block.tolist()
+
+
+@reader("litdata-parquet")
+def litdata_parquet(root: Path) -> Iterable[object]:
+    from litdata import StreamingDataset
+    from litdata.streaming.item_loader import ParquetLoader
+
+    yield from StreamingDataset(str(root), item_loader=ParquetLoader())
+
+
+@reader("webdataset-tar", "webdataset-gz")
+def webdataset(root: Path) -> Iterable[object]:
+    import webdataset as wds
+
+    shards = sorted(map(str, root.glob("*.tar*")))
+    for sample in wds.WebDataset(shards, shardshuffle=False, empty_check=False):
+        yield {
+            name: value
+            for name, value in sample.items()
+            if name not in {"__url__", "__local_path__"}
+        }
+
+
+@reader("wids")
+def wids(root: Path) -> Iterable[object]:
+    from wids import ShardListDataset
+
+    index = root / "shardindex.json"
+    shards = json.loads(index.read_text())["shardlist"]
+    for shard in shards:
+        shard["url"] = str(root / shard["url"])
+    [*samples] = ShardListDataset(shards, cache_dir=str(root.parent / "cache"))
+    for sample in samples:
+        yield {
+            name: value for name, value in sample.items() if name[:2] != "__" or name == "__key__"
+        }
+
+
+@reader("parquet-plain", "parquet-checksums", "parquet-indexed", "parquet-empty")
+def parquet(root: Path) -> Iterable[object]:
+    import pyarrow.parquet as pq
+
+    return pq.read_table(root).to_pylist()
+
+
+@reader("parquet-dask")
+def parquet_dask(root: Path) -> Iterable[object]:
+    import dask.dataframe as dd
+
+    return dd.read_parquet(str(root)).compute(scheduler="sync").itertuples()
+
+
+@reader("parquet-hive")
+def parquet_hive(root: Path) -> Iterable[object]:
+    import fastparquet
+
+    return fastparquet.ParquetFile(str(root)).to_pandas().itertuples(index=False)
+
+
+@reader("parquet-spark")
+def parquet_spark(root: Path) -> Iterable[object]:
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    return spark.getOrCreate().read.parquet(str(root)).collect()
+
+
+@reader("parquet-datasets")
+def parquet_datasets(root: Path) -> Iterable[object]:
+    from datasets import load_dataset
+
+    for name, split in load_dataset(str(root), cache_dir=str(root.parent / "cache")).items():
+        yield from ((name, row) for row in split)
+
+
+@reader("arrow", "arrow-splits")
+def arrow(root: Path) -> Iterable[object]:
+    from datasets import Dataset, load_from_disk
+
+    found = load_from_disk(str(root))
+    splits = {"": found} if isinstance(found, Dataset) else found
+    for name, split in splits.items():
+        yield from ((name, row) for row in split)
+
+
+@reader("tfrecord")
+def tfrecord(root: Path) -> Iterable[object]:
+    from tfrecord.reader import tfrecord_loader
+
+    for path in sorted(root.glob("*.tfrecord*")):
+        for example in tfrecord_loader(str(path), None):
+            yield {name: bytes(value) for name, value in example.items()}
+
+
+@reader("tfrecord-gzip")
+def tfrecord_gzip(root: Path) -> Iterable[object]:
+    return tensorflow(root, "GZIP")
+
+
+@reader("tfrecord-zlib")
+def tfrecord_zlib(root: Path) -> Iterable[object]:
+    return tensorflow(root, "ZLIB")
+
+
+def tensorflow(root: Path, compression: str) -> Iterable[object]:
+    import tensorflow as tf
+
+    paths = sorted(map(str, root.glob("*tfrecord*")))
+    return [record.numpy() for record in tf.data.TFRecordDataset(paths, compression)]
