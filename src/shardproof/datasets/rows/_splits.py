@@ -89,14 +89,8 @@ def split_files(
 ) -> list[RemoteFile]:
     """Return the parquet files of a split, in the order in which datasets reads them.
 
-    Args:
-        files: What is there.
-        split: ``"train"``, ``"test"``, ...
-        name: Of a configuration of the card; or of a directory, where the card has none. None for
-            the default one, or for the whole repository.
-        url: Of the repository.
-        configs: As `configs_of` returns them.
-        told: As `told_default` returns it.
+    The ``name`` is of a configuration of the card; of a directory, where the card has none; or
+    None for the default one, or the whole repository.
     """
     there = _by_name(files, url)
     repository = _Repository(sorted(there), url)

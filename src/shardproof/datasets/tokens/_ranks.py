@@ -158,16 +158,9 @@ class Unseen(NamedTuple):
 class Follower:
     """The side of another rank, in the same directory and run.
 
-    Args:
-        root: As for `Leader`.
-        key: As for `Leader`.
-        rank: This one's number.
-        trusts: Whether a run of this key can be no other than this one.
-        silence: Seconds without a sign of life after which rank 0 is taken for dead.
-        clock: What silence is measured by.
-
-    Attributes:
-        unseen: What the latest look could not see; None if it was one.
+    After ``silence`` seconds of the ``clock`` without a sign of life, rank 0 is taken for dead.
+    ``trusts`` says that a run of this key can be no other than this one; ``unseen`` is what the
+    latest look could not see.
     """
 
     def __init__(

@@ -28,17 +28,7 @@ Load = Callable[..., SharedShardedDataset]
 
 
 class RankZero:
-    """Fetches shards, and tells the other ranks.
-
-    Args:
-        cache: The directory of the shards.
-        source: Where they come from.
-        limits: How long and how often to try.
-        load: See `Load`.
-        leader: By which the others learn of it; None where there are none.
-        tally: Of what it costs, and of each thing that happens.
-        owns_source: Whether the source is closed with this.
-    """
+    """Fetches shards, and tells the other ranks by a leader, where there are some."""
 
     def __init__(
         self,

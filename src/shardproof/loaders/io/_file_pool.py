@@ -40,10 +40,6 @@ class FilePool:
 
     What is to be closed goes to ``_left`` first, where no thread finds it any more. The last thread
     that uses it closes it; until then its number is of no other file.
-
-    Args:
-        root: Real absolute path of the directory.
-        names: Names of the files, which are known by their place among these.
     """
 
     def __init__(self, root: str, names: Sequence[str]) -> None:

@@ -46,11 +46,7 @@ class Helper:
         """Do some work here, and in the helper at the same time; return when neither is at it.
 
         What the work raises here, as an interrupt, is raised at once: the helper may be at it yet.
-
-        Args:
-            work: Does what there is to do, piece by piece, and returns when nothing is left; so it
-                does all where the helper is busy with other work. It never waits for the helper,
-                and refers to all that it writes to.
+        It does what there is piece by piece, alone where the helper is busy, and never waits.
         """
         with contextlib.suppress(IndexError, RuntimeError):
             self._begins.popleft()()

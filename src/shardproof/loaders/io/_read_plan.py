@@ -45,14 +45,7 @@ class ReadPlan:
     def of(
         cls, selection: Selection, window: Window, buffers: Sequence[Buffer], buffer_rows: int
     ) -> Self:
-        """Return the plan for the rows of a window.
-
-        Args:
-            selection: Of which rows those of the window are.
-            window: Their numbers, and which of them comes when.
-            buffers: Where they go: together with room for all, each but the last filled.
-            buffer_rows: Rows of a buffer.
-        """
+        """Return the plan for the rows of a window, which go into these buffers in order."""
         places, size = selection.places(window.rows), selection.row_bytes
         shards = places // selection.rows_per_shard
         begins_run = np.ones(len(places), np.bool_)  # of rows that follow each other in a file

@@ -74,15 +74,8 @@ class ShardReads(NamedTuple):
 class SharedReads:
     """Reads of files that are open, which several threads do together, a piece at a time.
 
-    Args:
-        reads: What is to be read.
-        fds: Of which file each is.
-        held: Keeps the files open; once it is empty, no piece is begun any more.
-
-    Attributes:
-        are_long: Whether they are so long that each is faster alone.
-        n_pieces: In how many pieces they are done.
-        n_read: How many bytes each has given; -1 where it was not done, or failed.
+    Once ``held`` is empty, no piece is begun any more. ``are_long`` says that each read is faster
+    alone; ``n_read`` has the bytes that each gave, and -1 for one that was not done or failed.
     """
 
     def __init__(self, reads: ShardReads, fds: Rows, held: Held) -> None:

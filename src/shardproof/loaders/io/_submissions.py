@@ -76,16 +76,11 @@ class Submissions:
                 _call(self._destroy, queue)
 
     def read(self, requests: Requests, results: Numbers) -> None:
-        """Do some of the reads that were asked for together, as many as one call may take.
+        """Do at most `MOST_AT_ONCE` of the reads that were asked for together.
 
-        Args:
-            requests: Made by `requests_of`; at most `MOST_AT_ONCE`.
-            results: Of all reads that were asked for together. Set to how many bytes each gave, or
-                to the negative of its errno; left alone where the kernel did not take it.
-
-        Raises:
-            OSError: The kernel takes no reads; as after any error, the queue is closed then, since
-                what it still holds must not pass for an answer to the next reads.
+        Sets in ``results`` how many bytes each gave, or the negative of its errno; what the kernel
+        did not take is left alone. After any error the queue is closed: what it still holds must
+        not pass for an answer to the next reads.
         """
         try:
             places = requests.ctypes.data + np.arange(len(requests)) * _REQUEST.itemsize
@@ -99,14 +94,7 @@ class Submissions:
 
 
 def requests_of(fds: Numbers, offsets: Numbers, buffers: Numbers, n_buffers: Numbers) -> Requests:
-    """Return requests for reads, which have their place among them as their number.
-
-    Args:
-        fds: Descriptor of each.
-        offsets: Where in the file it begins, in bytes.
-        buffers: Address of its vectors (readv(2)).
-        n_buffers: How many these are.
-    """
+    """Return requests for reads, with their place among them as their number; see readv(2)."""
     requests = np.zeros(len(fds), _REQUEST)
     requests["data"] = np.arange(len(fds))
     requests["opcode"], requests["fd"] = _READ, fds

@@ -38,12 +38,6 @@ class EpochPlan:
 
     The first window goes to rank 0, the next to rank 1, and so on, again and again. What is left
     at the end and is too little for a window each is split evenly.
-
-    Attributes:
-        stream: All rows.
-        world_size: How many ranks.
-        key: What the order within windows depends on, besides its seed.
-        share: How large windows and batches are, and which batches are left out.
     """
 
     stream: Stream

@@ -85,17 +85,9 @@ def _expected(found: str, known: Sequence[str]) -> str:
 def taken_states(
     said: dict[str, Any], n_shards: int, keywords: Mapping[str, E], otherwise: E
 ) -> tuple[E, ...]:
-    """Take the keywords that name states out of those that were said; return each shard's state.
+    """Return each shard's state by the keywords that name states, which are taken out of ``said``.
 
-    Args:
-        said: What was said; ``None`` is as good as nothing.
-        n_shards: How many shards there are.
-        keywords: Which keyword names which state; a state may have several.
-        otherwise: The state of shards that are not named.
-
-    Raises:
-        TypeError: An index that is no integer, or something else than a list of indices.
-        ValueError: An index out of range, or named twice.
+    A state may have several ``keywords``; shards that are not named have the state ``otherwise``.
     """
     names: dict[int, str] = {}
     for name in keywords:

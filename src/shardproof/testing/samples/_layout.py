@@ -318,15 +318,7 @@ def layout_of(
     also: Iterable[str] = ("format",),
     **aliases: str,
 ) -> Layout:
-    """Return the layout of the keywords of a function.
-
-    Args:
-        function: Its name, for errors.
-        format: The format.
-        keywords: What it was called with.
-        also: Names of further arguments that it has.
-        **aliases: Its other names of states, and which.
-    """
+    """Return the layout of a function's keywords; ``aliases`` are other names of states."""
     form = sample_format(format)
     whole, *others = form.states
     names = {state.value: state for state in others}

@@ -193,16 +193,11 @@ def through(
     size: int | None = None,
     instead: Callable[[], T] | None = None,
 ) -> T:
-    """Make a call, with what is planned for it.
+    """Make a call with what is planned for it.
 
-    Args:
-        parts: What the call does: each operation, and the absolute paths that it is about. A call
-            that copies has two.
-        run: Makes the real call. Its argument is the number of bytes to which it must cut what it
-            was asked to move, or None.
-        names: The paths that a planned error names, as the real one does.
-        size: How many bytes the call was asked to move.
-        instead: Called where a planned error is due, for calls that in reality raise none.
+    The ``parts`` are each operation and the paths that it is about; a call that copies has two.
+    ``run`` makes the real call, cut to a number of bytes or None; ``instead`` is called where an
+    error is due for calls that in reality raise none; ``names`` are the paths that an error has.
     """
     schedules = tuple(ACTIVE)
     begun = (s.begin(operation, paths) for operation, paths in parts for s in schedules)

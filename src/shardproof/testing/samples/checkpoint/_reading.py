@@ -132,15 +132,7 @@ def _real(path: Path) -> str:
 
 
 def lawful_metadata(text: bytes, prefix: str) -> dict[str, Any]:
-    """Return what is in a metadata file.
-
-    Args:
-        text: The whole file.
-        prefix: The name by which it was found.
-
-    Raises:
-        ValueError: A law is broken.
-    """
+    """Return what is in the metadata file of a prefix; a broken law is a ValueError."""
     _demand(len(text) <= _MAX_BYTES, "64 MiB or less", len(text))
     seal = _SEAL.fullmatch(text[-74:])
     digest = hashlib.sha256(text[:-74]).hexdigest().encode()

@@ -17,16 +17,7 @@ def made_bytes(layout: Layout, index: int, n_bytes: int) -> bytes:
 
 
 def index_of(layout: Layout, name: str, *, first: int = 0) -> int:
-    """Return which shard has a name; not by a list of all names, since each asks for its bytes.
-
-    Args:
-        layout: The layout.
-        name: Its last part has the shard's number in front of all others.
-        first: The number of the first shard.
-
-    Raises:
-        ValueError: None has it.
-    """
+    """Return which shard has a name; not by a list of all names, since each asks for its bytes."""
     number = _NUMBER.search(name.rpartition("/")[2])
     index = int(number[0]) - first if number else -1
     if not 0 <= index < layout.n_shards or layout.shard_name(index) != name:
