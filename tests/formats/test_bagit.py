@@ -108,6 +108,15 @@ def test_a_bag_without_a_list_is_refused(tmp_path) -> None:
     assert FORMAT.recognizes(str(tmp_path))
 
 
+def test_a_bag_that_is_being_made_is_none(tmp_path) -> None:
+    """Its lists are written before ``bagit.txt``; what else is called so is somebody's."""
+    (write_bag(tmp_path) / "bagit.txt").unlink()
+    with pytest.raises(ManifestError, match="only what is written before"):
+        validate(tmp_path)
+    (tmp_path / "manifest-sha256.txt").rename(tmp_path / "manifest-train.txt")
+    assert not FORMAT.recognizes(str(tmp_path))
+
+
 def as_version_097(path: Path) -> None:
     """As bagit-python writes it."""
     text = (path / "bagit.txt").read_text().replace("1.0", "0.97")

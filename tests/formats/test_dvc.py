@@ -27,6 +27,12 @@ def write_file(path: Path, *, is_new: bool = True) -> Path:
     return path
 
 
+def test_a_file_that_is_empty_yet(tmp_path: Path) -> None:
+    (write_file(tmp_path) / "data.dvc").touch()
+    with pytest.raises(ManifestError, match=r"data.dvc': it is empty"):
+        validate(tmp_path)
+
+
 FILES = {"x.bin": b"x" * 5, "sub/y.bin": b"y" * 7, "empty": b""}
 
 

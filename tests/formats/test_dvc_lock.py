@@ -165,3 +165,25 @@ def test_another_lock_is_none(tmp_path: Path) -> None:
     (tmp_path / "poetry.lock").write_text("[[package]]")
     with pytest.raises(ManifestError, match="none of a known format"):
         validate(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        "{cmd: x, outs: [c]}",
+        "{foreach: [p, q], do: {cmd: x, outs: [c]}}",
+        "{foreach: {p: 1, q: 2}, do: {cmd: x, outs: ['${key}': {cache: false}]}}",
+        "{foreach: '${all}', do: {cmd: x, outs: [c]}}",
+        "{matrix: {n: [p, q]}, cmd: x, outs: [c, d]}",
+    ],
+)
+def test_a_stage_that_has_not_run_is_told(root: Path, stage: str) -> None:
+    others = "  one: {cmd: x, outs: [a.bin]}\n  two: {cmd: x}\n"
+    (root / "dvc.yaml").write_text(f"stages:\n{others}  more: {stage}\n")
+    assert set(found_in(root)) == {("structure", "dvc.lock")}
+
+
+def test_a_lock_that_is_torn_between_two_outputs_is_told(root: Path) -> None:
+    (root / "dvc.yaml").write_text("stages:\n  one: {cmd: x, outs: [a.bin, more.bin]}\n")
+    ((*_, finding),) = (validate(root).findings,)
+    assert finding.expected == "2 outputs of the stage 'one'"

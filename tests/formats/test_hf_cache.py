@@ -537,6 +537,18 @@ def test_a_part_is_told_of_the_snapshot_that_wants_it(repository) -> None:
     assert [finding[1] for finding in found(snapshots / OLD)] == [f"blobs/{part.name}"]
 
 
+def test_a_blob_to_which_nothing_leads_yet_is_of_a_file_that_is_missing(repository) -> None:
+    entry = repository.path / "snapshots" / COMMIT / "onnx/model.bin"
+    entry.unlink()
+    assert look(repository.path).ok, "nothing tells of it"
+    repository.list(FILES)
+    assert [finding[:2] for finding in found(repository.path)] == [
+        ("missing", f"snapshots/{COMMIT}/onnx/model.bin")
+    ]
+    repository.put("onnx/model.bin", FILES["onnx/model.bin"], OLD, ref="")
+    assert look(repository.path).ok, "it was fetched for another"
+
+
 def test_a_part_of_a_copy_is_sound(repository) -> None:
     """Where there are no links, the blob has become the file."""
     entry = repository.path / "snapshots" / COMMIT / "onnx/model.bin"

@@ -298,6 +298,21 @@ def test_a_note_that_is_torn_is_told_and_its_file_is_promised_still(
     assert {finding[0] for finding in found(root)} == {"structure", "missing"}
 
 
+@pytest.mark.parametrize("text", [None, b"", COMMIT.encode()])
+def test_a_file_that_is_here_before_its_note_is_as_it_is_listed(
+    root: Path, text: bytes | None
+) -> None:
+    """A copy from the client's cache is not put there at once, and may be torn."""
+    keep_listing(root)
+    note = note_of(root, "onnx/model.bin")
+    note.unlink() if text is None else note.write_bytes(text)
+    assert look(root).n_proven == len(FILES)
+    os.truncate(root / "onnx/model.bin", 500)
+    assert [each[:2] for each in found(root, "complete")] == [("size", "onnx/model.bin")]
+    note.with_suffix(".lock").unlink()
+    assert look(root, "complete").ok == (text is None), "it may be somebody's"
+
+
 @pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n"])
 @pytest.mark.parametrize("when", ["0", "1712656091.123", "1e9", "nan"])
 def test_a_note_may_end_as_it_likes(root: Path, when: str, end: str) -> None:

@@ -20,6 +20,8 @@ INSIDE = {golden.name: os.path.relpath(golden.path, HERE / golden.name) for gold
 ALONE = "shards are read one by one: nobody can tell how many were to come"
 TORN = "a reader takes what is torn for its end, or leaves its last bytes unread"
 UNMERGED = "not all workers may be done: LitData merges whatever parts of an index are there"
+ASKED = "which files were asked for is written nowhere: a part of a repository is one, too"
+UNNAMED = "data without an index yet, whose names tell nothing, may be anybody's"
 LAWS = {
     ("litdata-classic", "all"): UNMERGED,
     ("litdata-optimized", "all"): UNMERGED,
@@ -39,6 +41,15 @@ LAWS = {
     ("webdataset-tar", "all"): TORN,
     ("webdataset-tar", "reads"): ALONE,
     ("wids", "FileNotFoundError"): "without its index the archives are plain ones, as above",
+    ("dvc", "reads"): "of what is not tracked yet no file of DVC tells",
+    ("energon", "ValueError: Invalid dataset"): "before they are prepared, archives are plain ones",
+    ("hf-cache", "IncompleteSnapshotError"): ASKED,
+    ("hf-cache-dataset", "IncompleteSnapshotError"): ASKED,
+    ("hf-local-dir", "IncompleteSnapshotError"): ASKED,
+    ("hf-local-dir-dataset", "IncompleteSnapshotError"): ASKED,
+    ("llmc", "reads"): ALONE,
+    ("megatron-modes", "reads"): UNNAMED,
+    ("megatron-uint16", "reads"): UNNAMED,
 }
 """Where a case differs for a good reason: how what its reader says there begins, with the reason.
 

@@ -80,6 +80,11 @@ def test_the_first_shards_may_be_the_torn_ones(root: Path) -> None:
     assert [each[0][-7:] for each in look(root)] == ["001.bin", "002.bin"]
 
 
+def test_a_shard_of_nothing_yet(root: Path) -> None:
+    (root / "c4_val.bin").touch()
+    assert [each[:2] for each in look(root)] == [("c4_val.bin", "empty")]
+
+
 def test_an_example_in_another_place(root: Path) -> None:
     path = root / "hellaswag_val.bin"
     data = bytearray(path.read_bytes())

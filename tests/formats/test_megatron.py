@@ -77,8 +77,13 @@ def test_data_of_another_size(root: Path, change: int) -> None:
 
 def test_missing_files(root: Path) -> None:
     (root / "shard_000001.bin").unlink()
-    (root / "shard_000002.idx").unlink()  # then nothing tells of its data
-    assert [each[:2] for each in look(root, "present")] == [("shard_000001.bin", "missing")]
+    (root / "shard_000002.idx").unlink()  # as one who is killed leaves it: it is written last
+    (root / "wiki_text_document.bin").touch()  # of which there is no other
+    missing = [("shard_000001.bin", "missing"), ("shard_000002.idx", "missing")]
+    assert [each[:2] for each in look(root, "present")] == missing
+    for name in ("shard_000000.bin", "shard_000000.idx"):
+        (root / name).rename(root / f"c4_text_document{name[-4:]}")
+    assert ("wiki_text_document.idx", "missing") in [each[:2] for each in look(root, "present")]
 
 
 HEADER = "the header of an index"

@@ -15,25 +15,14 @@ _MOST = 100_000
 
 
 class CountedSet(NamedTuple):
-    """What names imply.
-
-    Attributes:
-        names: All that are promised, those that are missing among them, in order.
-        contradictions: Names that can't belong together.
-    """
+    """What names imply: all that are promised, in order, and which can't belong together."""
 
     names: Sequence[str]
     contradictions: Sequence[Contradiction]
 
 
 def promised_by_names(names: Iterable[str], *, first: int = 0) -> CountedSet:
-    """Return what is promised by the names that are there.
-
-    Args:
-        names: Paths relative to the directory.
-        first: The number of the first shard, where the names don't tell: 0 for the Hub's data, 1
-            for a model's weights.
-    """
+    """Return what names promise; the first is 0 for the Hub's data, 1 for a model's weights."""
     sets: dict[tuple[str, str, str], list[re.Match[str]]] = {}
     promised, odd = [], list[Contradiction]()
     for name in sorted(names):

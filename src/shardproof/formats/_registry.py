@@ -63,7 +63,7 @@ _OURS = {
     "parquet": _Known("samples.parquet", (), (".parquet", ".crc", "_metadata")),
     "croissant": _Known("lists.croissant", ("croissant.json",)),
     "model-signing": _Known("lists.model_signing", ("model.sig",)),
-    "bagit": _Known("lists.bagit", ("bagit.txt",)),
+    "bagit": _Known("lists.bagit", ("bagit.txt",), (".txt",)),
     "dvc": _Known("lists.dvc", (), (".dvc", ".lock")),
     "digests": _Known("lists.digests"),
 }

@@ -17,7 +17,7 @@ def download(files: Mapping[str, bytes], kind: str, fetch: Callable[..., object]
     with serve_hub() as hub:
         for name, data in files.items():
             hub.put(name, data, repo=repo, repo_type=kind)
-        fetch(repo, repo_type=kind, endpoint=hub.url)
+        fetch(repo, repo_type=kind, endpoint=hub.url, max_workers=1)  # in the same order always
 
 
 def model() -> dict[str, bytes]:

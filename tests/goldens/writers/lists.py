@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -151,8 +152,9 @@ def dvc_pipeline(to: Path) -> None:
 
 def run_dvc(to: Path, words: Sequence[str]) -> None:
     run = [shutil.which("dvc") or "dvc"]
+    environment = {**os.environ, "CI": "1", "DVC_NO_ANALYTICS": "1"}  # without its daemons
     for each in (["init", "--no-scm"], words):
-        subprocess.run([*run, *each, "-q"], cwd=to, check=True)
+        subprocess.run([*run, *each, "-q"], cwd=to, check=True, env=environment)
     for name in ("tmp", "config.local", ".gitignore", "cache/runs"):
         path = to / ".dvc" / name
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)

@@ -61,12 +61,7 @@ class _IndexOfWeights(msgspec.Struct):
 
 
 class CommitListing(NamedTuple):
-    """What the client kept of a commit's listing.
-
-    Attributes:
-        files: What is promised of each file of the repository, be it here or not, by its path.
-        problem: Why it can't be read, where it can't; then nothing is known of the files.
-    """
+    """What the client kept of a commit's listing, by paths; or why it can't be read."""
 
     files: Mapping[str, PromisedFile]
     problem: Contradiction | None = None
@@ -80,11 +75,7 @@ def digest_of(name: str) -> str | None:
 
 
 def promise(name: str, digest: str | None, listed: PromisedFile | None = None) -> PromisedFile:
-    """Return the promise of one file, of which the client noted a digest, or none.
-
-    The listing adds the size, and the digest where the client has none or one of another kind; but
-    nothing where both are of one kind and differ: then it is about other bytes.
-    """
+    """Return the promise of a file with what is listed of it, unless that is about other bytes."""
     if listed is None or is_another(digest, listed.digest):
         return PromisedFile.by_digest(name, digest)
     return PromisedFile(name=name, digest=listed.digest or digest, size=listed.size)
@@ -142,16 +133,7 @@ def _as_promised(path: str, file: _ListedAtHub) -> PromisedFile:
 def owed_weights(
     root: str, folder: str, here: Collection[str], listing_of: Callable[[str], CommitListing]
 ) -> Iterator[str]:
-    """Yield paths of weights that an index names beside others that are here, and are not here.
-
-    Where none is here, none was wanted. What the Hub does not list nobody can have.
-
-    Args:
-        root: The directory.
-        folder: Where in it the repository's files are; empty, or with ``/`` at its end.
-        here: Paths in the repository of what is here.
-        listing_of: Returns the listing in which a file of such a path is.
-    """
+    """Yield weights that an index names beside others that are here, and the Hub lists."""
     for index in [path for path in here if path.endswith(_INDEX)]:
         with contextlib.suppress(ManifestError):  # its own digest tells what is wrong with it
             weights = json.read(root, folder + index, _IndexOfWeights).weight_map.values()
@@ -163,14 +145,7 @@ def owed_weights(
 
 
 def manifest_of(files: Mapping[str, PromisedFile], **others: Any) -> Manifest:
-    """Return a manifest, without the names that no manifest may have.
-
-    A repository may have them: such as two that differ in case alone, or one with a backslash.
-
-    Args:
-        files: What is promised, by another name of it under which the same bytes are.
-        others: The other fields.
-    """
+    """Return a manifest, without names that none may have; files are by their other names."""
     with contextlib.suppress(ManifestError):
         return Manifest(files=list(files.values()), **others)
     return Manifest(files=list(_by_names_that_may_be(files)), **others)

@@ -17,13 +17,7 @@ _MAX_REF_BYTES = 1024
 
 
 class CachedFile(NamedTuple):
-    """An entry of a snapshot.
-
-    Attributes:
-        path: Its path in the repository.
-        target: Where its link leads, relative to the repository's folder where it leads into that;
-            None where it is no link.
-    """
+    """An entry of a snapshot, and where its link leads, from the repository's folder; or None."""
 
     path: str
     target: str | None

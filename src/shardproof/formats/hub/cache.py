@@ -68,6 +68,7 @@ def _read_manifest(path: str) -> Manifest:
         files = _promises(root, snapshots)
         if not files:
             raise _nothing(root, path)
+        files |= {} if commit else _unlinked(root, snapshots)
         stores = _stores(root)
     return manifest_of(
         files,
@@ -113,6 +114,18 @@ def _owed(root: str, snapshot: Snapshot) -> Iterator[tuple[str, PromisedFile]]:
         yield name, promise(name, None, snapshot.listing.files.get(path))
 
 
+def _unlinked(root: str, snapshots: Sequence[Snapshot]) -> dict[str, PromisedFile]:
+    """Return files whose blobs are here, and to which nothing links: a client was killed then."""
+    linked = {f"{file.blob}" for snapshot in snapshots for file in snapshot.files}
+    alone = {*names_in(os.path.join(root, "blobs"))} - linked
+    return {
+        (name := snapshot.folder + path): promise(name, None, listed)
+        for snapshot in (snapshots if alone else ())
+        for path, listed in snapshot.listing.files.items()
+        if _tag_of(listed) in alone and path not in {file.path for file in snapshot.files}
+    }
+
+
 def _stores(root: str) -> list[str]:
     """Return where blobs are; repositories of one cache may share another such place."""
     own, store = os.path.join(root, "blobs"), os.path.join(os.path.dirname(root), "blobs")
@@ -147,10 +160,7 @@ def _contradictions(
 
 
 def _misled(snapshot: Snapshot) -> Iterator[Contradiction]:
-    """Yield links into another folder, and those to another file's blob.
-
-    One that leads out of the repository's folder is found when it is to be opened.
-    """
+    """Yield links into another folder, and those to another file's blob."""
     for file in snapshot.files:
         if file.target is None or os.path.isabs(file.target):
             continue
@@ -187,10 +197,7 @@ def _is_known_to_lack(root: str, commit: str) -> bool:
 
 
 def _cut_off(root: str, snapshots: Sequence[Snapshot], only: str | None) -> Iterator[Contradiction]:
-    """Yield parts of files that are not there whole, as far as that can be told.
-
-    A client that is killed leaves them for ever, also beside the whole file of a later attempt.
-    """
+    """Yield parts of files that are not there whole; a client that is killed leaves them."""
     blobs = {*names_in(os.path.join(root, "blobs"))}
     parts = {name: tag for name in sorted(blobs) if (tag := without_part(name)) is not None}
     copies = _tags_of_copies(snapshots) if parts else None
@@ -203,10 +210,7 @@ def _cut_off(root: str, snapshots: Sequence[Snapshot], only: str | None) -> Iter
 
 
 def _tags_of_copies(snapshots: Sequence[Snapshot]) -> set[str] | None:
-    """Return the tags of files that have no blob any more, as links are not possible everywhere.
-
-    None where one has a tag that nobody knows.
-    """
+    """Return the tags of files that are no links; None where nobody knows one."""
     copies = [
         snapshot.listing.files.get(file.path)
         for snapshot in snapshots

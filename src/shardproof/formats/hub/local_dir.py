@@ -11,13 +11,20 @@ import errno
 import functools
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from shardproof._base.messages import quoted
 from shardproof._base.names import NotRegularError, open_inside, open_root
-from shardproof._base.opening import files_below, is_directory, is_of_a_desktop, names_in, read_at
+from shardproof._base.opening import (
+    files_below,
+    is_directory,
+    is_of_a_desktop,
+    is_regular,
+    names_in,
+    read_at,
+)
 from shardproof.errors import ManifestNotFoundError
 from shardproof.formats._format import Format
 from shardproof.formats.hub._laws import (
@@ -39,19 +46,12 @@ __all__ = ["FORMAT"]
 
 _FOLDER = ".cache/huggingface"
 _NOTES = f"{_FOLDER}/download"
-_NOTE = ".metadata"
+_NOTE, _LOCK = ".metadata", ".lock"
 _MAX_NOTE_BYTES = 4096
 
 
 class _Note(NamedTuple):
-    """What the client noted of a file.
-
-    Attributes:
-        path: The file.
-        commit: Of which commit it is; no text where the note can't be read.
-        tag: Its entity tag; no text where the note can't be read.
-        problem: What was found in place of a note, where it is none.
-    """
+    """What the client noted of a file; no texts where it can't be read, but what was found."""
 
     path: str
     commit: str = ""
@@ -73,7 +73,8 @@ def _read_manifest(path: str) -> Manifest:
             problem = "there are no notes of downloads in it: run the download again"
             raise ManifestNotFoundError(problem, path=folder)
         listings = listings_in(path, f"{_FOLDER}/trees", {note.commit for note in notes})
-        files = _promises(path, notes, listings)
+        late = _late(path, names, notes, listings.values())
+        files = _promises(path, notes, {**listings, "": CommitListing(late)})
     return manifest_of(
         files,
         root=Path(path),
@@ -81,7 +82,7 @@ def _read_manifest(path: str) -> Manifest:
         format=FORMAT.name,
         probe=by_name.probe,
         contradictions=functools.partial(_contradictions, listings, names),
-        damaged=list(_damaged(notes)),
+        damaged=list(_damaged(note for note in notes if note.path not in late)),
     )
 
 
@@ -120,18 +121,32 @@ def _note(path: str, data: bytes) -> _Note:
     return _Note(path, commit, tag)
 
 
+def _late(
+    root: str, names: Iterable[str], notes: Iterable[_Note], listings: Collection[CommitListing]
+) -> dict[str, PromisedFile]:
+    """Return what is listed of files that are here before their notes, or whose notes are torn."""
+    locked = {name.removesuffix(_LOCK) for name in names if name.endswith(_LOCK)}
+    torn = {note.path for note in notes if note.problem is not None}
+    late = {}
+    for path in (locked - {note.path for note in notes}) | torn:
+        found = [each.files[path] for each in listings if path in each.files]
+        if found and found.count(found[0]) == len(found) and is_regular(os.path.join(root, path)):
+            late[path] = found[0]
+    return late
+
+
 def _promises(
     root: str, notes: Sequence[_Note], listings: Mapping[str, CommitListing]
 ) -> dict[str, PromisedFile]:
     commits = {note.path: note.commit for note in notes}
 
     def listing_of(path: str) -> CommitListing:
-        return listings.get(commits[path], CommitListing({}))
+        return listings.get(commits.get(path, ""), CommitListing({}))
 
-    files = {}
+    files = {**listings[""].files}
     for path, _, tag, _ in notes:
         files[path] = promise(path, digest_of(tag), listing_of(path).files.get(path))
-    for path in owed_weights(root, "", commits, listing_of):
+    for path in owed_weights(root, "", {**files}, listing_of):
         files[path] = PromisedFile(name=path)
     return files
 
@@ -158,10 +173,7 @@ def _contradictions(
 
 
 def _hashed(path: str) -> str:
-    """Return how the name of a part of a file begins, before its entity tag.
-
-    Those of older clients begin with the file's name.
-    """
+    """Return how the name of a part of a file begins; those of older clients have the file's."""
     folder, name = os.path.split(path)
     digest = hashlib.sha1(os.fsencode(name + _NOTE), usedforsecurity=False).digest()
     return os.path.join(folder, base64.urlsafe_b64encode(digest).decode())

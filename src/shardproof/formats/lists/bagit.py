@@ -24,6 +24,7 @@ __all__ = ["FORMAT"]
 
 _BAGIT, _INFO, _PAYLOAD = "bagit.txt", "bag-info.txt", "data"
 _LIST = re.compile(r"(?P<tag>tag)?manifest-(?P<algorithm>[A-Za-z0-9_-]+)\.txt")
+_BEGUN = re.compile(r"manifest-(?:md5|sha\d+)\.txt")
 _VERSION = re.compile(r"^BagIt-Version[ \t]*:[ \t]*(\d{1,4})\.(\d{1,4})[ \t]*\r?$", re.MULTILINE)
 _ENCODING = re.compile(r"^Tag-File-Character-Encoding[ \t]*:[ \t]*(\S{1,40})", re.MULTILINE)
 _ENCODINGS = {
@@ -62,10 +63,15 @@ class _BagList(NamedTuple):
 
 
 def _recognizes(path: str) -> bool:
-    return is_there(os.path.join(path, _BAGIT))
+    """Whether there is ``bagit.txt``, or what is written before it."""
+    names = os.listdir(path)
+    return _BAGIT in names or (_PAYLOAD in names and any(map(_BEGUN.fullmatch, names)))
 
 
 def _read_manifest(path: str) -> Manifest:
+    if not is_there(os.path.join(path, _BAGIT)):
+        problem = "only what is written before is there: bag it again, or give --format digests"
+        raise ManifestNotFoundError(problem, path=os.path.join(path, _BAGIT))
     kind = _kind_of(path)
     names = [name for name in names_in(path) if _LIST.fullmatch(name)]
     lists = [_read_list(path, name, kind) for name in names]

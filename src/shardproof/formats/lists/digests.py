@@ -44,4 +44,5 @@ FORMAT = Format(
     read_manifest=_read_manifest,
     complete="that no two lists state different digests of a file; a list states no size",
     valid="the digest of each file; MD5, SHA-1 and xxHash only tell accidents",
+    blind_spots="files that no line names, also where a list was cut between two lines",
 )

@@ -7,17 +7,18 @@ may be links into the cache. A tracked folder is a list in that cache, by whose 
 """
 
 import configparser
+import itertools
 import os
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
 
 import msgspec
 
 from shardproof._base import digest, json
-from shardproof._base.messages import told
+from shardproof._base.messages import quoted, told
 from shardproof._base.names import refusals
 from shardproof._base.opening import (
     files_below,
@@ -84,7 +85,10 @@ class _DvcStage(msgspec.Struct):
     """A stage; of those that are made of a list, what each does."""
 
     wdir: str = ""
+    outs: list[object] = []
     do: "_DvcStage | None" = None
+    foreach: object = None
+    matrix: object = None
 
 
 class _DvcFolder(NamedTuple):
@@ -113,8 +117,13 @@ def _read_manifest(path: str) -> Manifest:
     if not names:
         raise ManifestNotFoundError("there is no file of DVC, such as data.dvc", path=path)
     cache = _cache_of(path)
-    files, folders, damaged = list[PromisedFile](), list[_DvcFolder](), list[Contradiction]()
-    for output in (output for name in names for output in _outputs(path, name)):
+    files, folders = list[PromisedFile](), list[_DvcFolder]()
+    stages, locked = _stages_in(path) if _LOCK in names else ({}, {})
+    damaged = list(_unfinished(stages, locked))
+    placed = (
+        _of_stages(stages, locked) if name == _LOCK else _of_file(path, name) for name in names
+    )
+    for output in _outputs(itertools.chain.from_iterable(placed)):
         if not output.is_folder:
             files.append(_promise(output.path, output.md5, output.size, output))
             continue
@@ -148,12 +157,9 @@ def _promise(name: str, md5: str | None, size: int | None, output: _DvcOutput) -
     return PromisedFile(name=name, size=size, digest=text if output.is_of_bytes else None)
 
 
-def _outputs(path: str, name: str) -> Iterator[_DvcOutput]:
-    """Yield what a file of DVC tracks that lies here, by its path here, and has a digest.
-
-    What has none was never brought here (``dvc import --no-download``).
-    """
-    for folder, output in _of_stages(path) if name == _LOCK else _of_file(path, name):
+def _outputs(placed: Iterable[tuple[str, _DvcOutput]]) -> Iterator[_DvcOutput]:
+    """Yield what lies here, by its path here, and was brought here: it has a digest."""
+    for folder, output in placed:
         place = posixpath.join(folder, output.path)
         if "://" not in output.path and not place.startswith("/") and (output.md5 or output.files):
             output.path = posixpath.normpath(place) if place else place
@@ -163,19 +169,48 @@ def _outputs(path: str, name: str) -> Iterator[_DvcOutput]:
 def _of_file(path: str, name: str) -> Iterator[tuple[str, _DvcOutput]]:
     """Yield what a file tracks, and the folder to which its paths are relative."""
     folder = _field(path, name, "wdir", str)
-    for output in _field(path, name, "outs", list[_DvcOutput]):
+    outputs = _field(path, name, "outs", list[_DvcOutput])
+    if not outputs and not os.stat(where := os.path.join(path, name)).st_size:
+        raise ManifestError("it is empty", path=where)
+    for output in outputs:
         yield folder, output
 
 
-def _of_stages(path: str) -> Iterator[tuple[str, _DvcOutput]]:
-    """Yield the same of what stages wrote, but in folders of which only a template is known."""
+def _stages_in(path: str) -> tuple[dict[str, _DvcStage], dict[str, _LockedStage]]:
+    """Return the stages of a pipeline, where it is known, and what they had written."""
     is_there = _PIPELINE in names_in(path)
     stages = _field(path, _PIPELINE, "stages", dict[str, _DvcStage]) if is_there else {}
-    for name, locked in _field(path, _LOCK, "stages", dict[str, _LockedStage]).items():
+    return stages, _field(path, _LOCK, "stages", dict[str, _LockedStage])
+
+
+def _unfinished(
+    stages: Mapping[str, _DvcStage], locked: Mapping[str, _LockedStage]
+) -> Iterator[Contradiction]:
+    """Yield stages of which fewer outputs are locked than they have; some are made of templates."""
+    for name, stage in stages.items():
+        items = stage.foreach if isinstance(stage.foreach, list | dict) else ()
+        made = [f"{name}@{item}" for item in items if isinstance(item, str) and "${" not in item]
+        if stage.foreach or stage.matrix:
+            made = made or [each for each in locked if each.startswith(f"{name}@")]
+        n_outs = len((stage.do or stage).outs)
+        for each in made or [name]:
+            outputs = locked.get(each, _LockedStage()).outs
+            n_locked = sum("://" in out.path or bool(out.md5 or out.files) for out in outputs)
+            if n_locked < n_outs:
+                expected = f"{n_outs} outputs of the stage {quoted(each)}"
+                found = f"{n_locked}: it has not run to its end, run `dvc repro`"
+                yield Contradiction(_LOCK, Mismatch(expected=expected, found=found))
+
+
+def _of_stages(
+    stages: Mapping[str, _DvcStage], locked: Mapping[str, _LockedStage]
+) -> Iterator[tuple[str, _DvcOutput]]:
+    """Yield the same of what stages wrote, but in folders of which only a template is known."""
+    for name, had in locked.items():
         of_many, _, item = name.rpartition("@")
         stage = stages.get(name) or stages.get(of_many)
         folder = (stage.do or stage).wdir.replace("${item}", item) if stage else ""
-        for output in locked.outs if (stage or not stages) and "${" not in folder else ():
+        for output in had.outs if (stage or not stages) and "${" not in folder else ():
             if not posixpath.normpath(posixpath.join(folder, output.path)).startswith("../"):
                 output.cache = False  # which only the pipeline tells
                 yield folder, output
@@ -225,10 +260,7 @@ def _configured(folder: str, name: str) -> str | None:
 
 
 def _stores(cache: str | None, folders: Iterable[_DvcFolder]) -> list[str]:
-    """Return the folders of a cache to which files may be links.
-
-    Not the cache itself, which a hostile configuration may call ``/``.
-    """
+    """Return the folders of a cache to which files may be links; the cache may be called ``/``."""
     if cache is None:
         return []
     old = {
@@ -279,9 +311,10 @@ FORMAT = Format(
     recognizes=_recognizes,
     read_manifest=_read_manifest,
     complete="the size of each file that is tracked alone; that the list of each folder is there, "
-    "and is the one by its name; of a folder that is not cached how many files it has",
+    "and is the one by its name; of a folder that is not cached how many files it has; that each "
+    "stage of `dvc.yaml` has run to its end",
     valid="the MD5 of each file, where DVC 3 wrote it",
-    blind_spots="files beyond the list of a folder; digests of DVC 2, which changed the line ends "
-    "of texts first; folders that DVC does not cache; stages in folders whose names are templates, "
-    "files of DVC in folders below; MD5 tells accidents only",
+    blind_spots="what no file of DVC tracks yet; files beyond the list of a folder; digests of DVC "
+    "2, which changed the line ends of texts first; folders that DVC does not cache; stages in "
+    "folders whose names are templates, files of DVC in folders below; MD5 tells accidents only",
 )

@@ -257,10 +257,7 @@ def _another_sum(statement: _AnyStatement) -> Iterator[Contradiction]:
 def _permits(
     path: str, how: _Serialization, signed: Collection[str], name: str, follow: bool
 ) -> bool:
-    """Whether something may lie in a signed model, by the rules of who signs.
-
-    A link to a folder may, where links may, if all that is in the folder has to be signed.
-    """
+    """Whether something may lie in a signed model, by the rules of who signs, links too."""
     if name in signed:
         return True
     place = os.path.join(path, name)
@@ -279,10 +276,7 @@ def _permits(
 
 
 def _unsigned(path: str, permits: Callable[[str, bool], bool]) -> Iterator[Contradiction]:
-    """Yield files that were not signed, and may not be there.
-
-    Hidden ones are passed over: clients keep theirs beside a model; and so are lists of digests.
-    """
+    """Yield files that were not signed, but for hidden ones of clients, and lists of digests."""
     for name in files_below(path, hidden=True):
         is_left_out = "/." in f"/{name}" or name in digest_lists.NAMES.values()
         if not is_left_out and not permits(name, True):

@@ -91,10 +91,7 @@ def _counts(path: str) -> list[tuple[str, int]]:
 
 
 def _old_counts(path: str) -> list[tuple[str, int]]:
-    """Return the counts that a file of YAML states, as Energon writes it: a line for each.
-
-    Of YAML nothing else is read, so that it needs no library.
-    """
+    """Return the counts of a file of YAML, as Energon writes it: a line for each."""
     data = json.read_bytes(path, _YAML, max_bytes=_MAX_YAML_BYTES)
     counts, is_inside = [], False
     for number, line in enumerate(data.decode(errors="replace").splitlines(), 1):
@@ -127,11 +124,7 @@ def _unfinished(path: str) -> Iterator[Contradiction]:
 
 
 def _promises(counts: Iterable[tuple[str, int]]) -> Iterator[PromisedFile]:
-    """Yield what is promised of each archive, and of its index.
-
-    An archive that could not be read has no samples for Energon, and no index; and one that is
-    compressed is not read by its index.
-    """
+    """Yield what is promised of each archive, and of its index, where that is read."""
     for name, n_samples in counts:
         if n_samples and name.endswith(_PLAIN):
             n_bytes = (n_samples + 1) * _OFFSET_BYTES
@@ -141,11 +134,7 @@ def _promises(counts: Iterable[tuple[str, int]]) -> Iterator[PromisedFile]:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EnergonProbe:
-    """The laws of an archive, of its index, and of both together.
-
-    Attributes:
-        root: Real absolute path of the directory.
-    """
+    """The laws of an archive in a directory, of its index, and of both together."""
 
     root: str
 
@@ -172,10 +161,7 @@ class EnergonProbe:
         return Mismatch(expected=expected, found="none there")
 
     def _indexed(self, promised: PromisedFile) -> tuple[int, int] | None:
-        """Return where the last sample of an archive is by its index; None if that can't be told.
-
-        One of another size is a finding of its own.
-        """
+        """Return where an archive's last sample is by its index; None if that can't be told."""
         n_bytes = ((promised.n_items or 0) + 1) * _OFFSET_BYTES
         with opened(f"{promised.name}.idx", self.root) as fd:
             return None if fd is None else _last_sample(fd, n_bytes)
@@ -193,10 +179,7 @@ def _last_sample(fd: int, size: int) -> tuple[int, int] | None:
 
 
 def _cut_database(fd: int, size: int) -> Mismatch | None:
-    """Return how a database of SQLite is no whole one (its file format, sections 1.3.2 and 1.3.7).
-
-    A size that its header does not vouch for may be any.
-    """
+    """Return how a database of SQLite is no whole one; its file format, sections 1.3.2, 1.3.7."""
     head = read_at(fd, _DATABASE_HEADER.size)
     if len(head) < _DATABASE_HEADER.size or not head.startswith(_DATABASE_MAGIC):
         return Mismatch(expected="a database of SQLite", found=quoted(head[:16]))

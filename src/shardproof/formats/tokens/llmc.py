@@ -39,9 +39,10 @@ def _recognizes(path: str) -> bool:
     return any(_is_shard(path, name) for name in matching(path, _PATTERN)[:_MOST_LOOKED_AT])
 
 
-def _is_shard(root: str, name: str) -> bool:
+def _is_shard(root: str, name: str, *, or_empty: bool = False) -> bool:
     with opened(name, root) as fd:
-        return fd is not None and int.from_bytes(read_at(fd, 4), "little") in _MAGICS
+        head = bytes(4) if fd is None else read_at(fd, 4)
+    return or_empty if len(head) < 4 else int.from_bytes(head, "little") in _MAGICS
 
 
 def _read_manifest(path: str) -> Manifest:
@@ -54,17 +55,14 @@ def _read_manifest(path: str) -> Manifest:
 
 
 def _names(path: str) -> list[str]:
-    """Return the files of each series of which one of the first has such a header.
-
-    The names of a series differ in nothing but digits: so a torn shard is promised as well.
-    """
+    """Return the files of each series, alike but for digits, of which one is such a shard."""
     series: dict[str, list[str]] = {}
     for name in matching(path, _PATTERN):
         series.setdefault(_DIGITS.sub("0", name), []).append(name)
     ours = [
         names
         for names in series.values()
-        if any(_is_shard(path, name) for name in names[:_MOST_OF_SERIES])
+        if any(_is_shard(path, name, or_empty=True) for name in names[:_MOST_OF_SERIES])
     ]
     return sorted(name for names in ours for name in names)
 

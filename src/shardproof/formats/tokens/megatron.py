@@ -8,8 +8,9 @@ of sequences. Of several kinds of samples there is a byte more for each sequence
 
 import contextlib
 import os
+import re
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +35,8 @@ _HEADER = struct.Struct("<9sQBQQ")
 _VERSION = 1
 _TOKEN_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 8, 7: 4, 8: 2}  # by the code of its type
 _MOST_LOOKED_AT = 16
+_OF_ONE = re.compile(r"\d+|.*_(?=(?:document|sentence)\.bin)")
+"""What names of data that belong together differ in: a number, or what a corpus is called."""
 
 
 class _IndexTables(NamedTuple):
@@ -80,6 +83,7 @@ def _read_manifest(path: str) -> Manifest:
         runs = fanout.over_threads(read, matching(path, f"*{_INDEX}"))
         with contextlib.closing(runs):
             files = [file for _, some in runs for file in some]
+            files += _owed(there, {file.name for file in files})
     finally:
         os.close(dir_fd)
     if not files:
@@ -88,10 +92,7 @@ def _read_manifest(path: str) -> Manifest:
 
 
 def _promises(root: str, dir_fd: int, name: str, there: Collection[str]) -> list[PromisedFile]:
-    """Return what an index promises: itself and its data.
-
-    What only has the name of one is one if there are data beside it: a torn one.
-    """
+    """Return what an index promises, itself and its data; a torn one is one that has data."""
     data = f"{name.removesuffix(_INDEX)}{_DATA}"
     with opened(name, root, dir_fd) as fd:
         found = None if fd is None else _tables(fd)
@@ -109,11 +110,16 @@ def _promises(root: str, dir_fd: int, name: str, there: Collection[str]) -> list
     ]
 
 
-def _data_bytes(fd: int, tables: _IndexTables) -> int | None:
-    """Return the size of the data; None where sequences do not follow one another from byte 0 on.
+def _owed(there: Collection[str], promised: Collection[str]) -> Iterator[PromisedFile]:
+    """Yield indices of data that are called as those of others: they are written last."""
+    series = {_OF_ONE.sub("", name) for name in there if name in promised}
+    for name in sorted(there):
+        if name not in promised and _OF_ONE.sub("", name) in series:
+            yield PromisedFile(name=f"{name.removesuffix(_DATA)}{_INDEX}")
 
-    The reader does not ask for that, but Megatron's own builder arranges them so.
-    """
+
+def _data_bytes(fd: int, tables: _IndexTables) -> int | None:
+    """Return the size of the data; None where they are not as Megatron's builder arranges them."""
     if not tables.n_sequences:
         return 0
     first = _int64_at(fd, tables.pointers)
@@ -165,6 +171,6 @@ FORMAT = Format(
     read_manifest=_read_manifest,
     complete="the size of each file, which the index implies; documents that cover all sequences",
     valid="nothing more: the format states no digest",
-    blind_spots="changed tokens; pairs that are gone; data without an index; data whose sequences "
-    "are in another order than Megatron's own builder has",
+    blind_spots="changed tokens; pairs that are gone; data without an index, but for those that "
+    "are called as others; data whose sequences are in another order than Megatron's builder has",
 )

@@ -62,11 +62,7 @@ def _read_manifest(path: str) -> Manifest:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class IdsProof:
-    """Proves the tokens of a shard by the ids beside it, where there are some.
-
-    Attributes:
-        root: Real absolute path of the directory.
-    """
+    """Proves the tokens of a shard in a directory by the ids beside it, where there are some."""
 
     root: str
 
@@ -105,13 +101,7 @@ class IdsProof:
 
 
 class _IdRecipe(NamedTuple):
-    """How ids were made and stored.
-
-    Attributes:
-        n_bytes: Size of a sequence.
-        has_header: Whether the first sequence begins at the file's header, not behind it.
-        is_float: Whether an id is stored as the bits of a floating-point number.
-    """
+    """How ids were made: of which sequences, from the file's header on or not; as what bits."""
 
     n_bytes: int
     has_header: bool
@@ -133,10 +123,7 @@ class _TokensWithIds(NamedTuple):
         return next(forms, None)
 
     def _forms(self) -> Iterator[_IdRecipe]:
-        """Yield the forms that ids may have.
-
-        A sequence is as long as it may be, or the power of two below; what is left over has no id.
-        """
+        """Yield the forms of ids: of sequences as long as may be, or the power of two below."""
         longest = self.tokens.n_items // self.ids.n_items
         lengths = dict.fromkeys([longest, 2 ** (longest.bit_length() - 1)]) if longest else ()
         for length in lengths:
