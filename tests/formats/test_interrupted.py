@@ -21,6 +21,7 @@ ALONE = "shards are read one by one: nobody can tell how many were to come"
 TORN = "a reader takes what is torn for its end, or leaves its last bytes unread"
 UNMERGED = "not all workers may be done: LitData merges whatever parts of an index are there"
 ASKED = "which files were asked for is written nowhere: a part of a repository is one, too"
+CUT = "a list that ends between two lines is a list, and a shorter one"
 UNNAMED = "data without an index yet, whose names tell nothing, may be anybody's"
 LAWS = {
     ("litdata-classic", "all"): UNMERGED,
@@ -41,6 +42,11 @@ LAWS = {
     ("webdataset-tar", "all"): TORN,
     ("webdataset-tar", "reads"): ALONE,
     ("wids", "FileNotFoundError"): "without its index the archives are plain ones, as above",
+    ("digests", "reads"): CUT,
+    ("digests-b2", "reads"): CUT,
+    ("digests-b3", "reads"): CUT,
+    ("digests-md5", "reads"): CUT,
+    ("digests-tag", "reads"): CUT,
     ("dvc", "reads"): "of what is not tracked yet no file of DVC tells",
     ("energon", "ValueError: Invalid dataset"): "before they are prepared, archives are plain ones",
     ("hf-cache", "IncompleteSnapshotError"): ASKED,
