@@ -37,3 +37,10 @@ def test_a_number_beyond_the_count() -> None:
 @pytest.mark.parametrize("text", ["x-00000-of-00000.parquet", "x-0000-of-999999.parquet", "of-1"])
 def test_what_only_looks_like_one_is_promised_alone(text: str) -> None:
     assert list(promised_by_names([text]).names) == [text]
+
+
+def test_a_count_that_is_yet_to_come() -> None:
+    """As `datasets` names shards until it has written all of a split."""
+    found = promised_by_names([name(0), "train-00001-of-NNNNN.parquet"])
+    assert [each.name for each in found.contradictions] == ["train-00001-of-NNNNN.parquet"]
+    assert "train-00001-of-NNNNN.parquet" in found.names

@@ -209,6 +209,18 @@ def test_without_an_index_numbers_tell_what_is_missing(tmp_path: Path) -> None:
     assert ("structure", "model-00004-of-00003.safetensors") in [f[:2] for f in found(model)]
 
 
+@pytest.mark.parametrize("stem", ["model", "diffusion_pytorch_model"])
+def test_each_folder_of_a_pipeline_has_an_index_of_its_own(tmp_path: Path, stem: str) -> None:
+    put_model(tmp_path / "unet", 2, stem, f"{stem}.safetensors.index.json")
+    put_model(tmp_path / "vae", 2, stem, f"{stem}.safetensors.index.json")
+    put(tmp_path / "vae" / name_of(0, 2, "other"), tensors_of(0))
+    (tmp_path / "model_index.json").write_text("{}")
+    assert found(tmp_path) == []
+    (tmp_path / f"unet/{stem}.safetensors.index.json").unlink()
+    owed = ("missing", f"unet/{stem}.safetensors.index.json")
+    assert [finding[:2] for finding in found(tmp_path)] == [owed]
+
+
 def test_a_pipeline_has_its_models_in_folders(tmp_path: Path) -> None:
     pipeline = tmp_path / "pipeline"
     put_model(pipeline / "transformer", 2, "d", "d.safetensors.index.json")

@@ -6,10 +6,10 @@
 
 Run it with an interpreter that has the libraries; without a case it does those whose libraries are
 there. A writer is stopped before each system call that may change a file, and each state in which
-its directory then is, is put aside; so are those in which half of what a call wrote is there, or
-all but its last byte. What the reader says of each state is recorded in a file for each case, with
-what makes the states anew: how many bytes of which file of the golden directory are there, or bytes
-that are in none of them.
+its directory then is, is put aside; so are those in which half of what a call wrote is there, up to
+the end of a line or anywhere, or all but its last byte. What the reader says of each state is
+recorded in a file for each case, with what makes the states anew: how many bytes of which file of
+the golden directory are there, or bytes that are in none of them.
 """
 
 import argparse
@@ -90,14 +90,11 @@ def trees_of(name: str) -> list[Tree]:
     """Return the states of a directory while its writer writes it, the whole one last."""
     with tempfile.TemporaryDirectory(prefix="interrupted-") as place:
         made = Path(place, name)
-        warm = Path(place, "warm")
         made.mkdir()
-        warm.mkdir()
         seen: list[Tree] = []
 
         def act(begin: Begin) -> None:
             silence()
-            CASES[name].write(warm)  # what it loads is not looked at
             begin()
             CASES[name].write(made)
 
@@ -118,15 +115,16 @@ def silence() -> None:
 
 
 def with_parts(trees: Sequence[Tree]) -> Iterator[Tree]:
-    """Put between two those with half, and with nearly all, of what a file got."""
+    """Put between two those with half, up to a line's end, and nearly all of what a file got."""
     for before, after in itertools.pairwise(trees):
         yield before
         for name, data in after.items():
             old = before.get(name)
             both = isinstance(data, bytes) and isinstance(old, bytes)
             if both and len(data) > len(old) + 1 and data.startswith(old):
-                yield before | {name: data[: (len(old) + len(data)) // 2]}
-                yield before | {name: data[:-1]}
+                half = (len(old) + len(data)) // 2
+                line = data.rfind(b"\n", len(old), half) + 1
+                yield from (before | {name: data[:end]} for end in (line, half, -1) if end)
     yield trees[-1]
 
 

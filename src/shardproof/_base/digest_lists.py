@@ -192,7 +192,9 @@ def _entry(line: str, family: dict[int, str]) -> tuple[str, str] | None:
             algorithm = "xxh3-64"
     elif (tagged := _TAGGED.fullmatch(line)) is not None:
         escaped, tag, name, digits = tagged.groups()
-        algorithm = _FAMILIES.get(tag.lower().replace("-", ""), {}).get(len(digits))
+        called = tag.lower().replace("-", "")  # of fewer bits it says how many
+        family = _FAMILIES.get("blake2b512" if called == "blake2b" else called, {})
+        algorithm = family.get(len(digits))
     else:
         return None
     if algorithm is None:

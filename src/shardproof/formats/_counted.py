@@ -12,6 +12,7 @@ _NAME = re.compile(
 )
 _MOST = 100_000
 """A set that claims more is taken for files that only look like one."""
+_UNFINISHED = Mismatch(expected="how many there are", found="NNNNN: datasets has not ended yet")
 
 
 class CountedSet(NamedTuple):
@@ -31,6 +32,7 @@ def promised_by_names(names: Iterable[str], *, first: int = 0) -> CountedSet:
             promised.append(name)
         else:
             sets.setdefault((found["before"], found["count"], found["after"]), []).append(found)
+    odd += [Contradiction(name, _UNFINISHED) for name in promised if "-of-NNNNN" in name]
     for (before, count, after), members in sets.items():
         begin = _first_of(members, int(count), first)
         width = len(members[0]["index"])
@@ -44,17 +46,13 @@ def promised_by_names(names: Iterable[str], *, first: int = 0) -> CountedSet:
 
 def _first_of(members: Sequence[re.Match[str]], count: int, first: int) -> int:
     numbers = {int(member["index"]) for member in members}
-    if 0 in numbers:
-        return 0
-    return 1 if count in numbers else first
+    return 0 if 0 in numbers else 1 if count in numbers else first
 
 
 def _beyond(
     members: Sequence[re.Match[str]], whole: set[str], count: str
 ) -> Iterable[Contradiction]:
-    for member in members:
-        if member[0] not in whole:
-            expected = f"a number of a set of {int(count)}"
-            yield Contradiction(
-                member[0], Mismatch(expected=expected, found=quoted(member["index"]))
-            )
+    expected = f"a number of a set of {int(count)}"
+    for name, index in ((member[0], quoted(member["index"])) for member in members):
+        if name not in whole:
+            yield Contradiction(name, Mismatch(expected=expected, found=index))
