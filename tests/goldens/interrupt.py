@@ -21,7 +21,7 @@ import multiprocessing
 import os
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -128,14 +128,14 @@ def with_parts(trees: Sequence[Tree]) -> Iterator[Tree]:
     yield trees[-1]
 
 
-def distinct(trees: Iterator[Tree]) -> list[Tree]:
+def distinct(trees: Iterable[Tree]) -> list[Tree]:
     """Leave away what was there before; the last one stays the last."""
-    [*all_of_them] = trees
+    *others, last = trees
     found: list[Tree] = []
-    for tree in all_of_them:
-        if tree not in found and tree != all_of_them[-1]:
+    for tree in others:
+        if tree not in [*found, last]:
             found.append(tree)
-    return [*found, all_of_them[-1]]
+    return [*found, last]
 
 
 class Answer(NamedTuple):
