@@ -366,6 +366,34 @@ class TestElsewhere:
         }
 
 
+class TestSources:
+    """A directory is that directory, whatever it is called."""
+
+    @pytest.mark.parametrize("name", ["b::2", "b::", "::b", "b::file", "a #?%41*[x]::~ ", "memory"])
+    def test_any_name(self, tmp_path: Path, monkeypatch, name: str) -> None:
+        (tmp_path / "root").mkdir()
+        for each, data in {name: b"right", "b": b"wrong", "a #?%41*[x]": b"wrong"}.items():
+            (tmp_path / each).mkdir()
+            (tmp_path / each / "a").write_bytes(data)
+        monkeypatch.chdir(tmp_path)
+        done = repair("root", name, against=tmp_path / name)
+        assert (done.ok, done.failed) == (True, {})
+        os.truncate("root/a", 0)
+        assert repair("root", f"file://{tmp_path}/{name}", against=tmp_path / name).ok
+        with pytest.raises(ValueError, match="found the directory itself"):
+            validate(name, against=f"file://{tmp_path}/{name}")
+
+    def test_a_way_through_a_link_and_up(self, tmp_path: Path, monkeypatch) -> None:
+        """`ls` lists what is above the folder that a link leads to."""
+        for each in ("root", "there/in", "here"):
+            (tmp_path / each).mkdir(parents=True)
+        (tmp_path / "there/a").write_bytes(b"right")
+        (tmp_path / "here/a").write_bytes(b"wrong")
+        (tmp_path / "here/link").symlink_to("../there/in")
+        monkeypatch.chdir(tmp_path)
+        assert repair("root", "here/link/..", against=tmp_path / "there").ok
+
+
 class TestBroken:
     def test_names_and_numbers(self, make_shards_dir) -> None:
         path = make_shards_dir(9, missing=[0, 3, 4, 5], truncated=[8])

@@ -168,10 +168,10 @@ def repair(
 def _address(source: str, root: str) -> str:
     if "://" in source:
         return source
-    if real_path(source) == root:
+    if (real := real_path(source)) == root:
         problem = "expected a source that is another one, found the directory itself"
         raise ValueError(f"source: {problem}, '{shown(root)}'")
-    return f"file://{os.path.abspath(source)}"
+    return f"file://{real}"
 
 
 def _repaired(

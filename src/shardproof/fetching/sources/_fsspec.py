@@ -16,7 +16,7 @@ from shardproof.fetching.sources._source import (
     Response,
     SourceContext,
 )
-from shardproof.fetching.sources._urls import bare, has_no_host, is_web, secrets_of
+from shardproof.fetching.sources._urls import bare, has_no_host, is_on_disk, is_web, secrets_of
 
 logger = logging.getLogger("shardproof.fetching")
 
@@ -93,7 +93,9 @@ class FsspecSource(SourceContext):
         # fsspec keeps what it opens for good, for each thread again.
         options = {"skip_instance_cache": True, **self._options}
         try:
-            filesystem, root = url_to_fs(self._address, **options)
+            is_local = is_on_disk(self._address)  # then there is no chain, whatever its name
+            filesystem, root = url_to_fs("file:///" if is_local else self._address, **options)
+            root = filesystem._strip_protocol(self._address) if is_local else root
             paths = [part.partition("://")[2] for part in self._address.split("::")]
             path = next(filter(None, paths), "") if root else ""  # no root: all of an archive
             # A path that lost what stands behind a mark is that of something else; and below an

@@ -60,8 +60,8 @@ def secrets_of(url: str) -> set[str]:
 
 
 def _chain(url: str) -> list[str]:
-    """Return the addresses that are one in another; a ``::`` in a web address is part of it."""
-    return [url] if is_web(url) else url.split("::")
+    """Return the addresses that are one in another; some begin none, and have ``::`` in names."""
+    return [url] if is_web(url) or is_on_disk(url) else url.split("::")
 
 
 def _cut(url: str) -> tuple[str, str, str]:
@@ -78,6 +78,11 @@ def _cut(url: str) -> tuple[str, str, str]:
 def is_web(url: str) -> bool:
     """Whether an address is one of a web server."""
     return url.lower().startswith(("http://", "https://"))
+
+
+def is_on_disk(url: str) -> bool:
+    """Whether an address is a path of this machine, and nothing else, whatever is in it."""
+    return url.lower().startswith(("file://", "local://"))
 
 
 def parted(url: str) -> SplitResult:
