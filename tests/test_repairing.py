@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from shardproof import FetchError, FindingKind, ManifestError, repair, seal, validate
 from shardproof._base import files
 from shardproof.cli import app
-from shardproof.fetching import CallableSource, HubSource, Limits
+from shardproof.fetching import CallableSource, Cancellation, HubSource, Limits, RemoteFile
 from shardproof.fetching.transfer._kept import key_in
 from shardproof.testing import without_root_override
 from shardproof.testing.faults import FileSystemFaults, HubFault, serve_hub
@@ -364,6 +364,45 @@ class TestElsewhere:
             "acts000002.bin": "stray",
             ".acts.tmp": "stray",
         }
+
+
+class TestCancelled:
+    """`repair` ends with the error that its page names, whenever it is cancelled."""
+
+    @pytest.mark.parametrize("when", ["before", "while it lists", "while it fetches"])
+    def test_it_is_a_fetch_error(self, sealed, whole, tmp_path, when: str) -> None:
+        break_some(sealed)
+        before, cancellation = contents(sealed), Cancellation()
+        if when == "before":
+            cancellation.cancel()
+
+        class Source(CallableSource):
+            def files(self) -> list[RemoteFile]:
+                if when == "while it lists":
+                    cancellation.cancel()
+                return [RemoteFile(name) for name in whole]
+
+        def fetch(name: str, dest: Path) -> None:
+            cancellation.cancel()
+            dest.write_bytes(whole[name])
+
+        error = pytest.raises(FetchError, match="it was stopped")
+        with Source(fetch, scratch=tmp_path) as source, error:
+            repair(sealed, source, cancellation=cancellation, workers=1, limits=LIMITS)
+        assert all(
+            data in {before.get(each), whole[each]} for each, data in contents(sealed).items()
+        )
+
+    def test_while_it_looks(self, sealed, whole, tmp_path) -> None:
+        break_some(sealed)
+        cancellation = Cancellation()
+
+        def look(event: str, args: tuple) -> None:
+            if event == "open" and str(args[0]).endswith("acts000003.bin"):
+                cancellation.cancel()
+
+        with audited(look), pytest.raises(FetchError, match="it was stopped"):
+            repair(sealed, str(tmp_path), cancellation=cancellation)
 
 
 class TestSources:
