@@ -73,14 +73,12 @@ class FsspecSource(SourceContext):
         for scheme in url.partition("://")[0].split("::"):
             _refuse_unknown(scheme)
         self._address, self._options = url, options
+        # A parent's stays, unused: its end might be told to the server that the parent uses.
         self._opened_by: dict[int, tuple[Any, str]] = {}
 
     @property
     def _opened(self) -> tuple[Any, str]:
-        """The file system, and where in it the files are; each process has its own.
-
-        That of the parent stays, unused: its end might be told to the server that the parent uses.
-        """
+        """The file system, and where in it the files are; each process has its own."""
         process = os.getpid()
         if process in self._opened_by:
             return self._opened_by[process]
@@ -230,11 +228,7 @@ class FsspecSource(SourceContext):
 
     @contextlib.contextmanager
     def _reader(self, path: str, start: int) -> Iterator[Callable[[int, int], bytes]]:
-        """Yield a function that reads a file from here to there, from ``start`` on without a gap.
-
-        Where fsspec would open the file and seek for each block, it is opened once: to seek in an
-        archive is to read all that comes before.
-        """
+        """Yield what reads a file from here to there, opened once: archives seek by reading."""
         from fsspec import AbstractFileSystem  # noqa: PLC0415 - takes 60 ms
 
         # Asynchronous ones have theirs in the instance.

@@ -15,11 +15,7 @@ WITHOUT_USERS = {
 
 
 def bare(url: str) -> str:
-    """Return an address without credentials, which may be those of any address in a chain.
-
-    A web address has no query and no fragment either: they may hold secrets. Elsewhere ``?`` and
-    ``#`` are parts of a name.
-    """
+    """Return an address without credentials in any of its chain, nor queries of the web."""
     return shown("::".join(map(_bare, _chain(url))))
 
 
@@ -33,10 +29,7 @@ def _bare(url: str) -> str:
 
 
 def has_no_host(url: str) -> bool:
-    """Whether it can't be told where the host begins, in one of the addresses of a chain.
-
-    So it is if a ``/`` in a password seems to end the host, and what is before it to be a port.
-    """
+    """Whether it can't be told where a host begins: a ``/`` in a password seems to end it."""
     return any(map(_may_be_a_password, _chain(url)))
 
 
