@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from shardproof import FetchError, FindingKind, ManifestError, repair, seal, validate
 from shardproof._base import files
 from shardproof.cli import app
-from shardproof.fetching import CallableSource, HubSource, Limits
+from shardproof.fetching import CallableSource, Cancellation, HubSource, Limits, RemoteFile
 from shardproof.fetching.transfer._kept import key_in
 from shardproof.testing import without_root_override
 from shardproof.testing.faults import FileSystemFaults, HubFault, serve_hub
@@ -364,6 +364,73 @@ class TestElsewhere:
             "acts000002.bin": "stray",
             ".acts.tmp": "stray",
         }
+
+
+class TestCancelled:
+    """`repair` ends with the error that its page names, whenever it is cancelled."""
+
+    @pytest.mark.parametrize("when", ["before", "while it lists", "while it fetches"])
+    def test_it_is_a_fetch_error(self, sealed, whole, tmp_path, when: str) -> None:
+        break_some(sealed)
+        before, cancellation = contents(sealed), Cancellation()
+        if when == "before":
+            cancellation.cancel()
+
+        class Source(CallableSource):
+            def files(self) -> list[RemoteFile]:
+                if when == "while it lists":
+                    cancellation.cancel()
+                return [RemoteFile(name) for name in whole]
+
+        def fetch(name: str, dest: Path) -> None:
+            cancellation.cancel()
+            dest.write_bytes(whole[name])
+
+        error = pytest.raises(FetchError, match="it was stopped")
+        with Source(fetch, scratch=tmp_path) as source, error:
+            repair(sealed, source, cancellation=cancellation, workers=1, limits=LIMITS)
+        assert all(
+            data in {before.get(each), whole[each]} for each, data in contents(sealed).items()
+        )
+
+    def test_while_it_looks(self, sealed, whole, tmp_path) -> None:
+        break_some(sealed)
+        cancellation = Cancellation()
+
+        def look(event: str, args: tuple) -> None:
+            if event == "open" and str(args[0]).endswith("acts000003.bin"):
+                cancellation.cancel()
+
+        with audited(look), pytest.raises(FetchError, match="it was stopped"):
+            repair(sealed, str(tmp_path), cancellation=cancellation)
+
+
+class TestSources:
+    """A directory is that directory, whatever it is called."""
+
+    @pytest.mark.parametrize("name", ["b::2", "b::", "::b", "b::file", "a #?%41*[x]::~ ", "memory"])
+    def test_any_name(self, tmp_path: Path, monkeypatch, name: str) -> None:
+        (tmp_path / "root").mkdir()
+        for each, data in {name: b"right", "b": b"wrong", "a #?%41*[x]": b"wrong"}.items():
+            (tmp_path / each).mkdir()
+            (tmp_path / each / "a").write_bytes(data)
+        monkeypatch.chdir(tmp_path)
+        done = repair("root", name, against=tmp_path / name)
+        assert (done.ok, done.failed) == (True, {})
+        os.truncate("root/a", 0)
+        assert repair("root", f"file://{tmp_path}/{name}", against=tmp_path / name).ok
+        with pytest.raises(ValueError, match="found the directory itself"):
+            validate(name, against=f"file://{tmp_path}/{name}")
+
+    def test_a_way_through_a_link_and_up(self, tmp_path: Path, monkeypatch) -> None:
+        """`ls` lists what is above the folder that a link leads to."""
+        for each in ("root", "there/in", "here"):
+            (tmp_path / each).mkdir(parents=True)
+        (tmp_path / "there/a").write_bytes(b"right")
+        (tmp_path / "here/a").write_bytes(b"wrong")
+        (tmp_path / "here/link").symlink_to("../there/in")
+        monkeypatch.chdir(tmp_path)
+        assert repair("root", "here/link/..", against=tmp_path / "there").ok
 
 
 class TestBroken:

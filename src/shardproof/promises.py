@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +18,7 @@ from shardproof.report import Level
 
 __all__ = ["Promise", "promise_of"]
 
-_OF_DISKS = {"file", "local"}
+_ON_DISK = re.compile(r"([\w+.-]+::)*(file|local)://", re.ASCII | re.IGNORECASE)
 
 
 class Promise(NamedTuple):
@@ -81,8 +82,8 @@ def promise_of(
 
 def _refuse_itself(path: str, address: str) -> None:
     """Raise where a directory is to be compared with itself, by whatever way that leads there."""
-    scheme, _, rest = address.rpartition("::")[2].partition("://")
-    other = address if "://" not in address else rest if scheme.lower() in _OF_DISKS else ""
+    scheme = _ON_DISK.match(address)
+    other = address[scheme.end() :] if scheme else "" if "://" in address else address
     is_there_too = other and is_directory(path) and is_directory(other)
     if is_there_too and os.path.samestat(os.stat(path), os.stat(other)):
         problem = f"expected a promise from elsewhere, found the directory itself: '{shown(path)}'"

@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shardproof import FetchError, ShardPrefetcher
+from shardproof._base import digest
 from shardproof.cli.app import app
 from shardproof.fetching import (
     CallableSource,
@@ -400,6 +401,24 @@ class TestWhatLiesThere:
         cancellation.cancel()
         with pytest.raises(FetchError, match="it was stopped"):
             adopt(tmp_path, cancellation=cancellation)
+
+    def test_what_is_stopped_while_it_proves(self, tmp_path: Path, monkeypatch) -> None:
+        put_there(tmp_path)
+        cancellation, begin = Cancellation(), digest.begin
+
+        def cancel(*args: object) -> object:
+            cancellation.cancel()
+            return begin(*args)
+
+        monkeypatch.setattr(digest, "begin", cancel)
+        data = {name: hashlib.sha256(content(name)).hexdigest() for name in NAMES}
+
+        class Source(CallableSource):
+            def files(self) -> list[RemoteFile]:
+                return [RemoteFile(name, digest=f"sha256:{data[name]}") for name in NAMES]
+
+        with pytest.raises(FetchError, match="it was stopped"):
+            adopt(tmp_path, Source(nowhere), cancellation=cancellation, workers=1)
 
     @pytest.mark.parametrize("arguments", [{"path": ""}, {"workers": 0}, {"source": "nowhere"}])
     def test_wrong_arguments(self, tmp_path: Path, arguments: dict) -> None:

@@ -819,6 +819,7 @@ def test_a_file_at_the_root_of_the_disk_has_a_folder(chain: str) -> None:
 
 def test_two_colons_are_part_of_a_name_where_nothing_is_chained() -> None:
     assert split_name("file:///a/b::c.bin") == ("file:///a", "b::c.bin")
+    assert split_name("file:///a::b/c.bin") == ("file:///a::b", "c.bin")
     folder = "hf://datasets/org/name/a::b"
     assert split_name(f"{folder}/c.bin") == (folder, "c.bin")
 
@@ -933,6 +934,7 @@ def test_a_repository_that_would_be_another_one_is_refused(mark: str) -> None:
         ("u:SECRET/x@h/a", "..."),
         ("memory://a:b/c#1", "memory://a:b/c#1"),
         ("file:///a/b@c", "file:///a/b@c"),
+        ("file:///a::b/c:d@e", "file:///a::b/c:d@e"),
         ("abfs://container@account/a", "abfs://container@account/a"),
         ("zip://x::/a/b@c.zip", "zip://x::/a/b@c.zip"),
     ],

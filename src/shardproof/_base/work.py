@@ -19,7 +19,7 @@ from typing import Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from shardproof._base import threads
 from shardproof._base.threads import TICK, Mailbox, Stop, Thread, is_collecting
-from shardproof.errors import SourceError
+from shardproof.errors import FetchError, SourceError
 
 __all__ = [
     "Cancelled",
@@ -36,6 +36,7 @@ __all__ = [
     "later",
     "settle",
     "stoppable",
+    "telling_of_stops",
     "to_waiter",
 ]
 
@@ -88,6 +89,16 @@ def go_on() -> None:
     """Return, unless the work that this thread is at was stopped; costs a tenth of a µs."""
     if current.stop is not None and current.stop.is_set():
         raise Cancelled
+
+
+@contextlib.contextmanager
+def telling_of_stops(path: str, url: str = "") -> Iterator[None]:
+    """Raise a FetchError for work that was cancelled, but not for an interrupt."""
+    try:
+        yield
+    except Cancelled as error:
+        go_on()
+        raise FetchError("it was stopped", url=url, path=path) from error
 
 
 class Deadline:

@@ -18,7 +18,7 @@ from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import file_type
 from shardproof._base.opening import is_there, real_path, refuse_empty
 from shardproof._base.threads import Stop
-from shardproof._base.work import Cancelled, Deadline, apart, go_on
+from shardproof._base.work import Deadline, apart, telling_of_stops
 from shardproof.errors import FetchError
 from shardproof.fetching.cache._cache import Cache
 from shardproof.fetching.cache._places import STATE, refuse_name
@@ -110,7 +110,8 @@ def adopt(
         n_proven = sum(look.is_proven for look in looks)
         return Report(Path(root), "adopted", "valid", len(looks), findings, unproven, n_proven)
 
-    return apart(work)
+    with telling_of_stops(os.fspath(path)):
+        return apart(work)
 
 
 class _FoundEntry(NamedTuple):
@@ -227,8 +228,7 @@ class _SourceFiles:
         self._source, self._root, self._limits = source, root, limits
         self._listed: dict[str, RemoteFile] = {}
         if source is not None:
-            with self._deadline() as deadline:
-                there = listed(source, limits, deadline, root)
+            there = listed(source, limits, Deadline(limits.deadline, stop), root)
             self._listed = {file.name: file for file in there}
 
     def file(self, name: str) -> RemoteFile | None:
@@ -240,18 +240,9 @@ class _SourceFiles:
             return listed
         path = os.path.join(self._root, name)
         goal = Goal(quoted(name), f"{self._source.url}/{name}", path)
-        with self._deadline() as deadline:
-            file = ask(self._source, name, goal=goal, limits=self._limits, deadline=deadline)
+        deadline = Deadline(self._limits.deadline, self.stop)
+        file = ask(self._source, name, goal=goal, limits=self._limits, deadline=deadline)
         return listed if file == RemoteFile(name) else file
-
-    @contextlib.contextmanager
-    def _deadline(self) -> Iterator[Deadline]:
-        try:
-            yield Deadline(self._limits.deadline, self.stop)
-        except Cancelled:
-            go_on()  # an interrupt is not this error
-            self.refuse_stopped()
-            raise
 
     def refuse_stopped(self) -> None:
         """Raise if it is wanted no more."""

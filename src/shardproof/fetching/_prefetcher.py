@@ -97,10 +97,7 @@ class _Task:
 
 
 class _HeldByPrefetcher:
-    """What a prefetcher holds, to be given back when it is closed or collected.
-
-    The source is None if it is the user's.
-    """
+    """What a prefetcher gives back when it is closed or collected; no source of the user."""
 
     is_closed = True  # until it is made, and again from when closing has begun
 

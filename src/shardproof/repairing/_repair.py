@@ -14,7 +14,7 @@ from shardproof._base.messages import shown
 from shardproof._base.names import open_root, replaced
 from shardproof._base.opening import real_path, refuse_empty
 from shardproof._base.progress import bar
-from shardproof._base.work import Deadline, apart, to_waiter
+from shardproof._base.work import Deadline, apart, telling_of_stops, to_waiter
 from shardproof.errors import ManifestError
 from shardproof.fetching import Cancellation, Limits, Source, open_source
 from shardproof.fetching.transfer import listed, parts_beneath
@@ -162,16 +162,17 @@ def repair(
             report = dataclasses.replace(done.report, path=Path(located.path))
             return dataclasses.replace(done, report=report)
 
-        return apart(work)
+        with telling_of_stops(os.fspath(path)):
+            return apart(work)
 
 
 def _address(source: str, root: str) -> str:
     if "://" in source:
         return source
-    if real_path(source) == root:
+    if (real := real_path(source)) == root:
         problem = "expected a source that is another one, found the directory itself"
         raise ValueError(f"source: {problem}, '{shown(root)}'")
-    return f"file://{os.path.abspath(source)}"
+    return f"file://{real}"
 
 
 def _repaired(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.threads import Stop
-from shardproof._base.work import Cancelled, Deadline, go_on
+from shardproof._base.work import Deadline, telling_of_stops
 from shardproof.errors import FetchError
 from shardproof.fetching.cache._cache import Cache
 from shardproof.fetching.cache._leases import Lease
@@ -154,12 +154,9 @@ class CachedFetcher:
         if name not in self._files:
             limits, goal = self._limits, self._goal(name, label)
             deadline = Deadline(limits.deadline, stop)
-            try:
+            with telling_of_stops(goal.path, goal.url):
                 file = ask(self._source, name, goal=goal, limits=limits, deadline=deadline)
                 self._files[name] = file
-            except Cancelled as error:
-                go_on()  # an interrupt is not this error
-                raise FetchError("it was stopped", url=goal.url, path=goal.path) from error
         return self._files[name]
 
     def _goal(self, name: str, label: str) -> Goal:

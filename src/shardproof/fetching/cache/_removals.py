@@ -93,10 +93,7 @@ class Removals:
             self._proofs.forget(proof)
 
     def _is_taken(self, name: str) -> bool:
-        """Return whether a process may have taken a shard away; killed, it leaves it where it is.
-
-        By its proof, what was left is known for ours. Ask when the shard was seen not to be there.
-        """
+        """Return whether a process may have taken a shard away that is not there; by its proof."""
         return any(entry.kind == "removal" for entry in self._leases.files.listed(key_of(name)))
 
     def make_way(self, place: Slot, status: os.stat_result, but: Lease) -> bool:

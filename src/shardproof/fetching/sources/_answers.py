@@ -117,12 +117,7 @@ def _type_of(response: "Answer") -> str:
 
 
 def _chunks(response: "Answer", n_bytes: int | None) -> Iterator[bytes]:
-    """Return the body as it comes; a large one of a known length straight from its connection.
-
-    The library takes 64 KiB at a time through three layers, which costs more than fetching them.
-    After the first piece of a body nothing is left in those layers (h11 hands on all that it has),
-    so the rest is what comes next. The connection is of no use to others after that.
-    """
+    """Return the body as it comes; a large one past the 64 KiB pieces of three layers."""
     if isinstance(response, DirectAnswer):
         return response.chunks(n_bytes)
     is_plain = response.http_version == "HTTP/1.1" and "transfer-encoding" not in response.headers

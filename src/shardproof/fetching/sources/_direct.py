@@ -192,10 +192,7 @@ class DirectLine:
             self._idle_since = time.monotonic()
 
     def large_body(self, n_bytes: int) -> Iterator[bytes]:
-        """Yield a body of so many bytes: what h11 has of it, and then what comes, as it comes.
-
-        The connection is of no use to others after that.
-        """
+        """Yield a body of so many bytes as it comes; then the connection is of no use to others."""
         event = self._event()
         while isinstance(event, self._h11.Data):
             n_bytes -= len(event.data)

@@ -16,7 +16,7 @@ from shardproof.fetching.sources._source import (
     Response,
     SourceContext,
 )
-from shardproof.fetching.sources._urls import bare, has_no_host, is_web, secrets_of
+from shardproof.fetching.sources._urls import bare, has_no_host, is_on_disk, is_web, secrets_of
 
 logger = logging.getLogger("shardproof.fetching")
 
@@ -73,14 +73,12 @@ class FsspecSource(SourceContext):
         for scheme in url.partition("://")[0].split("::"):
             _refuse_unknown(scheme)
         self._address, self._options = url, options
+        # A parent's stays, unused: its end might be told to the server that the parent uses.
         self._opened_by: dict[int, tuple[Any, str]] = {}
 
     @property
     def _opened(self) -> tuple[Any, str]:
-        """The file system, and where in it the files are; each process has its own.
-
-        That of the parent stays, unused: its end might be told to the server that the parent uses.
-        """
+        """The file system, and where in it the files are; each process has its own."""
         process = os.getpid()
         if process in self._opened_by:
             return self._opened_by[process]
@@ -93,7 +91,9 @@ class FsspecSource(SourceContext):
         # fsspec keeps what it opens for good, for each thread again.
         options = {"skip_instance_cache": True, **self._options}
         try:
-            filesystem, root = url_to_fs(self._address, **options)
+            is_local = is_on_disk(self._address)  # then there is no chain, whatever its name
+            filesystem, root = url_to_fs("file:///" if is_local else self._address, **options)
+            root = filesystem._strip_protocol(self._address) if is_local else root
             paths = [part.partition("://")[2] for part in self._address.split("::")]
             path = next(filter(None, paths), "") if root else ""  # no root: all of an archive
             # A path that lost what stands behind a mark is that of something else; and below an
@@ -228,11 +228,7 @@ class FsspecSource(SourceContext):
 
     @contextlib.contextmanager
     def _reader(self, path: str, start: int) -> Iterator[Callable[[int, int], bytes]]:
-        """Yield a function that reads a file from here to there, from ``start`` on without a gap.
-
-        Where fsspec would open the file and seek for each block, it is opened once: to seek in an
-        archive is to read all that comes before.
-        """
+        """Yield what reads a file from here to there, opened once: archives seek by reading."""
         from fsspec import AbstractFileSystem  # noqa: PLC0415 - takes 60 ms
 
         # Asynchronous ones have theirs in the instance.

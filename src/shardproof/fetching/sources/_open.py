@@ -73,7 +73,7 @@ def split_name(url: str) -> tuple[str, str]:
     else:
         folder, _, name = url.rpartition("/")
         scheme, _, rest = folder.partition("://")
-        if "::" in rest and scheme.lower() != "hf":  # zip://in/a.bin::file:///z.zip
+        if "::" in rest and scheme.lower() not in {"hf", *_OF_DISKS}:  # zip://a::file:///z.zip
             found = f"'{shown(bare(url))}', which is within another file"
             found += "; give the address of its folder, and name="
             raise ValueError(f"url: expected one that ends with a file's name, found {found}")

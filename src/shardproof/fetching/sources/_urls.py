@@ -15,11 +15,7 @@ WITHOUT_USERS = {
 
 
 def bare(url: str) -> str:
-    """Return an address without credentials, which may be those of any address in a chain.
-
-    A web address has no query and no fragment either: they may hold secrets. Elsewhere ``?`` and
-    ``#`` are parts of a name.
-    """
+    """Return an address without credentials in any of its chain, nor queries of the web."""
     return shown("::".join(map(_bare, _chain(url))))
 
 
@@ -33,10 +29,7 @@ def _bare(url: str) -> str:
 
 
 def has_no_host(url: str) -> bool:
-    """Whether it can't be told where the host begins, in one of the addresses of a chain.
-
-    So it is if a ``/`` in a password seems to end the host, and what is before it to be a port.
-    """
+    """Whether it can't be told where a host begins: a ``/`` in a password seems to end it."""
     return any(map(_may_be_a_password, _chain(url)))
 
 
@@ -60,8 +53,8 @@ def secrets_of(url: str) -> set[str]:
 
 
 def _chain(url: str) -> list[str]:
-    """Return the addresses that are one in another; a ``::`` in a web address is part of it."""
-    return [url] if is_web(url) else url.split("::")
+    """Return the addresses that are one in another; some begin none, and have ``::`` in names."""
+    return [url] if is_web(url) or is_on_disk(url) else url.split("::")
 
 
 def _cut(url: str) -> tuple[str, str, str]:
@@ -78,6 +71,11 @@ def _cut(url: str) -> tuple[str, str, str]:
 def is_web(url: str) -> bool:
     """Whether an address is one of a web server."""
     return url.lower().startswith(("http://", "https://"))
+
+
+def is_on_disk(url: str) -> bool:
+    """Whether an address is a path of this machine, and nothing else, whatever is in it."""
+    return url.lower().startswith(("file://", "local://"))
 
 
 def parted(url: str) -> SplitResult:

@@ -56,11 +56,7 @@ _is_sending = contextvars.ContextVar("_is_sending", default=False)
 
 
 class _OfOurRequests(logging.Filter):
-    """Holds back what the libraries log of our requests: whole addresses, with signatures in them.
-
-    They are logged while a request is sent, by whatever thread; in threads of our own there is
-    nothing else to be logged.
-    """
+    """Holds back what the libraries log of our requests: addresses with signatures in them."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         is_ours = (record.threadName or "").startswith("shardproof-")
@@ -427,11 +423,7 @@ def _trusted() -> "ssl.SSLContext":
 
 @contextlib.contextmanager
 def _translated() -> Iterator[None]:
-    """Turn the errors of the library into ours, those that it did not foresee included.
-
-    What a server says may make it raise anything: an IDNAError for a host, a ValueError for an
-    address, what its cookies raise.
-    """
+    """Turn the library's errors into ours: what a server says may make it raise anything."""
     import h11  # noqa: PLC0415
     import httpcore  # noqa: PLC0415
     import httpx  # noqa: PLC0415

@@ -297,11 +297,7 @@ class OwnPart:
 
 @contextlib.contextmanager
 def own_part(directory: str, key: str) -> Iterator[OwnPart]:
-    """Yield a new part; when the context ends by an error, another fetch may go on from it.
-
-    Not if the disk has refused something: room on a full one is worth more than bytes that can be
-    fetched again, and what a failing one has written is not believed.
-    """
+    """Yield a new part; others may go on from it after an error, but not one of the disk."""
     own = OwnPart(directory, key)
     keep = True
     try:
@@ -310,7 +306,7 @@ def own_part(directory: str, key: str) -> Iterator[OwnPart]:
     except FetchError:
         raise
     except OSError:
-        keep = False
+        keep = False  # a full disk needs the room, and what a failing one has is not believed
         raise
     finally:
         try:

@@ -219,10 +219,7 @@ def relay(
 def _here(
     readers: _Readers, spans: Spans, pace: "_Pace"
 ) -> Generator[Event, None, Iterator[Event] | None]:
-    """Yield what comes, read in this thread; return what is left for others, None if nothing is.
-
-    A short answer over a connection that is open needs no other thread.
-    """
+    """Yield what comes, read in this thread; return what is left for others, None if nothing is."""
     events = readers.here()
     try:
         for event in events:
@@ -346,11 +343,7 @@ def _as_source_error(error: BaseException) -> SourceError:
 
 
 def _join(threads: Sequence[threading.Thread]) -> None:
-    """Wait for threads whose connections were cut.
-
-    What can't be cut (a name look-up, a transport of the user's own) is left behind after a while:
-    its thread ends with it or with the process, and what it does is not looked at any more.
-    """
+    """Wait for threads that were cut; what can't be (a name look-up) is left after a while."""
     end = time.monotonic() + _JOIN_SECONDS
     for thread in threads:
         # One whose start was interrupted is listed before it lives.

@@ -37,12 +37,7 @@ Result = TypeVar("Result")
 
 
 def import_for(source: Source) -> None:
-    """Import what fetching from a source takes, before a thread of ours begins to.
-
-    A fork while a thread imports leaves the child with half of a module, or with a lock that stays
-    held. So it is imported where the caller waits for it: no import is under way once the caller
-    goes on, and may fork. What a source's own transport imports as it goes is left out.
-    """
+    """Import what a source needs while the caller waits: a fork in an import breaks the child."""
     more = next((names for kind, names in _NEEDED if isinstance(source, kind)), ())
     _import_all(*_ALWAYS, *more)
 
@@ -55,11 +50,7 @@ def _import_all(*names: str) -> None:
 
 
 def tells_when_read(source: Source) -> bool:
-    """Whether a source tells of a file no more than it says again as it gives the file.
-
-    Then there is no use in asking before. The Hub states digests only when it is asked; another
-    source tells when it is read only what it must.
-    """
+    """Whether a source tells of a file no more than it says again as it gives the file."""
     return type(source) is HttpSource  # another class may tell a digest
 
 
