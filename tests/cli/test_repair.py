@@ -114,3 +114,10 @@ def test_against_and_quick(run, make_shards_dir, tmp_path: Path, monkeypatch) ->
     (path / "acts000001.bin").unlink()
     assert run("validate", "--against", other, path)[0] == 1
     assert run("validate", "--against", tmp_path / "gone", path)[0] == 2
+
+
+def test_a_source_that_can_not_be_asked(run, make_shards_dir, tmp_path: Path) -> None:
+    path = make_shards_dir(3, missing=[1])
+    (tmp_path / "x.zip").write_bytes(b"none")
+    for address in (f"zip://::file://{tmp_path}/x.zip", "http://127.0.0.1:1/", tmp_path / "typo"):
+        assert run("repair", path, "--from", address)[0] == 3, address

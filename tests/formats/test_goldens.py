@@ -1,5 +1,6 @@
 """What the real libraries wrote has no finding; docs/formats.md says what damage to it shows."""
 
+import contextlib
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -7,7 +8,7 @@ from typing import NamedTuple
 import pytest
 from click.testing import CliRunner
 
-from shardproof import formats, repair, seal, validate
+from shardproof import FindingKind, ManifestError, formats, repair, seal, validate
 from shardproof.cli import app
 from tests.formats import damage_table
 from tests.goldens import GOLDENS, Golden, goldens
@@ -85,6 +86,33 @@ def whole(golden: Golden, tmp_path: Path) -> Broken:
 def broken(whole: Broken) -> Broken:
     (whole.path / whole.name).resolve().write_bytes(b"")
     return whole
+
+
+def test_each_file_that_is_missing_comes_back(golden: Golden, tmp_path: Path) -> None:
+    """Whatever it is to its format: an index or a list is none of the shards."""
+    right = {each for each in golden.path.rglob("*") if each.is_file()}
+    for place, file in enumerate(sorted(right)):
+        path = golden.copy(tmp_path / str(place))
+        gone = path / file.relative_to(golden.path)
+        gone.unlink()
+        with contextlib.suppress(ManifestError):  # it was the promise
+            found = {each.path: each.kind for each in validate(path, level="valid").findings}
+            if found.get(gone) is FindingKind.MISSING:
+                done = repair(path, str(golden.path))
+                assert (done.ok, done.failed) == (True, {}), (gone, str(done.report))
+                assert gone.read_bytes() == file.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["arrow-splits", "safetensors-model"])
+def test_a_list_that_comes_cut_is_not_taken(name: str, tmp_path: Path) -> None:
+    [golden] = [each for each in GOLDENS if each.name == name]
+    path, source = golden.copy(tmp_path / "path"), golden.copy(tmp_path / "source")
+    index = "test/state.json" if name == "arrow-splits" else "model.safetensors.index.json"
+    (path / index).unlink()
+    os.truncate(source / index, (source / index).stat().st_size // 2)
+    done = repair(path, str(source))
+    assert (done.ok, done.repaired, [*done.failed]) == (False, (), [index])
+    assert not (path / index).exists()
 
 
 def test_what_is_gone_or_changed_is_repaired(broken: Broken) -> None:

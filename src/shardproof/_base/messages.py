@@ -25,6 +25,17 @@ _LONGEST = 4096  # characters; more than any path has, and than any library shou
 WRONG_USAGE = (ImportError, NotImplementedError, TypeError, ValueError)
 """What a library raises of what it was given, and not of what it met."""
 
+_NOT_REACHED = {
+    errno.ECONNREFUSED,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+}
+# Of HTTP clients, which give no number where a connection is not made in time; and of the look for
+# a host by its name. By their names: to import them takes long.
+_NOT_CONNECTED = {"ConnectError", "ConnectTimeout", "gaierror"}
+
 
 def quoted(value: object, limit: int = 80) -> str:
     """Return untrusted text for a message: ASCII, escaped, cut to about ``limit`` characters.
@@ -83,6 +94,19 @@ def traced(error: BaseException) -> BaseException | None:
         return OSError(error.errno, os.strerror(error.errno or 0)) if is_known else None
     kinds = (kind for kind in WRONG_USAGE if isinstance(error, kind))
     return next((kind(told(error)) for kind in kinds), None)
+
+
+def is_unreached(error: BaseException | None) -> bool:
+    """Whether an error is, or came of, one by which a host can't be reached."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        if isinstance(error, OSError) and error.errno in _NOT_REACHED:
+            return True
+        if type(error).__name__ in _NOT_CONNECTED:
+            return True
+        seen.append(error)
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def plain(text: str) -> str:

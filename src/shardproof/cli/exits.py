@@ -14,7 +14,7 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 import click
 
-from shardproof._base.messages import WRONG_USAGE, printable, shown, told
+from shardproof._base.messages import WRONG_USAGE, is_unreached, printable, shown, told
 from shardproof._base.names import MAX_NAME_BYTES
 from shardproof.errors import (
     CheckpointError,
@@ -47,17 +47,6 @@ KEPT, FINDINGS, NO_PROMISE, COULD_NOT_LOOK = range(4)
 
 _EXPECTED = (ShardproofError, ImportError, OSError, ValueError)
 """What a command's work may raise; anything else is a mistake of ours."""
-
-_NOT_REACHED = {
-    errno.ECONNREFUSED,
-    errno.EHOSTDOWN,
-    errno.EHOSTUNREACH,
-    errno.ENETDOWN,
-    errno.ENETUNREACH,
-}
-# Of HTTP clients, which give no number where a connection is not made in time; and of the look for
-# a host by its name. By their names: to import them takes long.
-_NOT_CONNECTED = {"ConnectError", "ConnectTimeout", "gaierror"}
 
 
 class _Result(Protocol):
@@ -112,14 +101,7 @@ def outcome_of(path: str, look: Callable[[], R]) -> PathOutcome[R]:
 def errors_end_it(
     verb: str, path: str, *, refused: int = NO_PROMISE, as_json: bool = False
 ) -> Iterator[None]:
-    """End the command by the exit code and the words of whatever its work raises.
-
-    Args:
-        verb: What was to be done, such as "look at".
-        path: With what.
-        refused: As for `code_of`.
-        as_json: Whether it is said on standard output too, as JSON.
-    """
+    """End the command by the exit code and the words of whatever its work raises."""
     try:
         yield
     except _EXPECTED as error:
@@ -160,20 +142,7 @@ def _code_of_fetch(error: BaseException, refused: int) -> int:
         is_usage = isinstance(cause, OSError) and _code_of_system(cause) == NO_PROMISE
     if is_usage:
         return NO_PROMISE
-    return COULD_NOT_LOOK if _is_not_reached(error) else refused
-
-
-def _is_not_reached(error: BaseException | None) -> bool:
-    """Whether an error is, or came of, one by which a host can't be reached."""
-    seen: list[BaseException] = []
-    while error is not None and error not in seen:
-        if isinstance(error, OSError) and error.errno in _NOT_REACHED:
-            return True
-        if type(error).__name__ in _NOT_CONNECTED:
-            return True
-        seen.append(error)
-        error = error.__cause__ or error.__context__
-    return False
+    return COULD_NOT_LOOK if is_unreached(error) else refused
 
 
 def _code_of_system(error: BaseException) -> int:
@@ -191,13 +160,7 @@ def may_be_whole(number: int | None) -> bool:
 
 
 def words_of(error: BaseException, verb: str, path: str | os.PathLike[str]) -> str:
-    """Return what is said of an error: what the system says gets the words that it lacks.
-
-    Args:
-        error: What the work of a command raised.
-        verb: What was to be done, such as "look at".
-        path: With what.
-    """
+    """Return what is said of an error: what the system says gets the words that it lacks."""
     if isinstance(error, (ShardproofError, ImportError, ValueError)):
         return told(error)
     return f"Could not {verb} '{shown(_absolute(path))}': {told(error)}"
@@ -214,13 +177,7 @@ def warn(problem: object) -> None:
 
 
 def end_with(problem: str, code: int, *, json_of: str | None = None) -> NoReturn:
-    """Print what is wrong on standard error, and end the command by an exit code.
-
-    Args:
-        problem: What is wrong.
-        code: The exit code.
-        json_of: With which path; then it is printed on standard output too, as JSON.
-    """
+    """Say what is wrong, as JSON too if it is of a path, and end the command by an exit code."""
     warn(problem)
     if json_of is not None:
         outcome: PathOutcome[Report] = PathOutcome(json_of, None, problem, code)

@@ -10,7 +10,7 @@ import click
 import shardproof
 from shardproof._base.messages import printable, shown
 from shardproof.cli.commands import ShellCommand
-from shardproof.cli.exits import errors_end_it, warn
+from shardproof.cli.exits import COULD_NOT_LOOK, errors_end_it, warn
 from shardproof.cli.logs import log_shown
 from shardproof.cli.paths import (
     against_option,
@@ -69,7 +69,7 @@ def repair(
     not be asked; 130 interrupted, 143 ended by SIGTERM (129: SIGHUP).
     """
     shown_log = log_shown("fetching", is_on=verbose, level=logging.INFO)
-    with errors_end_it("repair", os.fspath(path)), shown_log:
+    with errors_end_it("repair", os.fspath(path), refused=COULD_NOT_LOOK), shown_log:
         done = shardproof.repair(
             path,
             source,

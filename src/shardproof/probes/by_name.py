@@ -8,10 +8,13 @@ import functools
 import importlib
 import os
 
+from shardproof._base import json
+from shardproof._base.opening import read_at
+from shardproof.errors import ManifestError
 from shardproof.manifest import Mismatch, Probe, PromisedFile
 from shardproof.probes.impostors import impostor
 
-__all__ = ["has_law", "probe"]
+__all__ = ["flaw_of_list", "has_law", "probe"]
 
 _KINDS = {".parquet": "parquet", ".safetensors": "safetensors"}
 
@@ -33,6 +36,15 @@ def probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
         return None
     pointer = impostor(fd, size, among_texts=True)
     return None if pointer is None else Mismatch(expected="the bytes of the file", found=pointer)
+
+
+def flaw_of_list(kind: type, fd: int, size: int) -> Mismatch | None:
+    """Return what is wrong with a file that lists others, which is JSON and no shard."""
+    try:
+        json.decode(read_at(fd, min(size, json.MAX_BYTES)), kind, path="")
+    except ManifestError as error:
+        return Mismatch(expected="a list that can be read", found=error.problem)
+    return None
 
 
 def _kind_of(name: str) -> str | None:

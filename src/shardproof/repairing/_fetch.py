@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shardproof._base.crew import in_threads
-from shardproof._base.messages import quoted, told
+from shardproof._base.messages import is_unreached, quoted, told
 from shardproof._base.names import OPEN_FLAGS, open_root
 from shardproof._base.opening import is_there
 from shardproof.checks import flaw_of
@@ -23,22 +23,32 @@ class Fetcher(NamedTuple):
     """What brings files of a source below the root of a manifest, which is open."""
 
     source: Source
-    there: Mapping[str, RemoteFile]
+    there: Mapping[str, RemoteFile] | None  # None of a directory
     limits: Limits
     stop: Any
     workers: int
     on_progress: Callable[[int, int], object] | None
 
+    def told_of(self, name: str) -> RemoteFile | None:
+        """Return what is known of a file of the source, None if it has none; its links count."""
+        if self.there:
+            return self.there.get(name)
+        try:
+            return self.source.stat(name, timeout=1) if self.there is None else RemoteFile(name)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError:
+            return RemoteFile(name)  # the fetch says why
+
     def fetch(
         self, wanted: Sequence[Wanted], manifest: Manifest, root_fd: int
-    ) -> Iterator[tuple[str, str]]:
-        """Fetch, prove and exchange files; yield why those that are as they were are so."""
+    ) -> Iterator[tuple[str, str | None]]:
+        """Fetch, prove and exchange files; yield why each is as it was, None if it came."""
         work = functools.partial(self._problem_of, manifest, root_fd)
         runs = in_threads(work, wanted, n_threads=self.workers, name="repair", stop=self.stop)
         with contextlib.closing(runs):
             for n_done, (each, problem) in enumerate(zip(wanted, runs, strict=True), 1):
-                if problem is not None:
-                    yield each.file.name, problem
+                yield each.file.name, problem
                 if self.on_progress is not None:
                     self.on_progress(n_done, len(wanted))
         if self.stop.is_set():
@@ -46,7 +56,7 @@ class Fetcher(NamedTuple):
 
     def _problem_of(self, manifest: Manifest, root_fd: int, wanted: Wanted) -> str | None:
         file, remote = wanted
-        if self.there and remote.name not in self.there:
+        if remote is None:
             return "the source has no such file"
         try:
             base, place = place_of(file, manifest)
@@ -75,6 +85,8 @@ class Fetcher(NamedTuple):
                     exchange(own.data, place, base_fd)
                 return flaw
         except (OSError, ValueError) as error:
+            if is_unreached(error):
+                raise
             return getattr(error, "strerror", None) or told(error)
 
 

@@ -12,20 +12,22 @@ from shardproof import formats
 from shardproof._base.arguments import checked, count
 from shardproof._base.messages import shown
 from shardproof._base.names import open_root, replaced
-from shardproof._base.opening import real_path, refuse_empty
+from shardproof._base.opening import is_directory, is_there, real_path, refuse_empty
 from shardproof._base.progress import bar
 from shardproof._base.work import Deadline, apart, telling_of_stops, to_waiter
-from shardproof.errors import ManifestError
+from shardproof.errors import FetchError, ManifestError
 from shardproof.fetching import Cancellation, Limits, Source, open_source
 from shardproof.fetching.transfer import listed, parts_beneath
 from shardproof.manifest import PromisedFile
 from shardproof.promises import Promise, promise_of
 from shardproof.repairing._fetch import Fetcher, sweep
 from shardproof.repairing._want import broken_in, look, want
-from shardproof.report import Level, Report
+from shardproof.report import FindingKind, Level, Report
 
 _AT_ONCE = 4
 """Files that are fetched at once; a large one uses several connections by itself."""
+
+_OF_DISKS = ("file://", "local://")
 
 
 class Replacement(NamedTuple):
@@ -154,8 +156,10 @@ def repair(
                 if isinstance(opened, str):
                     opened = open_source(_address(opened, located.root))
                     stack.enter_context(contextlib.closing(opened))
-                listing = listed(opened, limits, Deadline(limits.deadline, stop), located.root)
-                there = {file.name: file for file in listing}
+                there = None
+                if not opened.url.startswith(_OF_DISKS):
+                    listing = listed(opened, limits, Deadline(limits.deadline, stop), located.root)
+                    there = {file.name: file for file in listing}
                 at_once = workers or _AT_ONCE
                 fetcher = Fetcher(opened, there, limits, stop, at_once, to_waiter(on_progress))
                 done = _repaired(ask, fetcher, level, dry_run=dry_run, is_fixed=against is not None)
@@ -167,11 +171,15 @@ def repair(
 
 
 def _address(source: str, root: str) -> str:
-    if "://" in source:
+    """Return the address of a source; a directory is there, and another one."""
+    scheme, mark, path = source.rpartition("://")
+    if mark and not f"{scheme}{mark}".lower().startswith(_OF_DISKS):
         return source
-    if (real := real_path(source)) == root:
+    if (real := real_path(path)) == root:
         problem = "expected a source that is another one, found the directory itself"
         raise ValueError(f"source: {problem}, '{shown(root)}'")
+    if not is_directory(real):
+        raise FetchError(f"source: expected a directory, found none: '{shown(path)}'")
     return f"file://{real}"
 
 
@@ -180,7 +188,8 @@ def _repaired(
 ) -> Repair:
     promise, proven = ask(), set[PromisedFile]()
     root = os.fspath(promise.manifest.root)
-    tried, failed = dict[str, Replacement](), dict[str, str]()
+    tried, asked = set[PromisedFile](), dict[str, Replacement]()
+    problems, missing = dict[str, str | None](), set[Path]()  # None: it came
     parts = os.path.basename(parts_beneath(root))
     if any(file.name.startswith(f"{parts}/") for file in promise.manifest.files):
         problem = f"it promises files in '{shown(parts)}', where fetches put theirs: rename it"
@@ -189,25 +198,33 @@ def _repaired(
     try:
         while True:
             report = look(promise.manifest, level, proven)
-            wanted = [*want(promise, report, fetcher.there, tried)]
-            tried |= {f.name: Replacement(f.name, remote.size) for f, remote in wanted}
+            missing |= {each.path for each in report.findings if each.kind is FindingKind.MISSING}
+            wanted = [*want(promise, report, fetcher.told_of, tried)]
+            tried |= {each.file for each in wanted}
+            sizes = {f.name: remote.size if remote else f.size for f, remote in wanted}
+            asked |= {name: Replacement(name, size) for name, size in sizes.items()}
             if dry_run:
-                return Repair(tuple(tried.values()), (), failed, report)
-            failed |= fetcher.fetch(wanted, promise.manifest, root_fd)
-            sweep(promise.manifest, root_fd, but=failed)
+                return Repair(tuple(asked.values()), (), {}, report)
+            problems |= fetcher.fetch(wanted, promise.manifest, root_fd)
+            sweep(promise.manifest, root_fd, but={name for name, why in problems.items() if why})
             if not wanted:
                 break
             # An index or a list may be among what came.
-            if not is_fixed and any(each.file.name not in failed for each in wanted):
+            if not is_fixed and not all(problems[each.file.name] for each in wanted):
                 promise = ask()
         if not os.path.samestat(os.lstat(root), os.fstat(root_fd)):
             raise replaced(root)
     finally:
         os.close(root_fd)
-    dropped = tried.keys() - {file.name for file in promise.manifest.files}
-    problems = dict.fromkeys(dropped, "it was fetched, and is not promised any more")
-    for file, each in broken_in(promise.manifest, report):
-        problems[file.name] = f"expected {each.expected}, found {each.found}"
-    failed |= {name: problems[name] for name in tried if name in problems and name not in failed}
-    repaired = tuple(name for name in tried if name not in failed)
-    return Repair(tuple(tried.values()), repaired, failed, report)
+    broken = {
+        file.name: f"expected {each.expected}, found {each.found}"
+        for file, each in broken_in(promise.manifest, report)
+    }
+    # What counts is the last promise. What it does not name is there, or never was.
+    for name in problems.keys() - {file.name for file in promise.manifest.files}:
+        path = promise.manifest.root / name
+        if not (is_there(path) or (problems[name] and path in missing)):
+            broken[name] = "it is gone, and not promised any more"
+    failed = {name: why or broken[name] for name, why in problems.items() if name in broken}
+    repaired = tuple(name for name, why in problems.items() if not (why or name in broken))
+    return Repair(tuple(asked.values()), repaired, failed, report)

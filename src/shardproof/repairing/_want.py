@@ -2,7 +2,7 @@
 
 import dataclasses
 import errno
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -16,10 +16,10 @@ from shardproof.report import Finding, Level, Report
 
 
 class Wanted(NamedTuple):
-    """A promised file that is to be fetched, and what is known of it at the source."""
+    """A promised file that is to be fetched, and what is known of it where the source has it."""
 
     file: PromisedFile
-    remote: RemoteFile
+    remote: RemoteFile | None
 
 
 def look(manifest: Manifest, level: Level, proven: set[PromisedFile]) -> Report:
@@ -42,13 +42,16 @@ def broken_in(manifest: Manifest, report: Report) -> Iterator[tuple[PromisedFile
 
 
 def want(
-    promise: Promise, report: Report, there: Mapping[str, RemoteFile], tried: Container[str]
+    promise: Promise,
+    report: Report,
+    told_of: Callable[[str], RemoteFile | None],
+    tried: Container[PromisedFile],
 ) -> Iterator[Wanted]:
     """Yield what was not tried yet; what nobody could look at, or may read, may be whole."""
     for file, finding in broken_in(promise.manifest, report):
         is_seen = finding.conclusive and finding.errno not in {errno.EACCES, errno.EPERM}
-        if is_seen and file.name not in tried:
-            name = promise.name_at_source(file.name)
-            remote = there.get(name, RemoteFile(name))
-            size = remote.size if file.size is None else file.size
-            yield Wanted(file, msgspec.structs.replace(remote, size=size))
+        if is_seen and file not in tried:
+            remote = told_of(promise.name_at_source(file.name)) or told_of(file.name)
+            if remote and file.size is not None:
+                remote = msgspec.structs.replace(remote, size=file.size)
+            yield Wanted(file, remote)

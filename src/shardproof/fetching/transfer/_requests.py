@@ -50,16 +50,12 @@ def _import_all(*names: str) -> None:
 
 
 def tells_when_read(source: Source) -> bool:
-    """Whether a source tells of a file no more than it says again as it gives the file."""
+    """Whether a source says all that it tells of a file again as it gives it; the Hub does not."""
     return type(source) is HttpSource  # another class may tell a digest
 
 
 def ask(source: Source, name: str, *, goal: Goal, limits: Limits, deadline: Deadline) -> RemoteFile:
-    """Return what the source tells of a file, asked as often as ``limits`` say.
-
-    Raises:
-        FetchError: It can't be asked, or refuses to tell.
-    """
+    """Return what the source tells of a file, asked as often as ``limits`` say."""
     import_for(source)
     return retry(lambda own: stat_once(source, name, limits, own), goal, limits, deadline)
 
@@ -91,11 +87,7 @@ def with_parsed_digest(file: RemoteFile | None, digest: str | None) -> RemoteFil
 
 
 def listed(source: Source, limits: Limits, deadline: Deadline, path: str) -> Sequence[RemoteFile]:
-    """Return what is there, as far as the source can list it: a web server can't.
-
-    Raises:
-        FetchError: It can't be asked, or refuses to tell.
-    """
+    """Return what is there, as far as the source can list it: a web server can't."""
     import_for(source)
     goal = Goal("the listing", source.url, path)
     if not isinstance(source, HubSource):
@@ -126,13 +118,7 @@ def read_range(
     digest: str | None = None,
     limits: Limits = Limits(),  # noqa: B008 - frozen
 ) -> bytes:
-    """Return the bytes of a file from ``start`` to ``stop`` or its end; it stays where it is.
-
-    It must still be the file ``known`` from an earlier answer; the bytes must have ``digest``.
-
-    Raises:
-        FetchError: They could not be read.
-    """
+    """Return bytes of a file, which is still the one ``known`` before; they have ``digest``."""
     import_for(source)
     what = quoted(name) if stop is None else f"bytes {start} to {stop} of {quoted(name)}"
     goal, most = Goal(what, f"{source.url}/{name}", "memory"), limits.max_unsized_bytes

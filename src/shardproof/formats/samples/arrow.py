@@ -16,7 +16,7 @@ from shardproof._base.opening import is_there
 from shardproof.errors import ManifestError
 from shardproof.formats._format import Format
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
-from shardproof.probes import arrow
+from shardproof.probes import arrow, by_name
 
 __all__ = ["FORMAT"]
 
@@ -59,7 +59,7 @@ def _read_manifest(path: str) -> Manifest:
         path=Path(path, _SPLITS if is_dict else _STATE),
         format=FORMAT.name,
         files=files,
-        probe=arrow.probe,
+        probe=_probe,
         contradictions=functools.partial(_unfinished, path, files),
     )
 
@@ -77,6 +77,12 @@ def _of_splits(path: str) -> Iterator[PromisedFile]:
 def _of_state(path: str, folder: str) -> Iterator[PromisedFile]:
     for file in json.read(path, f"{folder}{_STATE}", _SavedState).data_files:
         yield PromisedFile(name=f"{folder}{file.filename}")
+
+
+def _probe(file: PromisedFile, fd: int, size: int) -> Mismatch | None:
+    """Look at a file of Arrow, or at what lists those of a split."""
+    is_list = os.path.basename(file.name) == _STATE
+    return by_name.flaw_of_list(_SavedState, fd, size) if is_list else arrow.probe(file, fd, size)
 
 
 def _unfinished(path: str, files: Sequence[PromisedFile]) -> Iterator[Contradiction]:

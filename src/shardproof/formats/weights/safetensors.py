@@ -21,6 +21,7 @@ from shardproof.errors import ManifestNotFoundError
 from shardproof.formats._counted import CountedSet, promised_by_names
 from shardproof.formats._format import Format
 from shardproof.manifest import Manifest, Mismatch, PromisedFile
+from shardproof.probes import by_name
 from shardproof.probes.safetensors import SafetensorsHeader, header_of
 
 __all__ = ["FORMAT"]
@@ -91,7 +92,7 @@ def _probe(
 ) -> Mismatch | None:
     """Look at a file's header, and in it for every tensor that an index says is there."""
     if _INDEX.fullmatch(promised.name):  # it came meanwhile
-        return None
+        return by_name.flaw_of_list(_WeightsIndex, fd, size)
     header = header_of(fd, size)
     if not isinstance(header, SafetensorsHeader):
         return header
