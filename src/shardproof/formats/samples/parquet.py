@@ -13,7 +13,7 @@ import msgspec
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
-from shardproof._base.opening import is_directory, is_there, names_in, read_at
+from shardproof._base.opening import is_directory, names_in, read_at
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._counted import CountedSet, promised_by_names
 from shardproof.formats._format import Format
@@ -46,10 +46,14 @@ def _recognizes(path: str) -> bool:
     names = names_in(path)
     if _listed(names):
         return True
+    if _METADATA not in names or any("=" in name for name in names):  # folders called y=2024
+        return _METADATA in names
     with opened(_METADATA, path) as fd:
         begin = None if fd is None else read_at(fd, 4)
-    # Of another begin it is another program's, unless folders lie beside it that are called y=2024.
-    return begin in {b"PAR1", b""} or (begin is not None and any("=" in name for name in names))
+    # A folder may be another program's, and so is what begins otherwise.
+    return begin in {b"PAR1", b""} or (
+        begin is None and not is_directory(os.path.join(path, _METADATA))
+    )
 
 
 def _listed(names: Sequence[str]) -> list[str]:
@@ -58,7 +62,7 @@ def _listed(names: Sequence[str]) -> list[str]:
 
 def _read_manifest(path: str) -> Manifest:
     names, metadata = names_in(path), os.path.join(path, _METADATA)
-    footer = _footer_of_all(path) if is_there(metadata) and not is_directory(metadata) else None
+    footer = _footer_of_all(path) if _METADATA in names else None
     damaged = [Contradiction(_METADATA, footer)] if isinstance(footer, Mismatch) else []
     rows = dict(footer.rows_of_files) if isinstance(footer, parquet.ParquetFooter) else {}
     rows.pop("", None)
