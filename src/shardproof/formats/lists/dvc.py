@@ -168,11 +168,10 @@ def _outputs(placed: Iterable[tuple[str, _DvcOutput]]) -> Iterator[_DvcOutput]:
             yield output
 
 
-def _of_file(path: str, name: str) -> Iterator[tuple[str, _DvcOutput]]:
-    """Yield what a file tracks, and the folder to which its paths are relative."""
+def _of_file(path: str, name: str) -> list[tuple[str, _DvcOutput]]:
+    """Return what a file tracks, and the folder to which its paths are relative."""
     folder = _field(path, name, "wdir", str)
-    for output in _field(path, name, "outs", list[_DvcOutput]):
-        yield folder, output
+    return [(folder, output) for output in _field(path, name, "outs", list[_DvcOutput])]
 
 
 def _stages_in(path: str) -> tuple[dict[str, _DvcStage], dict[str, _LockedStage]]:
@@ -308,8 +307,8 @@ FORMAT = Format(
     name="dvc",
     description="files and folders that DVC tracks, or stages in `dvc.lock` wrote",
     manifest_file="*.dvc",
-    further_parts=(_LOCK, _PIPELINE),
-    beside=(".gitignore", ".dvcignore", ".dvc/*"),
+    further_parts=(_LOCK, _PIPELINE, ".dvc/config", ".dvcignore"),
+    beside=(".gitignore", ".dvc/*"),
     recognizes=_recognizes,
     read_manifest=_read_manifest,
     complete="the size of each file that is tracked alone; that the list of each folder is there, "

@@ -46,14 +46,11 @@ def _recognizes(path: str) -> bool:
     names = names_in(path)
     if _listed(names):
         return True
-    if _METADATA not in names or any("=" in name for name in names):  # folders called y=2024
-        return _METADATA in names
     with opened(_METADATA, path) as fd:
-        begin = None if fd is None else read_at(fd, 4)
-    # A folder may be another program's, and so is what begins otherwise.
-    return begin in {b"PAR1", b""} or (
-        begin is None and not is_directory(os.path.join(path, _METADATA))
-    )
+        begin = b"" if fd is None else read_at(fd, 4)  # to read what is no file says so
+    # A folder, or of another begin, it is another program's, unless folders are called y=2024.
+    is_one = begin in {b"PAR1", b""} and not is_directory(os.path.join(path, _METADATA))
+    return _METADATA in names and (is_one or any("=" in name for name in names))
 
 
 def _listed(names: Sequence[str]) -> list[str]:
@@ -62,7 +59,9 @@ def _listed(names: Sequence[str]) -> list[str]:
 
 def _read_manifest(path: str) -> Manifest:
     names, metadata = names_in(path), os.path.join(path, _METADATA)
-    footer = _footer_of_all(path) if _METADATA in names else None
+    footer = None
+    if _METADATA in names:
+        footer = parquet.footer_in(json.read_bytes(path, _METADATA, max_bytes=_MAX_METADATA_BYTES))
     damaged = [Contradiction(_METADATA, footer)] if isinstance(footer, Mismatch) else []
     rows = dict(footer.rows_of_files) if isinstance(footer, parquet.ParquetFooter) else {}
     rows.pop("", None)
@@ -85,10 +84,6 @@ def _read_manifest(path: str) -> Manifest:
         contradictions=functools.partial(_contradictions, path, names, counted, [*rows]),
         damaged=damaged,
     )
-
-
-def _footer_of_all(path: str) -> parquet.ParquetFooter | Mismatch | None:
-    return parquet.footer_in(json.read_bytes(path, _METADATA, max_bytes=_MAX_METADATA_BYTES))
 
 
 def _contradictions(
