@@ -1,6 +1,7 @@
 """A promise from elsewhere: what a source lists, a list of digests, or another directory."""
 
 import contextlib
+import fnmatch
 import functools
 import os
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from shardproof._base.names import (
     open_root,
     real_root,
 )
-from shardproof._base.opening import files_below, is_directory, is_there
+from shardproof._base.opening import files_below, is_directory, is_of_a_desktop, is_there
 from shardproof._base.threads import Stop
 from shardproof._base.work import Deadline, go_on
 from shardproof.errors import ManifestError
@@ -99,10 +100,20 @@ def _names_in(root: str) -> list[str]:
     names, parts = files_below(root), set[str]()
     with contextlib.suppress(ManifestError):  # it is of no format, or of two, or is not whole
         form = formats.detect(root)
-        parts.add(form.manifest_file)
+        for pattern in (form.manifest_file, *form.further_parts):
+            parts.update(_hidden_parts(root, pattern) if pattern.startswith(".") else ())
         parts.update(file.name for file in form.read_manifest(root).files)
     hidden = sorted(parts.difference(names))
     return names + [name for name in hidden if is_there(os.path.join(root, name))]
+
+
+def _hidden_parts(root: str, pattern: str) -> list[str]:
+    """Return the hidden files that a pattern of a format fits, but those of desktops."""
+    folder = os.path.dirname(pattern.partition("*")[0])
+    where = os.path.join(root, folder)
+    below = files_below(where, hidden=True) if "*" in pattern and is_directory(where) else []
+    found = [f"{folder}/{name}" for name in below if not is_of_a_desktop(os.path.basename(name))]
+    return fnmatch.filter(found, pattern) or [pattern]
 
 
 def _as_they_are(root: str, dir_fd: int, reads: bool, names: Sequence[str]) -> list[PromisedFile]:

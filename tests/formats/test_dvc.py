@@ -29,8 +29,34 @@ def write_file(path: Path, *, is_new: bool = True) -> Path:
 
 def test_a_file_that_is_empty_yet(tmp_path: Path) -> None:
     (write_file(tmp_path) / "data.dvc").touch()
-    with pytest.raises(ManifestError, match=r"data.dvc': it is empty"):
+    with pytest.raises(ManifestError, match=r"data.dvc': expected a field of outs, cmd, found ''"):
         validate(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["outs:\n", "md5: 00\nfrozen: true\n", "layouts: [a]\n", "out"])
+def test_a_file_that_was_cut_before_its_outputs_is_refused(tmp_path: Path, text: str) -> None:
+    (write_file(tmp_path) / "data.dvc").write_text(text)
+    with pytest.raises(ManifestError, match=r"data\.dvc"):
+        validate(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("b.dvc", "outs: []\n"),
+        ("b.dvc", '{"outs": []}\n'),
+        ("b.dvc", "md5: 00\ncmd: run\ndeps:\n- md5: 00\n  path: a.bin\n"),  # of version 2
+        ("dvc.lock", "schema: '2.0'\n"),
+        ("dvc.lock", "schema: '2.0'\nstages:\n  one:\n    cmd: run\n"),
+        ("dvc.lock", "schema: '2.0'\nstages: {}\n"),
+        ("dvc.yaml", "artifacts:\n  a: {path: a.bin}\n"),
+    ],
+)
+def test_what_dvc_writes_without_outputs_is_accepted(tmp_path: Path, name: str, text: str) -> None:
+    (write_file(tmp_path) / name).write_text(text)
+    if name == "dvc.yaml":
+        (tmp_path / "dvc.lock").write_text("schema: '2.0'\n")
+    assert validate(tmp_path, level="valid").n_proven == 1
 
 
 FILES = {"x.bin": b"x" * 5, "sub/y.bin": b"y" * 7, "empty": b""}

@@ -192,3 +192,47 @@ def test_all_verbs_in_pytest(golden: Golden, broken: Broken, pytester: pytest.Py
 def test_the_page_is_of_this_state() -> None:
     """`python -m tests.formats.damage_table docs/formats.md` writes it anew."""
     assert (ROOT / "docs/formats.md").read_text() == damage_table.page()
+
+
+_NOTES = [".cache/huggingface/trees/*.json", ".cache/huggingface/download/**/*.metadata"]
+HIDDEN = {
+    "energon": [".nv-meta/*"],
+    "hf-local-dir": _NOTES,
+    "hf-local-dir-dataset": _NOTES,
+    "dvc": [".dvc/config", ".dvcignore"],
+    "dvc-pipeline": [".dvc/config", ".dvcignore"],
+    "torch-dcp": [".metadata"],
+}
+"""Of hidden files, those that are part of their format."""
+
+NEVER = [
+    *(".cache/huggingface/.gitignore", ".cache/huggingface/trees/._x.json"),
+    *(f".cache/huggingface/download/{name}" for name in ("a.lock", "b.incomplete")),
+    *(".dvc/config.local", ".dvc/tmp/lock", ".dvc/cache/files/md5/00/11"),
+    *(".nv-meta/.DS_Store", ".git/config", ".env"),
+]
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_another_directory_promises_the_hidden_parts_of_its_format(name, tmp_path: Path) -> None:
+    golden = next(golden for golden in GOLDENS if golden.name == name)
+    other, path = golden.copy(tmp_path / "other"), golden.copy(tmp_path)
+    parts = sorted(part for pattern in HIDDEN[name] for part in other.glob(pattern))
+    hidden = [part.relative_to(other).as_posix() for part in parts]
+    assert len(hidden) >= len(HIDDEN[name])
+    for noise in NEVER:
+        folder = noise.partition("/")[0]
+        if (other / folder).is_dir() or folder in {".env", ".git"}:
+            (other / noise).parent.mkdir(parents=True, exist_ok=True)
+            (other / noise).write_bytes(b"noise")
+    assert validate(path, level="valid", against=other).ok
+    for each in hidden:
+        (path / each).unlink()
+    found = validate(path, against=other).findings
+    assert [finding.path.relative_to(path).as_posix() for finding in found] == hidden
+    (tmp_path / "empty").mkdir()
+    done = repair(tmp_path / "empty", str(other), against=str(other))
+    assert done.ok, done.failed
+    made = [file for file in (tmp_path / "empty").rglob("*") if file.is_file()]
+    names = [file.relative_to(tmp_path / "empty").as_posix() for file in made]
+    assert sorted(name for name in names if name.startswith(".")) == sorted(hidden)

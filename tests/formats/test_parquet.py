@@ -251,9 +251,10 @@ def test_metadata_that_name_no_file_leave_it_to_the_listing(tmp_path) -> None:
     assert validate(tmp_path, level="complete", strict=True).n_files == 3
 
 
-def test_a_folder_of_that_name_is_of_another_program(tmp_path) -> None:
+def test_a_folder_of_that_name_beside_parquet_files_is_no_footer_of_all(tmp_path) -> None:
     (write_set(tmp_path) / "_metadata").mkdir()
-    assert validate(tmp_path, level="complete").ok
+    with pytest.raises(ManifestError, match="expected a regular file, found a directory"):
+        validate(tmp_path)
 
 
 def test_metadata_of_all_that_may_not_be_read_are_not_passed_over(tmp_path) -> None:

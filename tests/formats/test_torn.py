@@ -1,9 +1,11 @@
 """A directory whose manifest is torn, or gone, is never passed over in a tree."""
 
+import contextlib
 import errno
 import json
 import os
 import shutil
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,17 +24,34 @@ def replaced_by(data: bytes) -> Callable[[Path], object]:
     return lambda path: path.write_bytes(data)
 
 
-def become_a_directory(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
+def become(make: Callable[[Path], object]) -> Callable[[Path], object]:
+    def replace(path: Path) -> None:
+        path.unlink()
+        make(path)
+
+    return replace
 
 
+def make_socket(path: Path) -> None:
+    """Bind one; its path may be longer than a socket's address, so by its name alone."""
+    with contextlib.chdir(path.parent), socket.socket(socket.AF_UNIX) as made:
+        made.bind(path.name)
+
+
+NOT_REGULAR: dict[str, Callable[[Path], object]] = {
+    "a directory": become(Path.mkdir),
+    "a FIFO": become(os.mkfifo),
+    "a socket": become(make_socket),
+    "a dangling link": become(lambda path: path.symlink_to("nowhere")),
+}
 HARMS: dict[str, Callable[[Path], object]] = {
     "empty": replaced_by(b""),
     "half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
     "garbage": replaced_by(b"garbage, and no manifest"),
     "binary": replaced_by(bytes(range(256)) * 4),
-    "a directory": become_a_directory,
+    "zeros": lambda path: path.write_bytes(bytes(path.stat().st_size)),
+    "a page": replaced_by(b"<!DOCTYPE html>\n<html><title>layouts: 404</title></html>\n"),
+    **NOT_REGULAR,
 }
 
 
@@ -51,14 +70,13 @@ def listed_in(golden: Golden) -> tuple[str, list[str]]:
     return (name if is_one else ""), names
 
 
-LISTED = [golden for golden in GOLDENS if listed_in(golden)[0] and golden.name[:3] != "dvc"]
-"""Not DVC's: each file has one of its own, and others may lie beside one that tracks nothing."""
+LISTED = [golden for golden in GOLDENS if listed_in(golden)[0]]
 
 MAY_BE_FOREIGN = {
     ".metadata": {*HARMS},
-    "_metadata": {"garbage", "binary", "a directory"},
+    "_metadata": {"garbage", "binary", "zeros", "a page", "a directory"},
 }
-"""What may be any program's, if no shards lie beside it; as a folder, `_metadata` always is."""
+"""What may be any program's, if no shards lie beside it."""
 
 
 @pytest.fixture
@@ -80,13 +98,71 @@ def test_a_torn_manifest_is_never_passed_over(golden, tree: Path, are_shards_the
             (path / shard).unlink()
         codes = run("-r", tree)[0], run(path)[0]
         is_foreign = harm in MAY_BE_FOREIGN.get(name, ()) and not are_shards_there
-        is_foreign |= (name, harm) == ("_metadata", "a directory")
         # Of half a list, and beside parquet files without theirs, the others are told.
-        is_partly = name == "_metadata" or harm == "half"
+        is_partly = (name == "_metadata" and harm not in NOT_REGULAR) or harm == "half"
         if codes != (2, 2) and not is_foreign and not (is_partly and codes == (1, 1)):
             passed_over.append((harm, codes))
         shutil.rmtree(path)
     assert passed_over == []
+
+
+@pytest.mark.parametrize("harm", ["half", *NOT_REGULAR])
+def test_a_run_of_pytest_passes_over_no_torn_manifest(harm: str, tmp_path, pytester) -> None:
+    for golden in LISTED:
+        HARMS[harm](golden.copy(tmp_path) / listed_in(golden)[0])
+    asked = ("--validate-shards", "--shards-recursive", f"--shards-dir={tmp_path}")
+    pytester.makeini("[pytest]")
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", *asked)
+    assert result.parseoutcomes() == {"failed": len(LISTED)}
+
+
+DVC_FILES = ["a.bin.dvc", "data.dvc", "dvc.lock", "dvc.yaml"]
+
+
+@pytest.mark.parametrize("name", DVC_FILES)
+@pytest.mark.parametrize("harm", [harm for harm in HARMS if harm != "half"])
+def test_a_torn_file_of_dvc_beside_another_is_never_passed_over(name, harm, tree: Path) -> None:
+    goldens = {golden.name: golden for golden in GOLDENS}
+    path = goldens["dvc"].copy(tree)
+    shutil.copytree(goldens["dvc-pipeline"].path, path, dirs_exist_ok=True)
+    assert run(path)[0] == 1  # one file of two promises
+    HARMS[harm](path / name)
+    assert (run("-r", tree)[0], run(path)[0]) == (2, 2)
+
+
+@pytest.mark.parametrize("name", ["shards.json", "metadata.json", "plan.json"])
+@pytest.mark.parametrize("harm", NOT_REGULAR)
+def test_of_our_own_formats_no_manifest_that_is_no_file_is_passed_over(
+    name: str, harm: str, tree: Path, make_receipts_dir, pytester
+) -> None:
+    path = make_receipts_dir(2) if name == "plan.json" else tree / "sound"
+    path = shutil.copytree(path, pytester.path / "tests/data")
+    NOT_REGULAR[harm](path / name)
+    assert (run("-r", path.parent)[0], run(path)[0]) == (2, 2)
+    pytester.makeini("[pytest]")
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "--validate-shards", "tests")
+    assert result.parseoutcomes() == {"failed": 1}
+
+
+def test_a_folder_of_energon_that_is_none_can_not_be_read(tree: Path) -> None:
+    path = next(golden for golden in GOLDENS if golden.name == "energon").copy(tree)
+    for harm in HARMS.values():
+        shutil.rmtree(path / ".nv-meta", ignore_errors=True)
+        (path / ".nv-meta").unlink(missing_ok=True)
+        (path / ".nv-meta").touch()
+        harm(path / ".nv-meta")
+        assert (run("-r", tree)[0], run(path)[0]) == (2, 2)
+
+
+@pytest.mark.parametrize("harm", NOT_REGULAR)
+def test_a_metadata_of_parquet_that_is_no_file_can_not_be_read(harm: str, tree: Path) -> None:
+    """Its folders must not be taken for whole data sets, nor what it names for all there is."""
+    for name in ("parquet-hive", "parquet-dask"):
+        path = next(golden for golden in GOLDENS if golden.name == name).copy(tree)
+        (path / "part.1.parquet").unlink(missing_ok=True)
+        NOT_REGULAR[harm](path / "_metadata")
+        assert (name, run("-r", tree)[0], run(path)[0]) == (name, 2, 2)
+        shutil.rmtree(path)
 
 
 @pytest.mark.parametrize(

@@ -201,10 +201,7 @@ def claims(path: str) -> list[Format]:
 def _refuse_what_lost_its_manifest(
     path: str, names: Collection[str], by_mark: Iterable[str]
 ) -> None:
-    """Raise where a file of a manifest's name is no JSON, or where only its shards are left.
-
-    Sound JSON that speaks of something else is another program's.
-    """
+    """Raise where a manifest is no JSON (sound JSON may be another's), or only shards are left."""
     marks = {mark for name in by_mark for mark in _OURS[name].marks if mark in names}
     of_json = sorted(mark for mark in marks if mark.endswith((".json", ".sig")))
     states = {mark: _why_no_json(path, mark) for mark in of_json}

@@ -183,6 +183,7 @@ FORMAT = Format(
     name="hf-local-dir",
     description="a directory into which huggingface_hub downloaded a repository, or files of one",
     manifest_file=f"{_NOTES}/*{_NOTE}",
+    further_parts=(f"{_FOLDER}/trees/*.json",),
     beside=(f"{_FOLDER}/*",),
     recognizes=_recognizes,
     read_manifest=_read_manifest,

@@ -36,6 +36,8 @@ __all__ = ["FORMAT"]
 
 _SUFFIX, _LIST = ".dvc", ".dir"
 _LOCK, _PIPELINE = "dvc.lock", "dvc.yaml"
+_OWED = {_LOCK: "schema|stages", _PIPELINE: "stages|vars|params|metrics|plots|artifacts|datasets"}
+"""Fields of which a file has one at least, or it is torn; others have ``outs``, or a command."""
 _STORE = "files/md5"
 _MAX_BYTES = 2 * 2**20
 _MAX_CONFIG_BYTES = 2**16
@@ -166,14 +168,10 @@ def _outputs(placed: Iterable[tuple[str, _DvcOutput]]) -> Iterator[_DvcOutput]:
             yield output
 
 
-def _of_file(path: str, name: str) -> Iterator[tuple[str, _DvcOutput]]:
-    """Yield what a file tracks, and the folder to which its paths are relative."""
+def _of_file(path: str, name: str) -> list[tuple[str, _DvcOutput]]:
+    """Return what a file tracks, and the folder to which its paths are relative."""
     folder = _field(path, name, "wdir", str)
-    outputs = _field(path, name, "outs", list[_DvcOutput])
-    if not outputs and not os.stat(where := os.path.join(path, name)).st_size:
-        raise ManifestError("it is empty", path=where)
-    for output in outputs:
-        yield folder, output
+    return [(folder, output) for output in _field(path, name, "outs", list[_DvcOutput])]
 
 
 def _stages_in(path: str) -> tuple[dict[str, _DvcStage], dict[str, _LockedStage]]:
@@ -217,14 +215,17 @@ def _of_stages(
 
 
 def _field(path: str, name: str, field: str, kind: type[_T]) -> _T:
-    """Return a field of a file of YAML; where it is not there, or empty, so is what is returned."""
-    where = os.path.join(path, name)
+    """Return a field of a file of YAML; where it is not there, what is returned is empty."""
+    where, owed = os.path.join(path, name), _OWED.get(name, "outs|cmd")
     text = json.read_bytes(path, name, max_bytes=_MAX_BYTES).decode(errors="replace")
+    if re.search(rf"""(?m)^[{{\s"']*(?:{owed})["']?\s*:""", text) is None:
+        expected = owed.replace("|", ", ")
+        raise ManifestError(f"expected a field of {expected}, found {quoted(text)}", path=where)
     if field not in text:  # to read it takes long
         return kind()
     try:
-        value = yaml_field(text, field, "it", as_written=True, aliases=True)
-        return msgspec.convert(value or kind(), kind, strict=False)
+        value = yaml_field(text, field, "it", kind(), as_written=True, aliases=True)
+        return msgspec.convert(value, kind, strict=False)
     except (NotYamlError, ImportError) as error:
         raise ManifestError(told(error), path=where) from None
     except msgspec.ValidationError as error:
@@ -306,8 +307,8 @@ FORMAT = Format(
     name="dvc",
     description="files and folders that DVC tracks, or stages in `dvc.lock` wrote",
     manifest_file="*.dvc",
-    further_parts=(_LOCK, _PIPELINE),
-    beside=(".gitignore", ".dvcignore", ".dvc/*"),
+    further_parts=(_LOCK, _PIPELINE, ".dvc/config", ".dvcignore"),
+    beside=(".gitignore", ".dvc/*"),
     recognizes=_recognizes,
     read_manifest=_read_manifest,
     complete="the size of each file that is tracked alone; that the list of each folder is there, "

@@ -13,7 +13,7 @@ import msgspec
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
-from shardproof._base.opening import is_directory, is_there, names_in, read_at
+from shardproof._base.opening import is_directory, names_in, read_at
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._counted import CountedSet, promised_by_names
 from shardproof.formats._format import Format
@@ -47,9 +47,10 @@ def _recognizes(path: str) -> bool:
     if _listed(names):
         return True
     with opened(_METADATA, path) as fd:
-        begin = None if fd is None else read_at(fd, 4)
-    # Of another begin it is another program's, unless folders lie beside it that are called y=2024.
-    return begin in {b"PAR1", b""} or (begin is not None and any("=" in name for name in names))
+        begin = b"" if fd is None else read_at(fd, 4)  # to read what is no file says so
+    # A folder, or of another begin, it is another program's, unless folders are called y=2024.
+    is_one = begin in {b"PAR1", b""} and not is_directory(os.path.join(path, _METADATA))
+    return _METADATA in names and (is_one or any("=" in name for name in names))
 
 
 def _listed(names: Sequence[str]) -> list[str]:
@@ -58,7 +59,9 @@ def _listed(names: Sequence[str]) -> list[str]:
 
 def _read_manifest(path: str) -> Manifest:
     names, metadata = names_in(path), os.path.join(path, _METADATA)
-    footer = _footer_of_all(path) if is_there(metadata) and not is_directory(metadata) else None
+    footer = None
+    if _METADATA in names:
+        footer = parquet.footer_in(json.read_bytes(path, _METADATA, max_bytes=_MAX_METADATA_BYTES))
     damaged = [Contradiction(_METADATA, footer)] if isinstance(footer, Mismatch) else []
     rows = dict(footer.rows_of_files) if isinstance(footer, parquet.ParquetFooter) else {}
     rows.pop("", None)
@@ -81,10 +84,6 @@ def _read_manifest(path: str) -> Manifest:
         contradictions=functools.partial(_contradictions, path, names, counted, [*rows]),
         damaged=damaged,
     )
-
-
-def _footer_of_all(path: str) -> parquet.ParquetFooter | Mismatch | None:
-    return parquet.footer_in(json.read_bytes(path, _METADATA, max_bytes=_MAX_METADATA_BYTES))
 
 
 def _contradictions(
