@@ -114,7 +114,7 @@ def test_a_line_of_a_bag(tmp_path: Path) -> None:
     path = root / "manifest-sha256.txt"
     path.write_text(path.read_text() + "xyz\n")
     found = [each for each in found_in(root) if each[0] == path.name]
-    assert found == [(path.name, "line 3: expected a digest and a path, found 'xyz'")]
+    assert found == [(path.name, "line 3: expected a digest (64 digits) and a path, found 'xyz'")]
 
 
 @pytest.mark.parametrize("pair", [("a", "A"), ("é", "e\u0301"), ("b", "b")])
@@ -198,3 +198,73 @@ def test_an_entry_of_a_signed_list_without_a_key(tmp_path: Path) -> None:
     assert ("model.sig", "'../config.json' (entry 0): it has an empty, '.' or '..' part") in (
         found_in(root)
     )
+
+
+def told_and_not_sealed(root: Path, manifest: str, name: str) -> None:
+    """The report names the manifest and the entry, and nothing is blessed."""
+    report = validate(root, level="valid")
+    assert report.exit_code == 1
+    found = [each for each in report.findings if each.path == root / manifest]
+    assert any(name in each.found and "digits" in each.found for each in found), report
+    with pytest.raises((ShardValidationError, ManifestError)):
+        seal(root, algorithm="sha512")
+
+
+@pytest.mark.parametrize("digits", ["abcd", "", "zz" * 20, "0" * 39])
+@pytest.mark.parametrize("others", [[], ["xxh64"]], ids=["alone", "beside a whole one"])
+def test_a_digest_of_mds_that_can_be_none_is_not_none_stated(
+    tmp_path: Path, digits: str, others: list[str]
+) -> None:
+    root = next(each for each in GOLDENS if each.name == "mds-hashed").copy(tmp_path)
+    index = json.loads((root / "index.json").read_text())
+    about = index["shards"][1]["raw_data"]
+    kept = {name: about["hashes"][name] for name in others}
+    about["hashes"] = kept | {"sha1": digits}
+    (root / "index.json").write_text(json.dumps(index))
+    told_and_not_sealed(root, "index.json", about["basename"])
+
+
+@pytest.mark.parametrize("digits", ["abcd", "0" * 63, "0" * 65])
+def test_a_digest_of_a_bag_that_can_be_none_is_not_none_stated(tmp_path: Path, digits: str) -> None:
+    root = next(each for each in GOLDENS if each.name == "bagit").copy(tmp_path)
+    for path in [*root.glob("tagmanifest*"), root / "manifest-md5.txt"]:
+        path.unlink()
+    path = root / "manifest-sha256.txt"
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([digits + lines[0][64:], *lines[1:]]))
+    told_and_not_sealed(root, path.name, "data/a.bin")
+
+
+@pytest.mark.parametrize("field", ["sha256", "md5"])
+@pytest.mark.parametrize("digits", ["abcd", "z" * 64, "0f" * 31, "dGVzdA" * 5, "0f" * 33])
+def test_a_digest_of_croissant_that_can_be_none_is_not_none_stated(
+    tmp_path: Path, field: str, digits: str
+) -> None:
+    about = {"@type": "cr:FileObject", "contentUrl": "a.csv", field: digits}
+    other = {"@type": "cr:FileObject", "contentUrl": "b.csv"}
+    context = {"cr": "http://mlcommons.org/croissant/"}
+    text = json.dumps({"@context": context, "distribution": [about, other]})
+    (tmp_path / "croissant.json").write_text(text)
+    for name in ("a.csv", "b.csv"):
+        (tmp_path / name).write_bytes(b"1,2\n")
+    told_and_not_sealed(tmp_path, "croissant.json", "a.csv")
+
+
+def test_a_digest_of_the_hub_that_can_be_none_is_not_none_stated(tmp_path: Path) -> None:
+    root = next(each for each in GOLDENS if each.name == "hf-local-dir").copy(tmp_path)
+    [path] = [*root.glob(".cache/huggingface/trees/*.json")]
+    tree = json.loads(path.read_text())
+    next(iter(tree["files"].values()))["blob_id"] = "abcd"
+    path.write_text(json.dumps(tree))
+    report = validate(root, level="valid")
+    assert [each.path for each in report.findings] == [path]
+
+
+def test_a_name_that_is_refused_is_told_of_the_list_that_has_it(tmp_path: Path) -> None:
+    root = next(each for each in GOLDENS if each.name == "bagit").copy(tmp_path)
+    for path in root.glob("tagmanifest*"):
+        path.unlink()
+    path = root / "manifest-sha256.txt"
+    path.write_text(f"{path.read_text().rstrip()}\n{DIGITS}  data/a\tb\n")
+    [(name, found)] = found_in(root)
+    assert (name, found) == (path.name, r"'data/a\tb' (entry 2): it has a control character")

@@ -291,3 +291,41 @@ def test_what_is_read_of_an_extended_header_is_bounded() -> None:
     finally:
         tracemalloc.stop()
         os.close(fd)
+
+
+@pytest.mark.parametrize("n_bytes", [300, 40_000], ids=["small", "large"])
+@pytest.mark.parametrize("kept", ["between members", "inside one", "no end mark"])
+def test_a_cut_archive_in_a_whole_gzip_is_not_proven(n_bytes: int, kept: str) -> None:
+    """As ``tar c | gzip`` leaves it when tar is killed."""
+    member = 512 + -(-n_bytes // 512) * 512
+    cut = {"between members": 4 * member, "inside one": 4 * member + 562, "no end mark": -10240}
+    plain = archive(*[n_bytes] * 10, form=tarfile.USTAR_FORMAT)
+    members = plain.rstrip(b"\0").ljust(-(-len(plain.rstrip(b"\0")) // 512) * 512, b"\0")
+    data = gzip.compress(members if kept == "no end mark" else plain[: cut[kept]], 1)
+    assert probe(data) == END
+    assert prove(data) == END
+    large = gzip.compress(os.urandom(99_999) if n_bytes > 300 else b"x" * 999)
+    assert probe(large) is not None  # what is no archive
+    assert prove(large) is not None
+
+
+def test_a_large_cut_archive_in_a_whole_gzip_is_not_proven() -> None:
+    plain = b"".join(
+        info_bytes(f"{n}.bin", os.urandom(30_000)) for n in range(9)
+    )  # which does not become small
+    data = gzip.compress(plain, 1)
+    assert probe(data) is None
+    assert prove(data) == END
+    assert prove(gzip.compress(plain + bytes(1024), 1)) is True
+    noise = gzip.compress(os.urandom(300_000), 1)
+    for found in (probe(noise), prove(noise)):
+        assert getattr(found, "expected", None) == "a header at byte 0"
+    zeros = gzip.compress(bytes(99_000_000), 1)
+    for found in (probe(zeros), prove(zeros)):
+        assert found == Mismatch(expected="a header at byte 0", found="zeros")
+
+
+def info_bytes(name: str, data: bytes) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    return info.tobuf(tarfile.USTAR_FORMAT) + data.ljust(-(-len(data) // 512) * 512, b"\0")

@@ -121,6 +121,16 @@ class TestPromise:
         assert found(store, "complete") == [*found(store), ("size", "shard_000000.idx")]
         assert found(store, "valid")[2:] == [("digest", "shard_000002.bin")]
 
+    @pytest.mark.parametrize("checksum", ["xxh64:abcd", "sha256:" + "z" * 64, "md5:"])
+    def test_a_checksum_that_can_be_none_is_not_none_stated(self, store, checksum: str) -> None:
+        files = json.loads(receipt_path(store, 0).read_bytes())["files"]
+        files["bin"]["checksum"] = checksum
+        rewrite_receipt(store, 0, files=files)
+        for level in ("present", "complete", "valid"):
+            [finding] = shardproof.validate(store.path, level=level).findings
+            assert finding.path == receipt_path(store, 0)
+            assert "hexadecimal digits, found" in finding.found
+
     def test_a_placeholder_is_not_proven(self, store) -> None:
         files = json.loads(receipt_path(store, 0).read_bytes())["files"]
         files["bin"]["checksum"] = "xxh64:unknown"

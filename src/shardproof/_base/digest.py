@@ -83,28 +83,33 @@ def parse(text: str) -> Digest:
 
 
 def provable(texts: Iterable[str]) -> list[str]:
-    """Return those digests of a file that can be computed here; that which proves most first."""
+    """Return the digests of a file by algorithms that are here; that which proves most first.
+
+    With those that can't be any, which a manifest refuses: none stated is what they are not.
+    """
     ranks: dict[str, int] = {}
     for text in texts:
-        try:
-            found = parse(text)
-            ranks[f"{found.algorithm}:{found.value}"] = _BEST.index(found.algorithm)
-        except ValueError:
-            continue
+        algorithm = text.partition(":")[0]
+        with contextlib.suppress(ValueError):  # it is unknown, or not installed
+            rank = _BEST.index(algorithm)
+            if algorithm == "blake3":
+                begin(algorithm, 0)
+            ranks[text.lower()] = rank
     return sorted(ranks, key=ranks.__getitem__) if len(ranks) > 1 else [*ranks]
 
 
 def is_of_nothing(text: str) -> bool:
     """Whether a digest is that of an empty file; it need not be one that can be parsed."""
     algorithm, _, value = text.partition(":")
-    return value == _of_nothing(algorithm)
+    return value == of_nothing(algorithm) != ""
 
 
 @functools.cache
-def _of_nothing(algorithm: str) -> str | None:
-    with contextlib.suppress(ValueError):  # unknown, or not installed
-        return str(begin(algorithm, 0).hexdigest())
-    return None
+def of_nothing(algorithm: str) -> str:
+    """Return the digits of an empty file; none by an algorithm that is unknown or not installed."""
+    with contextlib.suppress(ValueError):
+        return str(begin(algorithm, 0).hexdigest()) if algorithm in _N_DIGITS else ""
+    return ""
 
 
 def begin(algorithm: str, size: int, *, threads: int | None = None) -> Any:

@@ -5,15 +5,16 @@ with a mark, gzip with how much it holds (RFC 1952), zlib with nothing that tell
 files of the last two are unpacked.
 """
 
+import itertools
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from shardproof._base.messages import quoted, told
 from shardproof._base.opening import read_at
 from shardproof.manifest import Mismatch
 
-__all__ = ["HEAD_BYTES", "kind_of", "probe", "unpacked", "wrong_stream"]
+__all__ = ["HEAD_BYTES", "SMALL_BYTES", "Forward", "kind_of", "probe", "wrong_inside"]
 
 HEAD_BYTES = 10
 """What is to be seen of a file to know it."""
@@ -23,6 +24,11 @@ _BEGINS = re.compile(
     rb"|(?P<bzip2>BZh[1-9](?:1AY&SY|\x17rE8P\x90))"
 )
 _PIECE_BYTES = 2**16
+SMALL_BYTES = 2**16
+"""Of gzip and zlib, what is unpacked as a whole where all else is looked at in part."""
+
+_TAIL_BYTES = 1024
+_MOST_PIECES = 64
 _MOST_DEFLATED = 1032  # that a byte of gzip stands for
 _MOST_BLOCKS = 4096
 """Of zstd, that a look follows: half a GiB, where they are as long as they may be."""
@@ -54,20 +60,47 @@ def probe(kind: str, fd: int, size: int) -> Mismatch | None:
     }
     if not is_whole.get(kind, True):
         return Mismatch(expected=f"the end of {kind}", found="other bytes: the file is cut")
-    return wrong_stream(fd) if kind in {"gzip", "zlib"} and size <= _PIECE_BYTES else None
+    is_unpacked = kind in {"gzip", "zlib"} and size <= SMALL_BYTES
+    return wrong_inside(fd, lambda _: None) if is_unpacked else None
 
 
-def wrong_stream(fd: int) -> Mismatch | None:
-    """Return what is wrong with a file of gzip or zlib; all of it is read, and nothing kept."""
+class Forward:
+    """Reads from pieces, never before where it has read; fewer bytes where they end."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces, self._held, self._begin = pieces, b"", 0
+
+    def __call__(self, n_bytes: int, at: int) -> bytes:
+        """Return bytes from a position on."""
+        while (n_held := len(self._held)) < at + n_bytes - self._begin:
+            if (piece := next(self._pieces, None)) is None:
+                break
+            n_gone = max(0, min(at - self._begin, n_held - _TAIL_BYTES))
+            self._held, self._begin = self._held[n_gone:] + piece, self._begin + n_gone
+        begin = at - self._begin
+        return self._held[begin : begin + n_bytes]
+
+    def tail(self) -> bytes:
+        """Return the last KiB of all."""
+        self(1, 2**63)
+        return self._held[-_TAIL_BYTES:]
+
+
+def wrong_inside(
+    fd: int, look: Callable[[Forward], Mismatch | None], *, whole: bool = True
+) -> Mismatch | None:
+    """Return what a look into a file of gzip or zlib finds, or why it, or its begin, is damaged."""
+    read = Forward(_unpacked(fd) if whole else itertools.islice(_unpacked(fd), _MOST_PIECES))
     try:
-        for _ in unpacked(fd):
-            pass
+        wrong = look(read)
+        if whole:
+            read.tail()
     except (EOFError, zlib.error) as error:
         return Mismatch(expected="a packed stream whose checksums hold", found=told(error))
-    return None
+    return wrong
 
 
-def unpacked(fd: int) -> Iterator[bytes]:
+def _unpacked(fd: int) -> Iterator[bytes]:
     """Yield what a file of gzip or zlib holds, in small pieces; its checksums are proven."""
     at, stream, is_open = 0, zlib.decompressobj(_GZIP_OR_ZLIB), True
     while packed := read_at(fd, _PIECE_BYTES, at):

@@ -8,6 +8,7 @@ error: so one without an end mark is a finding, though a few writers leave the m
 What is in a file counts, and not how it is called, since readers go by that too.
 """
 
+import functools
 import zlib
 from collections.abc import Callable
 
@@ -23,6 +24,10 @@ BLOCK_BYTES = 512
 _NO_BYTES = bytes(BLOCK_BYTES)
 _END_BYTES = 2 * BLOCK_BYTES
 _END = bytes(_END_BYTES)
+_NO_END = Mismatch(
+    expected="two blocks of zeros at the end", found="other bytes: the copy may have stopped"
+)
+_ENDLESS = 2**63
 _RECORD_BYTES = 20 * BLOCK_BYTES
 """What most writers fill up with zeros; an archive without a member has no more."""
 
@@ -46,11 +51,15 @@ _Read = Callable[[int, int], bytes]
 def probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
     """Return what is wrong with an archive, as far as its first headers and its end tell.
 
-    Of one that is packed, how the end of what packs it is not there.
+    Of one that is packed, how the end of what packs it is not there; of gzip what is inside, too.
     """
     head = read_at(fd, _FIRST_BYTES)
     if kind := packed.kind_of(head):
-        return packed.probe(kind, fd, size)
+        wrong, whole = packed.probe(kind, fd, size), size <= packed.SMALL_BYTES
+        if wrong is None and kind == "gzip":
+            look = functools.partial(_wrong_inside, promised.n_items, whole)
+            wrong = packed.wrong_inside(fd, look, whole=whole)
+        return wrong
     if size % BLOCK_BYTES or size < _END_BYTES:
         return Mismatch(expected="blocks of 512 bytes, two or more", found=f"{size} bytes")
     end = _end_of_members(lambda n_bytes, at: head[at : at + n_bytes], size)
@@ -59,15 +68,17 @@ def probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
     return end if isinstance(end, Mismatch) else _missing_end(head, fd, size)
 
 
-def prove(_promised: PromisedFile, fd: int, size: int) -> Mismatch | bool:
+def prove(promised: PromisedFile, fd: int, size: int) -> Mismatch | bool:
     """Return whether a file's own checksums prove it: those of gzip do, those of headers do not.
 
     Of an archive that is not compressed every header is looked at, and none of the data.
     """
     kind = packed.kind_of(read_at(fd, packed.HEAD_BYTES))
     if kind == "gzip":
-        return packed.wrong_stream(fd) or True
-    return (kind is None and _wrong_member(fd, size)) or False
+        look = functools.partial(_wrong_inside, promised.n_items, True)
+        return packed.wrong_inside(fd, look) or True
+    wrong = kind is None and _wrong_member(lambda n_bytes, at: read_at(fd, n_bytes, at), size)
+    return wrong or False
 
 
 def is_header(block: bytes) -> bool:
@@ -87,10 +98,7 @@ def is_header(block: bytes) -> bool:
 
 def _missing_end(head: bytes, fd: int, size: int) -> Mismatch | None:
     tail = head if size == len(head) else read_at(fd, _END_BYTES, size - _END_BYTES)
-    if tail.endswith(_END):
-        return None
-    found = "other bytes: the copy may have stopped"
-    return Mismatch(expected="two blocks of zeros at the end", found=found)
+    return None if tail.endswith(_END) else _NO_END
 
 
 def _end_of_members(read: _Read, size: int, at: int = 0) -> int | Mismatch | None:
@@ -138,21 +146,33 @@ def _number(field: bytes) -> int | None:
     return number if number >= 0 else None
 
 
-def _wrong_member(fd: int, size: int) -> Mismatch | None:
+def _wrong_member(read: _Read, size: int) -> Mismatch | None:
     """Return what is wrong with an archive, or with one that was put behind its end mark."""
     end: int | Mismatch | None = 0
     while isinstance(end, int) and end < size:
-        end = _end_of_members(lambda n_bytes, at: read_at(fd, n_bytes, at), size, end)
+        end = _end_of_members(read, size, end)
         if isinstance(end, int):
-            end = _after_zeros(fd, end, size)
+            end = _after_zeros(read, end, size)
     return None if isinstance(end, int) else end
 
 
-def _after_zeros(fd: int, at: int, size: int) -> int:
+def _after_zeros(read: _Read, at: int, size: int) -> int:
     """Return the first block from one on that is not all zeros; the size where there is none."""
-    while at < size and (piece := read_at(fd, min(_PIECE_BYTES, size - at), at)):
+    while at < size and (piece := read(min(_PIECE_BYTES, size - at), at)):
         n_zeros = len(piece) - len(piece.lstrip(b"\0"))
         if n_zeros < len(piece):
             return at + n_zeros // BLOCK_BYTES * BLOCK_BYTES
         at += len(piece)
     return size
+
+
+def _wrong_inside(n_items: int | None, whole: bool, read: packed.Forward) -> Mismatch | None:
+    """Return what is wrong with an archive that is packed, or with its begin; see `probe`."""
+    head = read(_RECORD_BYTES + 1, 0)
+    if not head.strip(b"\0") and (n_items or len(head) > _RECORD_BYTES):
+        return Mismatch(expected="a header at byte 0", found="zeros")
+    if not whole:
+        end = _end_of_members(lambda n_bytes, at: head[at : at + n_bytes], _ENDLESS)
+        return end if isinstance(end, Mismatch) else None
+    wrong = _wrong_member(read, _ENDLESS)
+    return wrong or (None if read.tail() == _END else _NO_END)

@@ -6,12 +6,10 @@ may pack the whole file by gzip or zlib; nothing but the bytes tells.
 """
 
 import functools
-import itertools
 import struct
-import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 
-from shardproof._base.messages import quoted, told
+from shardproof._base.messages import quoted
 from shardproof._base.opening import read_at
 from shardproof.manifest import Mismatch, PromisedFile
 from shardproof.probes import packed
@@ -25,16 +23,18 @@ _MOST_RECORDS = 4096
 """That a look follows: a file of many more is told by its begin alone."""
 
 _PIECE_BYTES = 2**16
-_MOST_PIECES = 64
 _BEGIN = 0xFFFFFFFF
 """The state of CRC-32C before the first byte; the checksum is the last state, inverted."""
+
+_Read = Callable[[int, int], bytes]
 
 
 def probe(_: PromisedFile, fd: int, size: int) -> Mismatch | None:
     """Return where records do not follow one another up to the end; of a packed file the first."""
     kind = _packed_by(fd)
     if kind is not None:
-        return packed.probe(kind, fd, size) or _wrong_begin(fd)
+        wrong = packed.probe(kind, fd, size)
+        return wrong or packed.wrong_inside(fd, _wrong_begin, whole=False)
     begin = at = start = 0
     block = b""
     for _record in range(_MOST_RECORDS):
@@ -55,12 +55,10 @@ def probe(_: PromisedFile, fd: int, size: int) -> Mismatch | None:
 
 def prove(_: PromisedFile, fd: int, size: int) -> Mismatch | bool:
     """Return whether a file's checksums prove it: of one that is not packed, a part may be gone."""
-    is_packed = _packed_by(fd) is not None
+    if _packed_by(fd) is not None:
+        return packed.wrong_inside(fd, _wrong_record) or True
     plain = (read_at(fd, _PIECE_BYTES, at) for at in range(0, size, _PIECE_BYTES))
-    try:
-        return _wrong_record(_Stream(packed.unpacked(fd) if is_packed else plain)) or is_packed
-    except (EOFError, zlib.error) as error:
-        return _not_unpacked(error)
+    return _wrong_record(packed.Forward(plain)) or False
 
 
 def _packed_by(fd: int) -> str | None:
@@ -73,17 +71,9 @@ def _packed_by(fd: int) -> str | None:
     return kind if kind in {"gzip", "zlib"} else None
 
 
-def _wrong_begin(fd: int) -> Mismatch | None:
-    """Return whether a packed file does not begin with a record, as far as its begin tells."""
-    try:
-        head = _Stream(itertools.islice(packed.unpacked(fd), _MOST_PIECES)).read(_HEAD.size)
-    except (EOFError, zlib.error) as error:
-        return _not_unpacked(error)
+def _wrong_begin(read: _Read) -> Mismatch | None:
+    head = read(_HEAD.size, 0)
     return _no_length(head, 0) if len(head) == _HEAD.size and _length_in(head) is None else None
-
-
-def _not_unpacked(error: Exception) -> Mismatch:
-    return Mismatch(expected="records whose checksums hold", found=told(error))
 
 
 def _no_length(head: bytes, at: int) -> Mismatch:
@@ -101,34 +91,20 @@ def _of_length(data: bytes) -> int:
     return _masked(_behind(data, _BEGIN, 8))
 
 
-class _Stream:
-    """Reads from pieces as many bytes as it is asked for, or fewer where they end."""
-
-    def __init__(self, pieces: Iterator[bytes]) -> None:
-        self._pieces, self._held = pieces, bytearray()
-
-    def read(self, n_bytes: int) -> bytes:
-        while len(self._held) < n_bytes and (piece := next(self._pieces, None)) is not None:
-            self._held += piece
-        found = bytes(self._held[:n_bytes])
-        del self._held[:n_bytes]
-        return found
-
-
-def _wrong_record(stream: _Stream) -> Mismatch | None:
+def _wrong_record(read: _Read) -> Mismatch | None:
     """Return which record has another checksum; a long one is never held as a whole."""
     at = 0
-    while head := stream.read(_HEAD.size):
+    while head := read(_HEAD.size, at):
         n_bytes = _length_in(head)
         if n_bytes is None:
             return _no_length(head, at)
-        state, left = _BEGIN, n_bytes
-        while left and (piece := stream.read(min(left, _PIECE_BYTES))):
+        state, left, end = _BEGIN, n_bytes, at + _HEAD.size + n_bytes
+        while left and (piece := read(min(left, _PIECE_BYTES), end - left)):
             state, left = _behind_data(piece, state), left - len(piece)
-        if left or stream.read(_FOOT_BYTES) != _masked(state).to_bytes(_FOOT_BYTES, "little"):
+        if left or read(_FOOT_BYTES, end) != _masked(state).to_bytes(_FOOT_BYTES, "little"):
             expected = f"the data of the record at byte {at}, by their checksum"
             return Mismatch(expected=expected, found="others")
-        at += _HEAD.size + n_bytes + _FOOT_BYTES
+        at = end + _FOOT_BYTES
     return None
 
 

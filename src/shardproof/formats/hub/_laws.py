@@ -32,14 +32,15 @@ _PART = re.compile(r"(?:\.[0-9a-f]{8})?\.incomplete")
 _INDEX = ".index.json"
 
 _Size = Annotated[int, msgspec.Meta(ge=0)]
+_Digits = Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{40}|[0-9a-f]{64})$")]
 
 
 class _ListedAtHub(msgspec.Struct, gc=False):
     """A file, as the Hub lists it: with ``lfs_sha256`` it is large, and not in git itself."""
 
     size: _Size
-    blob_id: str
-    lfs_sha256: str | None = None
+    blob_id: _Digits
+    lfs_sha256: _Digits | None = None
 
 
 class _VersionOfTree(msgspec.Struct):

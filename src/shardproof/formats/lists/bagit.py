@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from shardproof._base import digest, digest_lists, json
 from shardproof._base.messages import quoted
-from shardproof._base.names import refusals
+from shardproof._base.names import entries_of, refusals
 from shardproof._base.opening import files_below, is_directory, is_there, names_in
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._format import Format
@@ -32,7 +32,7 @@ _ENCODINGS = {
     "us-ascii": "utf-8-sig",
     "utf-8": "utf-8-sig",  # a mark at the beginning is wrong, and common
 }
-_LINE = re.compile(r"(?P<digits>[0-9A-Fa-f]+)[ \t]+\*?(?P<name>.+)")
+_LINE = r"(?P<digits>[0-9A-Fa-f]{%s})[ \t]+\*?(?P<name>.+)"
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _ESCAPED = re.compile(r"%(0[AaDd]|25)")
 _ESCAPED_BEFORE_1 = re.compile(r"%(0[AaDd])")
@@ -54,7 +54,7 @@ class _BagList(NamedTuple):
     """One list: names, the digests that it states, and what is wrong with single lines."""
 
     name: str
-    digests: Mapping[str, str]
+    digests: Mapping[str, str | None]  # None of what no file can be looked for by
     wrong: Sequence[ManifestError]
 
     @property
@@ -82,7 +82,8 @@ def _read_manifest(path: str) -> Manifest:
     stated: dict[str, list[str]] = {}
     for each in lists:
         for name, text in each.digests.items():
-            stated.setdefault(name, []).append(text)
+            if text is not None:
+                stated.setdefault(name, []).append(text)
     return Manifest(
         root=Path(path),
         path=Path(path, payload[0].name),
@@ -113,13 +114,16 @@ def _read_list(path: str, name: str, kind: _BagKind) -> _BagList:
     algorithm = found["algorithm"].lower().replace("_", "-") if found else ""
     errors = "surrogateescape" if kind.encoding.startswith("utf-8") else "replace"
     text = json.read_bytes(path, name, max_bytes=_MAX_BYTES).decode(kind.encoding, errors)
-    where, digests, wrong = os.path.join(path, name), dict[str, str](), list[ManifestError]()
+    where, digests, wrong = os.path.join(path, name), dict[str, str | None](), list[ManifestError]()
+    n_digits = len(digest.of_nothing(algorithm))  # 0 where it is not known here
+    entry_of = re.compile(_LINE % (n_digits or "1,")).fullmatch
     for number, line in enumerate(_LINE_END.split(text), 1):
         if not line.strip() or line.startswith("#"):
             continue
-        entry = _LINE.fullmatch(line)
+        entry = entry_of(line)
         if entry is None:
-            problem = f"expected a digest and a path, found {quoted(line)}"
+            expected = f"a digest ({n_digits or 'some'} digits) and a path"
+            problem = f"expected {expected}, found {quoted(line, 160)}"
             wrong.append(ManifestError(problem, path=where, line=number))
             if len(wrong) > digest_lists.MOST_WRONG:
                 raise wrong[0]
@@ -128,10 +132,13 @@ def _read_list(path: str, name: str, kind: _BagKind) -> _BagList:
         if digests.setdefault(file, stated) != stated:
             problem = f"{quoted(file)} has another digest in a line before"
             raise ManifestError(problem, path=where, line=number)
-    refused = refusals([*digests])
-    if len(refused) == len(digests) and (refused or wrong):  # nothing in it is right
-        named = [f"no name of a file, {quoted(name)}: {reason}" for _, name, reason in refused[:1]]
-        raise ManifestError(named[0], path=where) if named else wrong[0]
+    names = [*digests]
+    refused = refusals(names)
+    for entry_no, file, reason in refused[: digest_lists.MOST_WRONG]:
+        wrong.append(ManifestError(f"{quoted(file)} (entry {entry_no}): {reason}", path=where))
+    digests.update(dict.fromkeys((names[each] for each in entries_of(refused, names)), None))
+    if wrong and not any(digests.values()):
+        raise wrong[0]
     return _BagList(name, digests, wrong)
 
 

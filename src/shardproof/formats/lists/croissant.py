@@ -1,12 +1,13 @@
 """Croissant: metadata of a data set in JSON-LD, whose file objects state digests and sizes.
 
 Only files that lie beside the metadata are promised: other addresses, and files within archives,
-are not here. A digest that is a placeholder proves nothing, and many are
+are not here. A digest that is a placeholder proves nothing
 (https://docs.mlcommons.org/croissant/docs/croissant-spec.html).
 """
 
 import base64
 import binascii
+import contextlib
 import os
 import re
 import stat
@@ -32,6 +33,8 @@ _MARK = b"mlcommons.org/croissant"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _EXACT_SIZE = re.compile(r"(\d{1,18})(?: ?B(?:ytes)?)?", re.IGNORECASE)
 _DIGEST_BYTES = {"sha256": 32, "md5": 16}
+_PLACEHOLDER = re.compile(r"0*|.*(?:://|\s).*|(?=.*[^0-9A-Fa-f]).{,16}", re.DOTALL)
+"""An address, a word or some, zeros: the Hub states ``https://.../croissant/issues/80``."""
 
 
 class _FileObject(msgspec.Struct):
@@ -119,17 +122,14 @@ def _name(entry: _FileObject) -> str:
 
 
 def _digest(algorithm: str, text: str | None) -> str | None:
-    """Return a digest that is stated in hexadecimal digits or in base64; None for anything else."""
-    n_bytes = _DIGEST_BYTES[algorithm]
-    if text is None or len(text) > 2 * n_bytes:
+    """Return a digest that is stated in hexadecimal digits or in base64; None for a placeholder."""
+    if text is None or _PLACEHOLDER.fullmatch(text):
         return None
-    if len(text) == 2 * n_bytes:
-        return f"{algorithm}:{text}"  # which may be no digits: then it proves nothing
-    try:
+    with contextlib.suppress(binascii.Error, ValueError):
         value = base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return None
-    return f"{algorithm}:{value.hex()}" if len(value) == n_bytes else None
+        if len(value) == _DIGEST_BYTES[algorithm]:
+            return f"{algorithm}:{value.hex()}"
+    return f"{algorithm}:{text}"
 
 
 FORMAT = Format(
@@ -140,6 +140,7 @@ FORMAT = Format(
     recognizes=_recognizes,
     read_manifest=_read_manifest,
     complete="the size of each file, where it is stated in bytes",
-    valid="the SHA-256 and the MD5 of each file, where it is no placeholder",
+    valid="the SHA-256 and the MD5 of each file, where it is no placeholder: an address, a word, "
+    "zeros",
     blind_spots="file sets, which state no digest; files within archives or at other addresses",
 )

@@ -48,9 +48,9 @@ FORMAT = Format(
     recognizes=_recognizes,
     read_manifest=_read_manifest,
     complete="the first headers of each archive, and the mark at its end; of compressed archives "
-    "the ends of bzip2 and xz and all blocks of zstd, and small ones of gzip whole",
-    valid="the checksum of each archive in gzip, all headers of each that is not compressed",
+    "the ends of bzip2 and xz and all blocks of zstd; of gzip what is inside: of small ones all",
+    valid="the checksum of each archive in gzip, all headers of these and of plain ones",
     blind_spots="archives that are gone; zeros in place of the last members; changed samples, but "
-    "for archives in gzip",
+    "for archives in gzip; what is inside bzip2, xz and zstd",
     includes=("parquet",),
 )

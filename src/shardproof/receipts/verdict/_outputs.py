@@ -67,7 +67,10 @@ def _output(kind: str, file: object, path: str, field: str) -> Output:
         raise ManifestError(problem, path=path, field=field)
     if said.bytes is not None and said.bytes < 0:
         raise ManifestError(f"expected 0 bytes or more, found {said.bytes}", path=path, field=field)
-    return Output(kind, said.path, said.bytes, provable(said.checksum))
+    try:
+        return Output(kind, said.path, said.bytes, provable(said.checksum))
+    except ValueError as error:
+        raise ManifestError(told(error), path=path, field=field) from None
 
 
 def kind_of(name: str) -> str:
@@ -82,11 +85,10 @@ def beside_files(files: dict[str, Any]) -> dict[str, Any]:
 
 
 def provable(checksum: str | None) -> str | None:
-    """Return the digest where it is one that can be computed: a placeholder proves nothing."""
-    try:
-        return None if checksum is None else str(digest.parse(checksum))
-    except ValueError:
-        return None
+    """Return the digest where its algorithm is here: a placeholder of Nemotron's proves nothing."""
+    is_none = checksum is None or checksum.endswith((":unknown", ":empty"))
+    found = [] if is_none else digest.provable([checksum or ""])
+    return str(digest.parse(found[0])) if found else None
 
 
 def is_empty(receipt: Receipt) -> bool:

@@ -51,6 +51,8 @@ _decode = msgspec.json.Decoder(_Usual).decode
 _is_plain = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.\-]{0,200}").fullmatch
 """None for a name that is not surely harmless."""
 
+_is_digest = re.compile(r"xxh64:(?:[0-9a-f]{16}|unknown|empty)|sha256:[0-9a-f]{64}").fullmatch
+
 # A receipt's file name is made of two halves, of which there are few: that takes a third of the
 # time. An output of the same shard begins as it does.
 _BEGINS = [f"shard_{number:03d}" for number in range(1000)]
@@ -113,6 +115,7 @@ def usual_files(
             and receipt.shard_index == index
             and len(data) < _USUAL_BYTES
             and data.count(b'"') == 2 * n_keys_and_strings
+            and all(_is_digest(file.checksum) for file in files)
             and owed.is_all
             and (
                 names == [stem + suffix for suffix in owed.suffixes] or _are_apart(names, harmless)
