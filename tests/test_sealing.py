@@ -1,7 +1,9 @@
 """A seal is written whole or not at all, goes on after a kill, and never blesses bytes twice."""
 
+import base64
 import gzip
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -238,6 +240,221 @@ class TestDenied:
         assert lists_of(tmp_path) == ["B3SUMS"]
 
 
+DENIES = "0" * 64
+A = hashlib.sha256(b"a").hexdigest()
+CLEARSIGNED = (
+    "-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n{}  a.bin\n"
+    "-----BEGIN PGP SIGNATURE-----\n\niQIzBAEBCAAdFiEE0123456789abcdef\n=abcd\n"
+    "-----END PGP SIGNATURE-----\n"
+)
+TITLED = "SHA-256 checksums, made by make\n===\n\n# of this release\n{}  a.bin\n"
+
+LISTS = {
+    "sums/SHA256SUMS": "{}  ../a.bin\n",
+    "sums/checksums.txt": "{} *./../a.bin\n",
+    "meta/checksums.sha256": "{}  data/../a.bin\n",
+    "meta/of-the-root.sha256": "{}  a.bin\n",
+    "a.bin.sha256": "{}  -\n",
+    "sums/of.sha256": "{}  ROOT/a.bin\n",
+    "checksums.txt": "{}  ROOT/a.bin\n",
+    "old/checksums.txt": "{}  /moved/from/root/a.bin\n",
+    "x-checksums.txt": "{}  ../root/a.bin\n",
+    "SHASUMS256.txt": "{}  a.bin\n",
+    "sha256.sum": "{}  a.bin\n",
+    "hashes.txt": "{}  a.bin\n",
+    "digests.txt": "SHA256 (a.bin) = {}\n",
+    "checksums-sha256.list": "{}  a.bin\n",
+    "README.md": "# The data\n\nCheck them:\n\n    {}  a.bin\n\nand then use them.\n",
+    "titled-checksums.txt": TITLED,
+    "hashes.asc": CLEARSIGNED,
+    "signed-checksums.txt": CLEARSIGNED,
+    "openssl.txt": "SHA2-256(a.bin)= {}\n",
+}
+
+
+def write_list(root: Path, name: str, text: str, digits: str, encoding: str = "utf-8") -> None:
+    (root / name).parent.mkdir(exist_ok=True)
+    text = text.replace("ROOT", str(root)).format(digits)
+    (root / name).write_bytes(text.encode(encoding))
+
+
+class TestAnyList:
+    """A file is a list if its content is one and it speaks of this directory."""
+
+    @pytest.fixture
+    def root(self, tmp_path: Path) -> Path:
+        (tmp_path / "root").mkdir()
+        (tmp_path / "root/a.bin").write_bytes(b"a")
+        return tmp_path / "root"
+
+    @pytest.mark.parametrize("name", LISTS)
+    def test_that_denies_a_file_is_not_sealed_over_whatever_its_name_and_paths(
+        self, root: Path, name: str
+    ) -> None:
+        write_list(root, name, LISTS[name], DENIES)
+        with pytest.raises(ShardValidationError, match="Files with another digest") as caught:
+            seal(root)
+        assert [each.path for each in caught.value.report.findings] == [root / "a.bin"]
+        assert not (root / LIST).exists()
+        write_list(root, name, LISTS[name], A)
+        assert "a.bin" in seal(root).added
+
+    @pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
+    @pytest.mark.parametrize("name", ["hashes.txt", "checksums.txt"])
+    def test_that_was_written_with_a_mark_of_its_encoding(self, root, name, encoding) -> None:
+        write_list(root, name, "{}  a.bin\r\n", DENIES, encoding)
+        with pytest.raises(ShardValidationError, match="Files with another digest"):
+            seal(root)
+        write_list(root, name, "{}  a.bin\r\n", A, encoding)
+        assert "a.bin" in seal(root).added
+
+    def test_that_has_another_name_is_sealed_as_any_file(self, root: Path) -> None:
+        write_list(root, "hashes.txt", "{}  a.bin\n", A)
+        assert seal(root).added == ("a.bin", "hashes.txt")
+
+    def test_that_speaks_of_nothing_here_or_of_what_is_outside_is_none(self, root: Path) -> None:
+        text = "{0}  b.bin\n{0}  ../a.bin\n{0}  /etc/hostname\n{0}  ../../a.bin\n"
+        for name in ("hashes.txt", "readme", "SHASUMS256.txt"):
+            write_list(root, name, text, DENIES)
+        assert seal(root).n_files == 4
+
+    def test_that_names_what_is_gone_below_is_not_sealed_over(self, root: Path) -> None:
+        write_list(root, "sub/SHA256SUMS", "{}  gone.bin\n", A)
+        with pytest.raises(ShardValidationError, match="Missing files") as caught:
+            seal(root)
+        assert [each.path for each in caught.value.report.findings] == [root / "sub/gone.bin"]
+
+    def test_beside_shards(self, make_shards_dir) -> None:
+        path = make_shards_dir(2)
+        write_list(path, "digests.txt", "{}  acts000001.bin\n", DENIES)
+        with pytest.raises(ShardValidationError, match="Files with another digest"):
+            seal(path)
+
+    @pytest.mark.parametrize("kind", ["loop", "dangling", "fifo"])
+    @pytest.mark.parametrize("name", ["x.md5", "checksums.txt", "hashes.txt"])
+    def test_what_can_not_be_opened_is_none(self, make_shards_dir, name: str, kind: str) -> None:
+        path = make_shards_dir(1)
+        if kind == "fifo":
+            os.mkfifo(path / name)
+        else:
+            (path / name).symlink_to(name if kind == "loop" else "nowhere")
+        assert validate(path, level="valid").ok
+        assert seal(path).n_files == 1
+
+
+def flipped_mds(to: Path) -> Path:
+    (golden,) = (each for each in GOLDENS if each.name == "mds-hashed")
+    path = golden.copy(to)
+    shard = path / "shard.00000.mds"
+    shard.write_bytes(shard.read_bytes()[:-1] + bytes([shard.read_bytes()[-1] ^ 1]))
+    return path
+
+
+def sign_over(root: Path, changed: Path) -> None:
+    """Put a list as of model_signing into a directory, that denies one file."""
+    names = sorted(path.name for path in root.iterdir() if path.name != "model.sig")
+    digests = [
+        DENIES if root / name == changed else hashlib.sha256((root / name).read_bytes()).hexdigest()
+        for name in names
+    ]
+    how = {"method": "files", "hash_type": "sha256", "allow_symlinks": False}
+    resources = [
+        {"name": name, "digest": digits, "algorithm": "sha256"}
+        for name, digits in zip(names, digests, strict=True)
+    ]
+    whole = hashlib.sha256(bytes.fromhex("".join(digests))).hexdigest()
+    statement = {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"name": "m", "digest": {"sha256": whole}}],
+        "predicateType": "https://model_signing/signature/v1.0",
+        "predicate": {"serialization": how, "resources": resources},
+    }
+    payload = base64.b64encode(json.dumps(statement).encode()).decode()
+    envelope = {"payload": payload, "payloadType": "application/vnd.in-toto+json"}
+    (root / "model.sig").write_text(json.dumps({"dsseEnvelope": envelope | {"signatures": []}}))
+
+
+class TestAnyFormat:
+    """What any format states, here or below, is compared; also of one that another hides."""
+
+    def test_damage_below_is_not_sealed_over(self, tmp_path: Path) -> None:
+        path = flipped_mds(tmp_path / "sf")
+        for name in (None, "digests"):
+            if name:
+                write_list(tmp_path / "sf", "SHA512SUMS", "{}  x\n", DENIES * 2)
+                (tmp_path / "sf/x").write_bytes(b"x")
+            with pytest.raises(ShardValidationError) as caught:
+                seal(tmp_path / "sf")
+            found = [each.path for each in caught.value.report.findings]
+            assert path / "shard.00000.mds" in found or name
+            assert not (tmp_path / "sf" / LIST).exists()
+
+    def test_what_is_missing_or_can_not_be_read_below_is_not_sealed_over(self, tmp_path) -> None:
+        (golden,) = (each for each in GOLDENS if each.name == "mds-hashed")
+        path = golden.copy(tmp_path / "sf")
+        (path / "shard.00000.mds").unlink()
+        with pytest.raises(ShardValidationError, match="Missing files"):
+            seal(tmp_path / "sf")
+        (path / "index.json").write_bytes(b"")
+        with pytest.raises(ManifestError, match=r"index\.json"):
+            seal(tmp_path / "sf")
+        assert lists_of(tmp_path) == []
+
+    def test_what_is_whole_below_is_sealed(self, tmp_path: Path) -> None:
+        for golden in GOLDENS:
+            if golden.name != "parquet-spark":  # whose _SUCCESS is empty
+                golden.copy(tmp_path / golden.name)
+        assert seal(tmp_path).n_files > len(GOLDENS)
+        assert validate(tmp_path, level="valid").ok
+
+    def test_a_signature_beside_another_format(self, tmp_path: Path) -> None:
+        (golden,) = (each for each in GOLDENS if each.name == "mds-raw")
+        path = golden.copy(tmp_path)
+        sign_over(path, path / "shard.00000.mds")
+        with pytest.raises(ShardValidationError, match="Files with another digest"):
+            seal(path, format="mds")
+        sign_over(path, path / "none")
+        assert seal(path, format="mds").n_files
+
+    def test_a_signature_of_parts_beside_another_format(self, tmp_path: Path) -> None:
+        (golden,) = (each for each in GOLDENS if each.name == "model-signing-shards")
+        path = golden.copy(tmp_path)
+        manifest = formats.read_manifest(formats.get("model-signing"), str(path))
+        shard = max((path / file.name for file in manifest.files), key=lambda p: p.stat().st_size)
+        flip(shard)
+        write_list(
+            path, LIST, "{}  " + shard.name + "\n", hashlib.sha256(shard.read_bytes()).hexdigest()
+        )
+        with pytest.raises(ShardValidationError, match="Files with another digest"):
+            seal(path, format="digests", algorithm="sha512")
+
+    def test_a_signature_that_the_notes_of_a_download_hide(self, tmp_path: Path) -> None:
+        path = tmp_path / "x"
+        notes = path / ".cache/huggingface/download"
+        notes.mkdir(parents=True)
+        (path / "a.bin").write_bytes(b"a")
+        (notes / "a.bin.metadata").write_text(f"{'1' * 40}\n{A}\n1.0\n")
+        (path / ".cache").rename(tmp_path / ".cache")
+        sign_over(path, path / "a.bin")
+        (tmp_path / ".cache").rename(path / ".cache")
+        with pytest.raises(ShardValidationError, match="Files of another structure"):
+            seal(path)
+
+    def test_dvc_beside_another_format(self, tmp_path: Path) -> None:
+        (golden,) = (each for each in GOLDENS if each.name == "parquet-plain")
+        path = golden.copy(tmp_path)
+        file = min(path.glob("*.parquet"))
+        for digits in ("0" * 32, hashlib.md5(file.read_bytes()).hexdigest()):
+            (path / f"{file.name}.dvc").write_text(
+                f"outs:\n- md5: {digits}\n  size: {file.stat().st_size}\n  hash: md5\n"
+                f"  path: {file.name}\n"
+            )
+            if digits == "0" * 32:
+                with pytest.raises(ShardValidationError, match="Files with another digest"):
+                    seal(path, format="parquet")
+        assert seal(path, format="parquet").n_files
+
+
 class TestEveryDigest:
     """At `valid` each digest that is stated counts, not the one that proves most."""
 
@@ -366,8 +583,9 @@ class TestLeftOut:
         (tmp_path / name).write_text(text)
         with pytest.raises((ManifestError, ShardValidationError), match=name):
             validate(tmp_path).raise_for_findings()  # of one whose last line is torn, that line
-        with pytest.raises(ManifestError, match=name):
+        with pytest.raises((ManifestError, ShardValidationError), match=name):
             seal(tmp_path, algorithm="sha512")
+        assert not (tmp_path / "SHA512SUMS").exists()
 
     def test_an_empty_seal_beside_shards_is_not_passed_over(self, make_shards_dir) -> None:
         path = make_shards_dir(1)

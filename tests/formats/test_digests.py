@@ -155,3 +155,45 @@ def test_any_list_has_an_answer(tmp_path_factory, data: bytes) -> None:
     (path / "MD5SUMS").write_bytes(data)
     with contextlib.suppress(ManifestError):
         validate(path, level="valid")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("checksums.txt", "20240115 checksums are computed with sha256\n"),
+        ("notes-sha1.txt", "size (bytes) = 12345678\n"),
+        ("x.md5", ""),
+        ("git-sha1.txt", f"{'a' * 40}\n"),
+        ("checksums.txt", f"{'0' * 8}  a.bin\n"),
+    ],
+)
+def test_what_is_called_a_list_and_is_none_does_no_harm(tmp_path: Path, name, text) -> None:
+    write_files(tmp_path)
+    (tmp_path / name).write_text(text)
+    assert not FORMAT.recognizes(str(tmp_path))
+    (tmp_path / "SHA256SUMS").write_text(lines())
+    assert validate(tmp_path, level="valid").n_proven == 3
+
+
+def test_what_openssl_writes(root: Path) -> None:
+    digits = hashlib.sha256(FILES["a.bin"]).hexdigest()
+    (root / "SHA256SUMS").write_text(f"SHA2-256(a.bin)= {digits}\n")
+    assert validate(root, level="valid").n_proven == 1
+
+
+@pytest.mark.parametrize("name", ["x.md5", "checksums.txt", "other"])
+def test_a_link_loop_is_no_list(root: Path, name: str) -> None:
+    (root / name).symlink_to(name)
+    assert validate(root, level="valid").n_proven == 3
+
+
+def test_a_list_that_pgp_signed(root: Path) -> None:
+    begin = "-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n"
+    end = f"-----BEGIN PGP SIGNATURE-----\n\n{'ab' * 30}\n-----END PGP SIGNATURE-----\n"
+    (root / "SHA256SUMS").write_text(begin + lines() + end)
+    assert validate(root, level="valid").n_proven == 3
+
+
+def test_a_damaged_first_line_is_no_title(root: Path) -> None:
+    (root / "SHA256SUMS").write_text("g" + lines()[1:])
+    assert found_in(root) == [("structure", "SHA256SUMS")]

@@ -7,7 +7,7 @@ Names are relative to the directory of the list. ``x.tar.sha256`` may have the d
 alone.
 """
 
-import contextlib
+import codecs
 import os
 import re
 from collections.abc import Collection
@@ -33,8 +33,6 @@ NAMES = {
 _MAX_BYTES = 256 * 2**20
 MOST_WRONG = 50
 """What has more lines that are none is no list."""
-
-_HEAD_BYTES = 4096
 
 _SHA = {40: "sha1", 56: "sha224", 64: "sha256", 96: "sha384", 128: "sha512"}
 _XXH = {8: "xxh32", 16: "xxh64", 32: "xxh3-128"}
@@ -74,7 +72,8 @@ _PLAIN = re.compile(
 _TAGGED = re.compile(
     r"[ \t]*(\\?)([A-Za-z0-9-]{2,12}) ?\((.+)\) ?= ?([0-9A-Fa-f]{8,128})", re.DOTALL
 )
-_DIGITS = re.compile(r"\s*[0-9A-Fa-f]+\s*")
+_DIGITS = re.compile(r"[0-9A-Fa-f]{12}")
+_TORN = re.compile(rb"\s*[0-9A-Fa-f]*\s*")
 _BARE = re.compile(r"\s*([0-9A-Fa-f]{8,128})\s*")
 _PLAIN_LINES = re.compile(r"^([0-9a-f]{8,128}) [ *](?:\./)?([^\n]+)$", re.MULTILINE)
 _ESCAPED = re.compile(r"\\[nr\\]")
@@ -90,7 +89,7 @@ def lists_in(root: str) -> list[str]:
     """Return the names of the lists in a directory, sorted.
 
     ``SHA256SUMS`` and ``md5sum.txt`` are lists, whatever is in them. What has another name of a
-    list, such as ``x.md5`` or ``checksums.txt``, is one if it begins as one and speaks of this
+    list, such as ``x.md5`` or ``checksums.txt``, is one if it states digests and speaks of this
     directory: it names something in it, or no other file is there.
     """
     there = {*os.listdir(root)}
@@ -106,18 +105,13 @@ def _speaks(root: str, name: str, others: Collection[str]) -> bool:
         raise
     except ManifestError:  # a link to nothing, no file, or more than any list has
         return False
-    head = data[:_HEAD_BYTES].removeprefix(b"\xef\xbb\xbf").decode(errors="surrogateescape")
-    lines = (line for line in head.split("\n") if line.strip() and not line.startswith("#"))
-    first = next(lines, "").removesuffix("\r")
-    if not first or _DIGITS.fullmatch(first):
-        return True  # a digest alone; or it is empty or torn, which is told when it is read
-    if not (_PLAIN.fullmatch(first) or _TAGGED.fullmatch(first)):
-        return False
-    with contextlib.suppress(ManifestError):  # as above
-        named = {file.partition("/")[0] for file, _ in parse(data, path=name)}
-        is_here = not named.isdisjoint(others)
-        return is_here or all(is_directory(f"{root}/{other}") for other in others)
-    return True
+    told = _NAME.fullmatch(name)
+    if _TORN.fullmatch(data) and told and told["stem"] in others:
+        return True  # its digest alone; or a part of it, which is told when it is read
+    entries, problems = parsed(data, name)
+    named = {file.partition("/")[0] for file, _ in entries if len(problems) <= MOST_WRONG}
+    is_alone = bool(named) and all(is_directory(f"{root}/{other}") for other in others)
+    return is_alone or not named.isdisjoint(others)
 
 
 def read(root: str, name: str, wrong: list[ManifestError] | None = None) -> list[tuple[str, str]]:
@@ -144,28 +138,40 @@ def parse(
         path: Where it is from; its name tells the algorithm, where it says one.
         wrong: Gets an error for each line that is none, beside others; None to raise the first.
     """
-    told = _NAME.fullmatch(os.path.basename(path))
-    family = _FAMILIES[(told["long"] or told["short"] or told["end"]).lower()] if told else _ANY
-    text = data.removeprefix(b"\xef\xbb\xbf").decode(errors="surrogateescape")
-    bare = _BARE.fullmatch(text)
-    if bare and told and told["stem"] and len(bare[1]) in family:
-        return [(told["stem"], f"{family[len(bare[1])]}:{bare[1].lower()}")]
-    entries = _all_plain(text, family)
-    if entries:
-        return entries
-    problems: list[ManifestError] = []
-    for number, line in enumerate(text.split("\n"), 1):
-        entry = _entry(line.removesuffix("\r"), family)
-        if entry is not None:
-            entries.append(entry)
-        elif line.strip() and not line.startswith("#") and len(problems) <= MOST_WRONG:
-            problem = f"expected a digest and a name, found {quoted(line)}"
-            problems.append(ManifestError(problem, path=path, line=number))
+    entries, problems = parsed(data, path)
     if problems:
         if wrong is None or not entries or len(problems) > MOST_WRONG:
             raise problems[0]
         wrong += problems
     return entries
+
+
+def parsed(data: bytes, path: str) -> tuple[list[tuple[str, str]], list[ManifestError]]:
+    """Return what the lines of a text state, whatever it is, and errors of some that are none.
+
+    What is before the first entry and has no digits of a digest is a title; what is after the text
+    that PGP signed is its signature.
+    """
+    told = _NAME.fullmatch(os.path.basename(path))
+    family = _FAMILIES[(told["long"] or told["short"] or told["end"]).lower()] if told else _ANY
+    stem = told and told["stem"]
+    is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    text = data.decode(*(("utf-16", "replace") if is_wide else ("utf-8", "surrogateescape")))
+    text = text.removeprefix("\ufeff").partition("\n-----BEGIN PGP SIGNATURE-----")[0]
+    bare = _BARE.fullmatch(text)
+    if bare and stem and len(bare[1]) in family:
+        return [(stem, f"{family[len(bare[1])]}:{bare[1].lower()}")], []
+    entries, problems = _all_plain(text, family), list[ManifestError]()
+    for number, line in enumerate(() if entries else text.split("\n"), 1):
+        is_wrong = line.strip() and not line.startswith("#") and (entries or _DIGITS.search(line))
+        if (entry := _entry(line.removesuffix("\r"), family)) is not None:
+            entries.append(entry)
+        elif is_wrong and len(problems) <= MOST_WRONG:
+            problem = f"expected a digest and a name, found {quoted(line)}"
+            problems.append(ManifestError(problem, path=path, line=number))
+    if stem:  # of which the standard input was hashed
+        entries = [(stem if name == "-" else name, text) for name, text in entries]
+    return entries, problems
 
 
 def _all_plain(text: str, family: dict[int, str]) -> list[tuple[str, str]]:
@@ -192,7 +198,9 @@ def _entry(line: str, family: dict[int, str]) -> tuple[str, str] | None:
             algorithm = "xxh3-64"
     elif (tagged := _TAGGED.fullmatch(line)) is not None:
         escaped, tag, name, digits = tagged.groups()
-        called = tag.lower().replace("-", "")  # of fewer bits it says how many
+        called = (
+            tag.lower().replace("sha2-", "sha").replace("-", "")
+        )  # of fewer bits it says how many
         family = _FAMILIES.get("blake2b512" if called == "blake2b" else called, {})
         algorithm = family.get(len(digits))
     else:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from shardproof._base.beneath import NotRegularError, open_beneath
 from shardproof._base.messages import quoted
-from shardproof._base.opening import is_link, mode_of, permission_denied, real_path
+from shardproof._base.opening import is_link, permission_denied, real_path
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 
 __all__ = [
@@ -175,7 +175,7 @@ def open_root(root: str) -> int:
         raise ManifestNotFoundError(problem, path=root) from error
     except NotADirectoryError as error:
         if is_link(root):
-            mode_of(root, follow=True)  # raises where links lead round in a circle
+            os.stat(root)  # raises where links lead round in a circle
             raise replaced(root) from error
         problem = "expected a shards directory, found a file; give the directory that holds it"
         raise ManifestError(problem, path=root) from error

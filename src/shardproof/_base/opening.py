@@ -49,12 +49,12 @@ def mode_of(
 ) -> int:
     """Return the ``st_mode`` of what is at a path; 0 where nothing is.
 
-    With ``follow`` a symbolic link that leads nowhere is nothing, too.
+    With ``follow`` a symbolic link that leads nowhere, or round in a circle, is nothing, too.
     """
     try:
         return os.stat(path, dir_fd=dir_fd, follow_symlinks=follow).st_mode
     except OSError as error:
-        if error.errno in _NOT_THERE:
+        if error.errno in _NOT_THERE or (follow and error.errno == errno.ELOOP):
             return 0
         raise
 

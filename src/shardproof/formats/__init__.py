@@ -15,8 +15,9 @@ if TYPE_CHECKING:
         PromisedFile,
         SignerKey,
     )
-    from shardproof.formats._registry import Located, detect, get, locate, names
-    from shardproof.formats._sealed import LISTS, parts_of, proofs_in, read_manifest, with_digests
+    from shardproof.formats._opened import opened
+    from shardproof.formats._registry import Located, claims, detect, get, locate, names, stating
+    from shardproof.formats._sealed import LISTS, parts_of, proofs_in, read_manifest
     from shardproof.formats._signed import key_at, read_signed
     from shardproof.formats._tree import find
 
@@ -29,22 +30,25 @@ __all__ = [
     "Mismatch",
     "PromisedFile",
     "SignerKey",
+    "claims",
     "detect",
     "find",
     "get",
     "key_at",
     "locate",
     "names",
+    "opened",
     "parts_of",
     "proofs_in",
     "read_manifest",
     "read_signed",
-    "with_digests",
+    "stating",
 ]
 
 _MODULES = {
-    "_registry": ("Located", "detect", "get", "locate", "names"),
-    "_sealed": ("LISTS", "parts_of", "proofs_in", "read_manifest", "with_digests"),
+    "_opened": ("opened",),
+    "_registry": ("Located", "claims", "detect", "get", "locate", "names", "stating"),
+    "_sealed": ("LISTS", "parts_of", "proofs_in", "read_manifest"),
     "_signed": ("key_at", "read_signed"),
     "_tree": ("find",),
 }

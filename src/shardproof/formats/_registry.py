@@ -69,6 +69,8 @@ _OURS = {
 }
 """In the order in which they are told."""
 
+_STATING = ("receipts", "mds", "wids", "hf-cache", "hf-local-dir", "croissant", "model-signing")
+
 
 class Located(NamedTuple):
     """Where something that has a manifest really is.
@@ -196,6 +198,11 @@ def claims(path: str) -> list[Format]:
         or _of_others(path)
         or _recognizing([get("digests")], path)  # beside any other format it is a seal
     )
+
+
+def stating(path: str) -> list[Format]:
+    """Return our formats that state digests and recognize a directory, whatever others include."""
+    return [form for form in map(get, (*_STATING, "bagit", "dvc")) if form.recognizes(path)]
 
 
 def _refuse_what_lost_its_manifest(

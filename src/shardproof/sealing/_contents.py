@@ -2,65 +2,139 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+
+import msgspec
 
 from shardproof import formats
 from shardproof._base import digest, digest_lists
-from shardproof._base.opening import is_never_a_shard, tree
-from shardproof.errors import ManifestNotFoundError
-from shardproof.manifest import Manifest, PromisedFile
+from shardproof._base.opening import is_never_a_shard, read_at, tree
+from shardproof.checks import check
+from shardproof.errors import ManifestError, ManifestNotFoundError
+from shardproof.manifest import Manifest, Mismatch, PromisedFile, Prove, RefusedEntry
 
-Stated = Mapping[str, Sequence[str]]
-"""The digests that lists state of files."""
+Reasons = Mapping[str, str | None]
+"""Of each file why it is left out where no format says what is to be sealed; None if it is not."""
+
+Stated = dict[str, list[tuple[str, int]]]
+"""The digests that are stated of files, each with where its bytes begin."""
+
+_LISTED, _HEAD_BYTES, _MAX_LIST_BYTES = "a list of digests", 4096, 256 * 2**20
 
 
-def contents_of(root: str) -> tuple[Mapping[str, str | None], Stated]:
-    """Return what lies in a directory and in those below it, and what lists there state.
+def contents_of(root: str) -> tuple[Reasons, Stated, list[ManifestError]]:
+    """Return what lies in a directory and below, what lists there state, and lines that are wrong.
 
-    Of each file it is told why it is left out where no format says what is to be sealed; None if it
-    is not. No folder that never holds shards is entered, such as a hidden one.
+    No folder that never holds shards is entered, such as a hidden one.
     """
     files: dict[str, str | None] = {}
-    stated: dict[str, list[str]] = {}
+    stated, wrong = Stated(), list[ManifestError]()
     for here, folders, names in tree(root):
         hidden = list(filter(is_never_a_shard, folders))
         folders[:] = [name for name in folders if name not in hidden]
-        lists = digest_lists.lists_in(here)
-        below = os.path.relpath(here, root)
+        lists, below = digest_lists.lists_in(here), here[len(root) + 1 :]
         for name in [*(f"{name}/" for name in hidden), *names]:
-            files[_joined(below, name)] = _why_left_out(name, lists)
-        for name, texts in digest_lists.stated_by(here, lists).items():
-            stated.setdefault(_joined(below, name), []).extend(map(str, map(digest.parse, texts)))
-    return files, stated
-
-
-def _joined(below: str, name: str) -> str:
-    return name if below == "." else f"{below}/{name}"
+            files[os.path.join(below, name)] = _why_left_out(name, lists)
+    for name, why in files.items():
+        entries = digest_lists.read(root, name, wrong) if why == _LISTED else ()
+        for file, text in entries if why else _entries_of(root, name, files):
+            meant = _meant(root, name, file, files)
+            if meant is None and why and "/" in name:  # it is gone
+                meant = os.path.normpath(os.path.join(os.path.dirname(name), file))
+            if meant and meant != name and not meant.startswith(("/", "../")):
+                stated.setdefault(meant, []).append((str(digest.parse(text)), 0))
+    return files, stated, wrong
 
 
 def _why_left_out(name: str, lists: Sequence[str]) -> str | None:
     if is_never_a_shard(name.rstrip("/")):
         return "hidden" if name.startswith(".") else "never expected"
-    return "a list of digests" if name in lists else None
+    return _LISTED if name in lists else None
+
+
+def _entries_of(root: str, name: str, files: Reasons) -> Sequence[tuple[str, str]]:
+    """Return what a file of any name states, if at its begin it names a file that is here."""
+    with formats.opened(name, root) as fd:
+        size = 0 if fd is None else os.fstat(fd).st_size
+        if fd is None or size > _MAX_LIST_BYTES:
+            return ()
+        head = read_at(fd, _HEAD_BYTES)
+        whole = len(head) if len(head) == size else head.rfind(b"\n")
+        begin, _ = digest_lists.parsed(head[:whole], name)
+        is_one = any(_meant(root, name, file, files) for file, _ in begin)
+        return digest_lists.parsed(read_at(fd, size), name)[0] if is_one else ()
+
+
+def _meant(root: str, lister: str, name: str, files: Reasons) -> str | None:
+    """Return which file a list names: from its folder, the root, or by the end of a whole path."""
+    folder, base = os.path.split(lister)
+    if (direct := os.path.join(folder, name)) in files:
+        return direct
+    last = os.path.basename(name)
+    ways = [direct, name, name.rpartition(f"/{os.path.basename(root)}/")[2]]
+    ways += [os.path.join(folder, last)] * base.startswith(f"{last}.")
+    found = (os.path.normpath(os.path.join(root, way)).removeprefix(f"{root}/") for way in ways)
+    return next((each for each in found if each in files), None)
 
 
 def manifest_of(
-    root: str, form: formats.Format | None, files: Mapping[str, str | None], stated: Stated
+    root: str,
+    form: formats.Format | None,
+    files: Reasons,
+    stated: Stated,
+    wrong: Sequence[ManifestError],
 ) -> Manifest:
-    """Return what is to be sealed, with all digests that are stated of it."""
+    """Return what is to be sealed, with all that is stated of it; what is below has to be whole."""
     with contextlib.suppress(ManifestNotFoundError):
         form = form or formats.detect(root)
-    if form is None:
-        manifest = Manifest(root=Path(root), path=Path(root), format="files", files=())
-    else:
+    manifest = Manifest(root=Path(root), path=Path(root), format=formats.LISTS, files=())
+    if form is not None:
         manifest = formats.read_manifest(form, root)
     promised = {file.name: file for file in manifest.files}
-    if form is None or form.name == formats.LISTS:
-        any_files = [name for name, reason in files.items() if reason is None]
-        promised = {name: PromisedFile(name=name) for name in any_files} | promised
+    proves = dict[str, list[tuple[Prove, PromisedFile]]]()
+    for other in (manifest, *_others(root, manifest.format, files)):
+        below = os.path.relpath(other.root, manifest.root)
+        for file in other.files:
+            name = os.path.normpath(f"{below}/{file.name}")
+            stated.setdefault(name, []).extend(file.digests)
+            if other.prove:
+                proves.setdefault(name, []).append((other.prove, file))
+    if manifest.format == formats.LISTS:
+        names = [*(n for n, why in files.items() if why is None), *stated.keys() - files.keys()]
+        promised = {name: PromisedFile(name=name) for name in names} | promised
     if not promised:
         raise ManifestNotFoundError("there is nothing to seal: no file in it", path=root)
-    all_stated = [formats.with_digests(f, stated.get(name, ())) for name, f in promised.items()]
-    return dataclasses.replace(manifest, files=all_stated)
+
+    def prove(file: PromisedFile, fd: int, size: int) -> Mismatch | bool:
+        said = (each(of, fd, size) for each, of in proves.get(file.name, ()))
+        return next((each for each in said if isinstance(each, Mismatch)), False)
+
+    damaged = dict.fromkeys([*manifest.damaged, *(RefusedEntry.of(each, root) for each in wrong)])
+    all_files = [_with(file, stated.get(name, ())) for name, file in promised.items()]
+    make = functools.partial(dataclasses.replace, manifest, prove=prove, damaged=[*damaged])
+    return Manifest.without_refused(make, files=all_files)
+
+
+def _others(root: str, own: str, files: Reasons) -> Iterator[Manifest]:
+    """Yield what else is promised, here and below; where all of that is sealed, it is whole."""
+    seen, folders = {(root, own)}, {os.path.dirname(f"{root}/{name}".rstrip("/")) for name in files}
+    tops = {name.partition("/")[0] for name in files if "/" in name and own == formats.LISTS}
+    for here in (here for top in sorted(tops) for here in formats.find(os.path.join(root, top))):
+        for form in formats.claims(here):
+            if form.name != formats.LISTS:  # which are read
+                manifest = formats.read_manifest(form, here)
+                check(manifest, level="complete").raise_for_findings()
+                seen.add((here, form.name))
+                yield manifest
+    for here in sorted(folders):
+        for form in formats.stating(here):
+            if (here, form.name) not in seen:
+                yield Manifest.without_refused(form.read_manifest, here)
+
+
+def _with(file: PromisedFile, stated: Sequence[tuple[str, int]]) -> PromisedFile:
+    further = dict.fromkeys(each for each in stated if each not in file.digests)
+    return msgspec.structs.replace(file, further=(*file.further, *further)) if further else file

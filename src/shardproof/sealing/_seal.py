@@ -128,8 +128,8 @@ def _plan(root: str, form: formats.Format | None, algorithm: str, *, update: boo
     list_path = os.path.join(root, list_name)
     if not update:
         _refuse_sealed(list_path)
-    here, stated = contents_of(root)
-    manifest = manifest_of(root, form, here, stated)
+    here, stated, wrong = contents_of(root)
+    manifest = manifest_of(root, form, here, stated, wrong)
     check(manifest, level="complete").raise_for_findings()
     before = dict(digest_lists.read(root, list_name)) if is_there(list_path) else {}
     ours = {*before, *(f.name for f in manifest.files), list_name, journal_name(list_name)}
