@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof import ManifestError, validate
+from shardproof.testing import time_limit
 from tests.helpers.drawing import examples
 
 
@@ -30,6 +31,13 @@ def write_file(path: Path, *, is_new: bool = True) -> Path:
 def test_a_file_that_is_empty_yet(tmp_path: Path) -> None:
     (write_file(tmp_path) / "data.dvc").touch()
     with pytest.raises(ManifestError, match=r"data.dvc': expected a field of outs, cmd, found ''"):
+        validate(tmp_path)
+
+
+@pytest.mark.parametrize("space", [" ", "\n", "\t", "{", " \n"])
+def test_a_file_of_nothing_but_space_is_refused_at_once(tmp_path: Path, space: str) -> None:
+    (write_file(tmp_path) / "data.dvc").write_text(space * 10**6)
+    with time_limit(5), pytest.raises(ManifestError, match=r"data\.dvc"):
         validate(tmp_path)
 
 

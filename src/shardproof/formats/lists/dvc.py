@@ -218,9 +218,9 @@ def _field(path: str, name: str, field: str, kind: type[_T]) -> _T:
     """Return a field of a file of YAML; where it is not there, what is returned is empty."""
     where, owed = os.path.join(path, name), _OWED.get(name, "outs|cmd")
     text = json.read_bytes(path, name, max_bytes=_MAX_BYTES).decode(errors="replace")
-    if re.search(rf"""(?m)^[{{\s"']*(?:{owed})["']?\s*:""", text) is None:
-        expected = owed.replace("|", ", ")
-        raise ManifestError(f"expected a field of {expected}, found {quoted(text)}", path=where)
+    if re.search(rf"""(?m)^[{{ \t"']*(?:{owed})["']?[ \t]*:""", text) is None:
+        problem = f"expected a field of {owed.replace('|', ', ')}, found {quoted(text)}"
+        raise ManifestError(f"{problem}: it is torn, restore it, as from git", path=where)
     if field not in text:  # to read it takes long
         return kind()
     try:
