@@ -163,10 +163,11 @@ def parsed(data: bytes, path: str) -> tuple[list[tuple[str, str]], list[Manifest
         return [(stem, f"{family[len(bare[1])]}:{bare[1].lower()}")], []
     entries, problems = _all_plain(text, family), list[ManifestError]()
     for number, line in enumerate(() if entries else text.split("\n"), 1):
-        is_wrong = line.strip() and not line.startswith("#") and (entries or _DIGITS.search(line))
         if (entry := _entry(line.removesuffix("\r"), family)) is not None:
+            if not entries:
+                problems = [each for each in problems if _DIGITS.search(each.problem)]
             entries.append(entry)
-        elif is_wrong and len(problems) <= MOST_WRONG:
+        elif line.strip() and not line.startswith("#") and len(problems) <= MOST_WRONG:
             problem = f"expected a digest and a name, found {quoted(line)}"
             problems.append(ManifestError(problem, path=path, line=number))
     if stem:  # of which the standard input was hashed
@@ -200,7 +201,7 @@ def _entry(line: str, family: dict[int, str]) -> tuple[str, str] | None:
         escaped, tag, name, digits = tagged.groups()
         called = (
             tag.lower().replace("sha2-", "sha").replace("-", "")
-        )  # of fewer bits it says how many
+        )  # with bits, if they are fewer
         family = _FAMILIES.get("blake2b512" if called == "blake2b" else called, {})
         algorithm = family.get(len(digits))
     else:
