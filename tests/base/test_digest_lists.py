@@ -58,6 +58,8 @@ class TestNames:
         (tmp_path / "link.sha1").symlink_to("md5")
         (tmp_path / "x.md5").touch()
         (tmp_path / "SHA1SUMS").symlink_to("gone")
+        assert lists_in(str(tmp_path)) == ["SHA1SUMS"]
+        (tmp_path / "x").touch()
         assert lists_in(str(tmp_path)) == ["SHA1SUMS", "x.md5"]
 
 

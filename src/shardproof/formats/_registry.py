@@ -24,11 +24,9 @@ class _Known(NamedTuple):
 
     Attributes:
         module: Where it is, below this room.
-        marks: Paths, relative to a directory, one of which is there where its manifest is.
-        suffixes: Extensions of shards, by whose names it is known where there is no manifest; or
-            whole names without an extension.
-        only_its_own: A regular expression of names that no other format gives, where its manifest
-            alone makes a directory one of it: they tell that it is gone.
+        marks: Paths in a directory, one of which is there where its manifest is.
+        suffixes: Extensions of shards, or whole names, by which it is known without a manifest.
+        only_its_own: Pattern of names that no other gives: they tell that the manifest is gone.
     """
 
     module: str
@@ -208,10 +206,7 @@ def stating(path: str) -> list[Format]:
 def _refuse_what_lost_its_manifest(
     path: str, names: Collection[str], by_mark: Iterable[str]
 ) -> None:
-    """Raise where a file of a manifest's name is no JSON, or where only its shards are left.
-
-    Sound JSON that speaks of something else is another program's.
-    """
+    """Raise where a manifest's name has no JSON, of whatever, or only its shards are left."""
     marks = {mark for name in by_mark for mark in _OURS[name].marks if mark in names}
     of_json = sorted(mark for mark in marks if mark.endswith((".json", ".sig")))
     states = {mark: _why_no_json(path, mark) for mark in of_json}
