@@ -56,7 +56,7 @@ def read_bytes(root: str, name: str, *, max_bytes: int) -> bytes:
                 data = data if len(data) <= size else data + file.read(max_bytes)
     except ManifestError:
         raise
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise ManifestNotFoundError("there is no such file", path=path) from error
     except PermissionError as error:
         raise ManifestPermissionError(permission_denied(), path=path) from error
