@@ -495,3 +495,13 @@ class TestAPromiseFromElsewhere:
         assert isinstance(done.exception, SystemExit)
         assert done.exit_code in {2, 3}
         assert f"{other}/loop'" in done.output
+
+
+@pytest.mark.parametrize("target", ["nowhere", "link"])
+def test_a_link_that_leads_nowhere_in_the_other_directory_is_no_promise(tmp_path, target) -> None:
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a").write_bytes(b"a")
+    (tmp_path / "there/link").symlink_to(target)
+    with pytest.raises(ManifestError, match="found a link to nothing"):
+        validate(tmp_path / "here", against=tmp_path / "there")

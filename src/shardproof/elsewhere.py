@@ -1,6 +1,7 @@
 """A promise from elsewhere: what a source lists, a list of digests, or another directory."""
 
 import contextlib
+import errno
 import fnmatch
 import functools
 import os
@@ -9,13 +10,7 @@ from collections.abc import Iterator, Sequence
 from shardproof import formats
 from shardproof._base import digest, digest_lists, fanout
 from shardproof._base.messages import shown
-from shardproof._base.names import (
-    NotRegularError,
-    open_inside,
-    open_regular,
-    open_root,
-    real_root,
-)
+from shardproof._base.names import NotRegularError, open_inside, open_regular, open_root, real_root
 from shardproof._base.opening import files_below, is_directory, is_of_a_desktop, is_there
 from shardproof._base.threads import Stop
 from shardproof._base.work import Deadline, go_on
@@ -142,4 +137,8 @@ def _opened(root: str, dir_fd: int, name: str) -> int:
             fd = None if error.outside is None else open_regular(error.outside)
             if fd is not None:
                 return fd
+    except OSError as error:
+        if error.errno not in {errno.ENOENT, errno.ELOOP}:
+            raise
+        found = "link to nothing"
     raise ManifestError(f"expected regular files, found a {found}", path=os.path.join(root, name))

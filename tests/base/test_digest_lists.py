@@ -59,6 +59,8 @@ class TestNames:
         (tmp_path / "x.md5").touch()
         (tmp_path / "SHA1SUMS").symlink_to("gone")
         assert lists_in(str(tmp_path)) == ["SHA1SUMS"]
+        (tmp_path / "x").touch()
+        assert lists_in(str(tmp_path)) == ["SHA1SUMS", "x.md5"]
 
 
 @pytest.mark.parametrize(

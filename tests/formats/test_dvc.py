@@ -145,6 +145,13 @@ def test_a_project_above(tmp_path) -> None:
     assert found_in(inner, "valid") == []
 
 
+def test_a_file_in_the_place_of_the_cache_has_no_list(tmp_path) -> None:
+    write_folder(tmp_path)
+    (tmp_path / ".dvc/cache/files").rename(tmp_path / "aside")
+    (tmp_path / ".dvc/cache/files").touch()
+    assert not validate(tmp_path)
+
+
 def test_a_list_that_was_not_fetched(tmp_path) -> None:
     write_folder(tmp_path)
     for path in (tmp_path / ".dvc/cache").rglob("*.dir"):

@@ -139,10 +139,7 @@ def begin(algorithm: str, size: int, *, threads: int | None = None) -> Any:
 
 
 def piece_bytes(algorithm: str, threads: int | None = None) -> int:
-    """Return how many bytes `begin` takes best at once: at most 16 MiB.
-
-    For several threads a piece has a part for each, which is worth to wake it.
-    """
+    """Return how many bytes `begin` takes best at once, at most 16 MiB: a part for each thread."""
     if algorithm == "sha256-tree" and threads != 1:
         return _MOST_PIECE_BYTES  # each piece starts threads of its own
     if algorithm == "blake3":

@@ -115,12 +115,7 @@ def _speaks(root: str, name: str, others: Collection[str]) -> bool:
 
 
 def read(root: str, name: str, wrong: list[ManifestError] | None = None) -> list[tuple[str, str]]:
-    """Return names and digests of a list in a directory, in its order, as `parse` does.
-
-    Raises:
-        ManifestError: It is not there, or can't be read.
-        OSError: The file system failed.
-    """
+    """Return names and digests of a list in a directory, in its order, as `parse` does."""
     path = os.path.join(root, name)
     entries = parse(json.read_bytes(root, name, max_bytes=_MAX_BYTES), path=path, wrong=wrong)
     if not entries:
@@ -131,13 +126,7 @@ def read(root: str, name: str, wrong: list[ManifestError] | None = None) -> list
 def parse(
     data: bytes, *, path: str, wrong: list[ManifestError] | None = None
 ) -> list[tuple[str, str]]:
-    """Return names and digests of the text of a list.
-
-    Args:
-        data: The text.
-        path: Where it is from; its name tells the algorithm, where it says one.
-        wrong: Gets an error for each line that is none, beside others; None to raise the first.
-    """
+    """Return what the text of a list states; ``wrong`` gets an error for each line that is none."""
     entries, problems = parsed(data, path)
     if problems:
         if wrong is None or not entries or len(problems) > MOST_WRONG:
@@ -176,10 +165,7 @@ def parsed(data: bytes, path: str) -> tuple[list[tuple[str, str]], list[Manifest
 
 
 def _all_plain(text: str, family: dict[int, str]) -> list[tuple[str, str]]:
-    """Return names and digests of a text that has nothing but plain lines; else nothing.
-
-    That is nearly every list; one by one the lines of a long one take four times as long.
-    """
+    """Return the same of a text of nothing but plain lines, as nearly every one; else nothing."""
     if "\r" in text or not text.endswith("\n"):
         return []
     found = _PLAIN_LINES.findall(text)
@@ -229,10 +215,7 @@ def seals_in(root: str) -> list[str]:
 def stated_by(
     root: str, names: Collection[str], wrong: list[ManifestError] | None = None
 ) -> dict[str, list[str]]:
-    """Return all digests that lists in a directory state of each file.
-
-    A list may name the others, and itself as it was before its last line: these are left out.
-    """
+    """Return all digests that lists in a directory state of each file that is none of them."""
     stated: dict[str, list[str]] = {}
     for name in names:
         for file, text in read(root, name, wrong):

@@ -108,10 +108,7 @@ def over_threads(
 def over_executor(
     work: Work[Item, Result], items: Sequence[Item], executor: Executor, *, chunk: int = 256
 ) -> Done[Result]:
-    """Yield the same as `over_threads`, from a given `concurrent.futures.Executor`.
-
-    ``work`` and its results must be picklable, since the executor may use other processes or hosts.
-    """
+    """Yield the same from an `Executor`, to whose processes ``work`` and results are pickled."""
     chunks = _chunks(items, chunk)
     yield from zip(map(len, chunks), executor.map(work, chunks), strict=True)
 

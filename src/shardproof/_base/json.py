@@ -34,20 +34,13 @@ T = TypeVar("T")
 def read(
     root: str, name: str, kind: type[T], *, max_bytes: int = MAX_BYTES, usual: type | None = None
 ) -> T:
-    """Return the JSON file ``name``, one of ours, of a real directory, decoded as ``kind``.
-
-    Raises:
-        ManifestNotFoundError: There is no such file.
-        ManifestPermissionError: It may not be read.
-        ManifestError: It can't be opened, is too large, or isn't what ``kind`` describes.
-        OSError: The file system failed (EIO, ESTALE, ...).
-    """
+    """Return a JSON file of a real directory, decoded as ``kind``; raises as `read_bytes`."""
     data = read_bytes(root, name, max_bytes=max_bytes)
     return decode(data, kind, path=os.path.join(root, name), usual=usual)
 
 
 def read_bytes(root: str, name: str, *, max_bytes: int) -> bytes:
-    """Return what a JSON file holds, for a caller that decodes it; raises as `read`."""
+    """Return what a file holds; a `ManifestError` says why not, else nobody could look."""
     path = os.path.join(root, name)
     try:
         dir_fd = open_root(root)

@@ -202,12 +202,7 @@ def open_inside(name: str, *, root: str, dir_fd: int, links: bool = True) -> int
 
 
 def open_regular(path: str, dir_fd: int | None = None) -> int | None:
-    """Open a regular file for reading as `open_inside` does; None for a symbolic link.
-
-    Args:
-        path: Where it is. Links above its last part are followed.
-        dir_fd: A descriptor of the directory that a relative path begins at.
-    """
+    """Open a regular file as `open_inside` does; None for a link. Those above it are followed."""
     mode = os.stat(path, dir_fd=dir_fd, follow_symlinks=False).st_mode
     if stat.S_ISLNK(mode):
         return None

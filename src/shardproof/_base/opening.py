@@ -186,10 +186,7 @@ def _entries_of(fd: int, path: str) -> list["os.DirEntry[str]"]:
 
 
 def files_below(directory: str | os.PathLike[str], *, hidden: bool = False) -> list[str]:
-    """Return what lies in a directory and in those below it, links too, by relative paths.
-
-    Unless ``hidden``, what is never a shard is left out, and so is what is in such folders.
-    """
+    """Return what lies in a directory and below, links too; what is never a shard if ``hidden``."""
     root, found = os.fspath(directory), []
     for here, folders, others in tree(root):
         names = others

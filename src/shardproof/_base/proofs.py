@@ -72,10 +72,7 @@ def journal_name(list_name: str) -> str:
 
 
 def proofs_of(root: str, *list_names: str) -> Mapping[str, SealedProof]:
-    """Return what journals tell of each file; nothing where there is none, or not one of ours.
-
-    Lines that can't be read are passed over: a kill tears the last one.
-    """
+    """Return what journals that are ours tell of each file; a kill tears the last line of one."""
     proofs: dict[str, SealedProof] = {}
     for line in (line for name in list_names for line in _lines(root, journal_name(name))):
         with contextlib.suppress(ValueError, RecursionError, msgspec.DecodeError):
@@ -108,12 +105,7 @@ def _is_ours(status: os.stat_result, owners: Container[int]) -> bool:
 
 
 class Journal:
-    """Takes down proofs, a line for each digest; a ``with`` block closes it.
-
-    Raises:
-        SealError: What has its name is none of ours.
-        OSError: It could not be opened.
-    """
+    """Takes down proofs, a line for each digest, in a file that is ours, else a `SealError`."""
 
     def __init__(self, root: str, list_name: str, *, dir_fd: int) -> None:
         name = journal_name(list_name)

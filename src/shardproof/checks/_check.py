@@ -171,10 +171,7 @@ def _looks(
 
 
 def _list(dir_fd: int, workers: int | None) -> Regular | None:
-    """Return the names of the directory's regular files; None where it holds nothing else.
-
-    Only a help: of a name that is not among them, the type is asked for before it is opened.
-    """
+    """Return the names of regular files, as a help only; None where there is nothing else."""
 
     def other_names(entries: Sequence["os.DirEntry[str]"]) -> list[str]:
         return [entry.name for entry in entries if not entry.is_file(follow_symlinks=False)]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     )
     from shardproof.formats._opened import opened
     from shardproof.formats._registry import Located, claims, detect, get, locate, names, stating
-    from shardproof.formats._sealed import LISTS, parts_of, proofs_in, read_manifest
+    from shardproof.formats._sealed import LISTS, parts_of, proofs_in, read_manifest, with_digests
     from shardproof.formats._signed import key_at, read_signed
     from shardproof.formats._tree import find
 
@@ -43,12 +43,13 @@ __all__ = [
     "read_manifest",
     "read_signed",
     "stating",
+    "with_digests",
 ]
 
 _MODULES = {
     "_opened": ("opened",),
     "_registry": ("Located", "claims", "detect", "get", "locate", "names", "stating"),
-    "_sealed": ("LISTS", "parts_of", "proofs_in", "read_manifest"),
+    "_sealed": ("LISTS", "parts_of", "proofs_in", "read_manifest", "with_digests"),
     "_signed": ("key_at", "read_signed"),
     "_tree": ("find",),
 }

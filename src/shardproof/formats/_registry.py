@@ -24,11 +24,9 @@ class _Known(NamedTuple):
 
     Attributes:
         module: Where it is, below this room.
-        marks: Paths, relative to a directory, one of which is there where its manifest is.
-        suffixes: Extensions of shards, by whose names it is known where there is no manifest; or
-            whole names without an extension.
-        only_its_own: A regular expression of names that no other format gives, where its manifest
-            alone makes a directory one of it: they tell that it is gone.
+        marks: Paths in a directory, one of which is there where its manifest is.
+        suffixes: Extensions of shards, or whole names, by which it is known without a manifest.
+        only_its_own: Pattern of names that no other gives: they tell that the manifest is gone.
     """
 
     module: str

@@ -37,7 +37,8 @@ def read_manifest(form: Format, path: str) -> Manifest:
     if not sealed:
         return manifest
     known = {file.name for file in manifest.files}
-    files = [with_digests(file, sealed.get(file.name, ())) for file in manifest.files]
+    pairs = {name: [(text, 0) for text in texts] for name, texts in sealed.items()}
+    files = [with_digests(file, pairs.get(file.name, ())) for file in manifest.files]
     files += [_listed_only(name, texts) for name, texts in sealed.items() if name not in known]
     damaged = [*manifest.damaged, *(RefusedEntry.of(error, root) for error in wrong)]
     make = functools.partial(dataclasses.replace, manifest, files=files, damaged=damaged)
@@ -55,13 +56,15 @@ def proofs_in(manifest: Manifest) -> Mapping[str, SealedProof]:
     return proofs_of(os.fspath(manifest.root), *digest_lists.NAMES.values())
 
 
-def with_digests(file: PromisedFile, sealed: Sequence[str]) -> PromisedFile:
-    """Return a promise with further digests of the whole file; what proves most is its first."""
-    texts = digest.provable([*sealed, *[text for text, begin in file.digests if not begin]])
-    if not sealed or not texts:
+def with_digests(file: PromisedFile, stated: Sequence[tuple[str, int]]) -> PromisedFile:
+    """Return a promise with further digests, of the whole file first; what proves most leads."""
+    both = [*stated, *file.digests]
+    whole = [(text, 0) for text in digest.provable(text for text, begin in both if not begin)]
+    every = [*whole, *dict.fromkeys(each for each in both if each[1])]
+    if not stated or not every:
         return file
-    further = [(text, 0) for text in texts[1:]] + [each for each in file.digests if each[1]]
-    return msgspec.structs.replace(file, digest=texts[0], digest_from=0, further=tuple(further))
+    (text, begin), *further = every
+    return msgspec.structs.replace(file, digest=text, digest_from=begin, further=tuple(further))
 
 
 def _listed_only(name: str, texts: Sequence[str]) -> PromisedFile:

@@ -38,13 +38,7 @@ _FIRST_BYTES = 4096
 
 
 class Sign(NamedTuple):
-    """The files of which the promise of a format consists.
-
-    Attributes:
-        format: Name of the format.
-        manifest_file: The file that lists the shards; a pattern where its name varies.
-        further_parts: Patterns of further files.
-    """
+    """The files of which the promise of a format consists: names, and patterns where these vary."""
 
     format: str
     manifest_file: str

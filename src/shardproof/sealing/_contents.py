@@ -7,8 +7,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
 from shardproof import formats
 from shardproof._base import digest, digest_lists
 from shardproof._base.opening import is_never_a_shard, read_at, tree
@@ -26,10 +24,7 @@ _LISTED, _HEAD_BYTES, _MAX_LIST_BYTES = "a list of digests", 4096, 256 * 2**20
 
 
 def contents_of(root: str) -> tuple[Reasons, Stated, list[ManifestError]]:
-    """Return what lies in a directory and below, what lists there state, and lines that are wrong.
-
-    No folder that never holds shards is entered, such as a hidden one.
-    """
+    """Return what lies in a directory and below, what lists state of it, and their wrong lines."""
     files: dict[str, str | None] = {}
     stated, wrong = Stated(), list[ManifestError]()
     for here, folders, names in tree(root):
@@ -113,7 +108,9 @@ def manifest_of(
         return next((each for each in said if isinstance(each, Mismatch)), False)
 
     damaged = dict.fromkeys([*manifest.damaged, *(RefusedEntry.of(each, root) for each in wrong)])
-    all_files = [_with(file, stated.get(name, ())) for name, file in promised.items()]
+    all_files = [
+        formats.with_digests(file, stated.get(name, ())) for name, file in promised.items()
+    ]
     make = functools.partial(dataclasses.replace, manifest, prove=prove, damaged=[*damaged])
     return Manifest.without_refused(make, files=all_files)
 
@@ -133,8 +130,3 @@ def _others(root: str, own: str, files: Reasons) -> Iterator[Manifest]:
         for form in formats.stating(here):
             if (here, form.name) not in seen:
                 yield Manifest.without_refused(form.read_manifest, here)
-
-
-def _with(file: PromisedFile, stated: Sequence[tuple[str, int]]) -> PromisedFile:
-    further = dict.fromkeys(each for each in stated if each not in file.digests)
-    return msgspec.structs.replace(file, further=(*file.further, *further)) if further else file

@@ -114,10 +114,7 @@ def _states_size(index: _LitIndex) -> bool:
 
 
 def _forms(name: str, compression: str | None, here: frozenset[str]) -> list[tuple[str, bool]]:
-    """Return the names under which a chunk is here, and for each whether it is compressed.
-
-    Where it is under none, that which the index has.
-    """
+    """Return the names under which a chunk is here, or the index's, and whether each is packed."""
     packed = f".{compression}.bin"
     if not compression or not name.endswith(packed):
         return [(name, False)]

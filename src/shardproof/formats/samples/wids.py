@@ -111,10 +111,7 @@ def _promises(path: str, index: str) -> list[PromisedFile]:
 
 
 def _copies(shards: Sequence[_WidsShard], here: Collection[str]) -> Iterator[PromisedFile]:
-    """Yield a promise for each archive from elsewhere that is here under its own name.
-
-    An absolute path without a copy is promised as it is, and so refused.
-    """
+    """Yield a promise for each archive from elsewhere that is here; else of its path, to refuse."""
     n_named = collections.Counter(posixpath.basename(shard.url) for shard in shards)
     for shard in shards:
         name = posixpath.basename(shard.url)
