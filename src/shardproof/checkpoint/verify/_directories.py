@@ -3,14 +3,13 @@
 import functools
 import logging
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from shardproof._base.arguments import checked
 from shardproof._base.messages import joined, printable, shown, told
-from shardproof._base.opening import read_at
+from shardproof._base.opening import matching, read_at
 from shardproof.checkpoint.format._layout import ShardHeader, header_size, metadata_name
 from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry
 from shardproof.checkpoint.storage._local_storage import LocalStorage
@@ -28,8 +27,6 @@ from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.report import Level
 
 logger = logging.getLogger("shardproof.checkpoint")
-
-_METADATA = re.compile(r".+\.metadata\.json", re.DOTALL)
 
 
 class Candidate(NamedTuple):
@@ -139,7 +136,7 @@ def read_manifest(root: str, prefix: str = "") -> Manifest:
     """
     if prefix:
         names = [metadata_name(prefix)]
-    elif not (names := sorted(filter(_METADATA.fullmatch, os.listdir(root)))):
+    elif not (names := matching(root, metadata_name("?*"))):
         problem = (
             "expected a metadata file beside the shards, found none: the checkpoint was not "
             "completed, or is being removed; take an earlier one"
