@@ -365,7 +365,7 @@ def test_a_job_over_partitions_that_was_killed_is_told_by_name(tmp_path) -> None
         tmp_path / "y=0",
         tmp_path / "y=1",
     ]
-    with pytest.raises(ManifestError, match="_temporary.*has not committed"):
+    with pytest.raises(ManifestError, match=r"_temporary.*has not committed"):
         validate(tmp_path)
 
 
@@ -376,3 +376,16 @@ def test_a_torn_crc_is_the_one_that_is_blamed(tmp_path, n_bytes: int) -> None:
     first.write_bytes(first.read_bytes()[:n_bytes])
     [finding] = validate(path, level="valid").findings
     assert "`.crc`" in finding.expected + finding.found, str(finding)
+
+
+@pytest.mark.parametrize("has_parts", [True, False], ids=["some named", "none named"])
+def test_parts_that_metadata_of_all_do_not_name_are_looked_at(tmp_path, has_parts: bool) -> None:
+    golden = "parquet-dask" if has_parts else "parquet-plain"
+    path = next(each for each in GOLDENS if each.name == golden).copy(tmp_path)
+    if not has_parts:
+        pq.write_metadata(TABLE.schema, path / "_metadata")
+    write_set(path / "y=new", 1)
+    assert found_in(path) == []
+    [new] = (path / "y=new").iterdir()
+    new.write_bytes(new.read_bytes()[:-9])
+    assert found_in(path) == [("structure", new.name)]
