@@ -139,10 +139,7 @@ def begin(algorithm: str, size: int, *, threads: int | None = None) -> Any:
 
 
 def piece_bytes(algorithm: str, threads: int | None = None) -> int:
-    """Return how many bytes `begin` takes best at once: at most 16 MiB.
-
-    For several threads a piece has a part for each, which is worth to wake it.
-    """
+    """Return how many bytes `begin` takes best at once: what is worth to wake each thread."""
     if algorithm == "sha256-tree" and threads != 1:
         return _MOST_PIECE_BYTES  # each piece starts threads of its own
     if algorithm == "blake3":
@@ -160,11 +157,7 @@ def of_file(
     threads: int | None = None,
     go_on: Callable[[], None] = lambda: None,
 ) -> Digest:
-    """Return the digest of a file's bytes up to ``size``: bounded, even while the file grows.
-
-    ``threads`` are those of `begin`: one where several files are hashed at once, each by a thread.
-    ``go_on`` is called before each piece; it raises if the digest is wanted no more.
-    """
+    """Return the digest of a file's bytes up to ``size``: bounded, even while the file grows."""
     asked = [(algorithm, start)]
     return each_of_file(fd, asked, size, threads=threads, go_on=go_on)[algorithm, start]
 
