@@ -44,3 +44,31 @@ def test_a_count_that_is_yet_to_come() -> None:
     found = promised_by_names([name(0), "train-00001-of-NNNNN.parquet"])
     assert [each.name for each in found.contradictions] == ["train-00001-of-NNNNN.parquet"]
     assert "train-00001-of-NNNNN.parquet" in found.names
+
+
+HASHES = ["a09b74b3ef9c3b56", "b42a775f407cee45", "0123456789abcdef"]
+
+
+def marked(index: int, count: int, digits: str) -> str:
+    return f"train-{index:05}-of-{count:05}-{digits}.parquet"
+
+
+def test_shards_with_a_fingerprint_each_are_one_set() -> None:
+    """As push_to_hub of datasets wrote them (huggingface/datasets#4402)."""
+    names = [marked(n, 3, digits) for n, digits in enumerate(HASHES)]
+    assert promised_by_names(names) == (names, [])
+    found = promised_by_names([names[0], names[2]])
+    assert set(found.names) == {names[0], names[2], marked(1, 3, "*")}
+    again = marked(1, 3, HASHES[0])
+    assert set(promised_by_names([*names, again]).names) == {*names, again}
+
+
+def test_a_fingerprint_that_all_have_is_that_of_what_is_missing() -> None:
+    names = [marked(n, 3, HASHES[0]) for n in range(3)]
+    assert list(promised_by_names([names[0], names[2]]).names) == names
+    assert list(promised_by_names([names[1]]).names) == names
+
+
+def test_a_number_beyond_the_count_among_fingerprints() -> None:
+    names = [marked(n, 2, digits) for n, digits in zip([0, 5], HASHES, strict=False)]
+    assert [each.name for each in promised_by_names(names).contradictions] == [names[1]]

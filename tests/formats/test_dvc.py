@@ -324,3 +324,13 @@ def test_any_text_has_an_answer(tmp_path_factory, text: str) -> None:
     (path / "a.dvc").write_text(f"outs:{text}")
     with contextlib.suppress(ManifestError):
         validate(path, level="valid")
+
+
+def test_an_empty_folder_that_is_gone(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    rewrite_list(tmp_path, "[]")
+    (tmp_path / "other").mkdir()
+    write_file(tmp_path)
+    assert found_in(tmp_path, "present") == []
+    (tmp_path / "data").rename(tmp_path / "gone")
+    assert found_in(tmp_path, "present") == [("structure", "data")]

@@ -355,3 +355,38 @@ def test_metadata_of_all_with_no_end_of_row_groups_take_little_memory(tmp_path) 
     assert validate(tmp_path, level="complete").n_files == 1
     assert tracemalloc.get_traced_memory()[1] < 2 * 10**7
     tracemalloc.stop()
+
+
+def test_a_job_over_partitions_that_was_killed_is_told_by_name(tmp_path) -> None:
+    (tmp_path / "_temporary/0").mkdir(parents=True)
+    for part in ("y=0", "y=1"):
+        write_set(tmp_path / part, 1)
+    assert [Path(each) for each in formats.find(tmp_path)] == [
+        tmp_path,
+        tmp_path / "y=0",
+        tmp_path / "y=1",
+    ]
+    with pytest.raises(ManifestError, match=r"_temporary.*has not committed"):
+        validate(tmp_path)
+
+
+@pytest.mark.parametrize("n_bytes", [0, 3, 8, 9, 11])
+def test_a_torn_crc_is_the_one_that_is_blamed(tmp_path, n_bytes: int) -> None:
+    path = next(each for each in GOLDENS if each.name == "parquet-spark").copy(tmp_path)
+    [first, *_] = sorted(path.glob(".part*.crc"))
+    first.write_bytes(first.read_bytes()[:n_bytes])
+    [finding] = validate(path, level="valid").findings
+    assert "`.crc`" in finding.expected + finding.found, str(finding)
+
+
+@pytest.mark.parametrize("has_parts", [True, False], ids=["some named", "none named"])
+def test_parts_that_metadata_of_all_do_not_name_are_looked_at(tmp_path, has_parts: bool) -> None:
+    golden = "parquet-dask" if has_parts else "parquet-plain"
+    path = next(each for each in GOLDENS if each.name == golden).copy(tmp_path)
+    if not has_parts:
+        pq.write_metadata(TABLE.schema, path / "_metadata")
+    write_set(path / "y=new", 1)
+    assert found_in(path) == []
+    [new] = (path / "y=new").iterdir()
+    new.write_bytes(new.read_bytes()[:-9])
+    assert found_in(path) == [("structure", new.name)]

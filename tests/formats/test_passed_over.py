@@ -66,7 +66,8 @@ def test_no_directory_is_looked_for_in_what_a_job_has_not_committed(tmp_path: Pa
         (tmp_path / name).mkdir(parents=True)
         for file in whole.iterdir():
             (tmp_path / name / file.name).write_bytes(file.read_bytes())
-    assert [Path(found).name for found in formats.find(tmp_path)] == ["ours"]
+    found = [Path(found).name for found in formats.find(tmp_path)]
+    assert found == [tmp_path.name, "ours"]  # that the job has not ended is told of the first
 
 
 @pytest.mark.parametrize("mark", MARKS)
@@ -91,3 +92,42 @@ def test_the_folder_of_a_file_may_lead_nowhere(tmp_path: Path) -> None:
     (tmp_path / "SHA256SUMS").write_text("00" * 32 + "  round/x\n")
     report = validate(tmp_path, level="complete")
     assert [each.path.name for each in report.findings] == ["x"]
+
+
+APPLE_DOUBLE = b"\0\x05\x16\x07\0\x02\0\0Mac OS X"
+
+
+@pytest.mark.parametrize("golden", SOME, ids=lambda golden: golden.name)
+def test_apple_double_beside_a_manifest_or_a_list_is_none(golden: Golden, tmp_path: Path) -> None:
+    path = golden.copy(tmp_path)
+    before = validate(path, level="valid")
+    for file in [each for each in path.rglob("*") if each.is_file() and not each.is_symlink()]:
+        file.with_name(f"._{file.name}").write_bytes(APPLE_DOUBLE)
+    after = validate(path, level="valid")
+    assert after == before, str(after)
+
+
+@pytest.mark.parametrize("name", ["._SHA256SUMS", "._MD5SUMS", ".SHA256SUMS", "._x.md5"])
+def test_a_seal_passes_over_what_only_has_the_name_of_a_list(name: str, tmp_path: Path) -> None:
+    path = next(golden for golden in GOLDENS if golden.name == "parquet-plain").copy(tmp_path)
+    (path / name).write_bytes(APPLE_DOUBLE)
+    n_files = len(promised_in(path))
+    assert len(seal(path).added) == n_files
+    seal(path, update=True)
+    assert validate(path, level="valid").ok
+
+
+def test_apple_double_beside_a_checkpoint_is_no_checkpoint(tmp_path: Path) -> None:
+    import numpy as np
+
+    from shardproof.checkpoint import MultiShardSaver, latest_checkpoint, unfinished_steps
+
+    prefix = f"{tmp_path}/model"
+    MultiShardSaver().save_shard(prefix, 0, {"bias": np.arange(3)})
+    MultiShardSaver().save_metadata(prefix, world_size=1, step=1)
+    for file in list(tmp_path.iterdir()):
+        file.with_name(f"._{file.name}").write_bytes(APPLE_DOUBLE)
+    for level in ("present", "complete", "valid"):
+        assert validate(tmp_path, level=level).ok
+    assert latest_checkpoint(tmp_path) == prefix
+    assert unfinished_steps(tmp_path) == []

@@ -224,3 +224,15 @@ def test_nothing_there(tmp_path) -> None:
     assert not FORMAT.recognizes(str(tmp_path))
     with pytest.raises(ManifestNotFoundError):
         FORMAT.read_manifest(str(tmp_path))
+
+
+@pytest.mark.parametrize("bits", range(9, 16))
+def test_zlib_with_a_window_of_any_size_is_sound(tmp_path: Path, bits: int) -> None:
+    """TensorFlow's own option ``window_bits``."""
+    packer = zlib.compressobj(wbits=bits)
+    data = packer.compress(WHOLE) + packer.flush()
+    (tmp_path / "x.tfrecord").write_bytes(data)
+    report = validate(tmp_path, level="valid")
+    assert (report.ok, report.n_proven) == (True, 1), str(report)
+    (tmp_path / "x.tfrecord").write_bytes(data[:50])
+    assert not validate(tmp_path, level="complete").ok

@@ -157,11 +157,7 @@ def of_file(
     threads: int | None = None,
     go_on: Callable[[], None] = lambda: None,
 ) -> Digest:
-    """Return the digest of a file's bytes up to ``size``: bounded, even while the file grows.
-
-    ``threads`` are those of `begin`: one where several files are hashed at once, each by a thread.
-    ``go_on`` is called before each piece; it raises if the digest is wanted no more.
-    """
+    """Return the digest of a file's bytes up to ``size``: bounded, even while the file grows."""
     asked = [(algorithm, start)]
     return each_of_file(fd, asked, size, threads=threads, go_on=go_on)[algorithm, start]
 

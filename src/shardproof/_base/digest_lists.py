@@ -14,7 +14,7 @@ from collections.abc import Collection
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
-from shardproof._base.opening import is_directory, mode_of
+from shardproof._base.opening import is_directory, is_never_a_shard, mode_of
 from shardproof.errors import ManifestError, ManifestPermissionError
 
 NAMES = {
@@ -93,7 +93,8 @@ def lists_in(root: str) -> list[str]:
     directory: it names something in it, or no other file is there.
     """
     there = {*os.listdir(root)}
-    called = [name for name in sorted(filter(is_list, there)) if not is_directory(f"{root}/{name}")]
+    shown = [name for name in sorted(filter(is_list, there)) if not is_never_a_shard(name)]
+    called = [name for name in shown if not is_directory(f"{root}/{name}")]
     others = there.difference(called)
     return [name for name in called if _SUMS_NAME.fullmatch(name) or _speaks(root, name, others)]
 

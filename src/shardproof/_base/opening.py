@@ -20,6 +20,9 @@ EMPTY = "expected a path, found an empty text: is a variable not set? The curren
 UNFINISHED = (".part", ".crdownload", ".aria2", ".incomplete")
 """How the names end of what a download is not done with, or of its mark beside it."""
 
+TEMPORARY = "_temporary"
+"""Into which a job of Hadoop writes until it commits."""
+
 _OF_DESKTOPS = {".ds_store", "thumbs.db", "desktop.ini", "@eadir", "lost+found"}
 
 # A look that ends so has been made: no path of such a name leads to anything.
@@ -125,7 +128,7 @@ def is_never_a_shard(name: str) -> bool:
     Hidden ones, what systems put into any folder, what a download is not done with, what a job of
     Hadoop has not committed. What a manifest names is expected whatever its name.
     """
-    is_unfinished = name.lower().endswith(UNFINISHED) or name == "_temporary"
+    is_unfinished = name.lower().endswith(UNFINISHED) or name == TEMPORARY
     return name.startswith(".") or is_unfinished or is_of_a_desktop(name)
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from shardproof._base.json import MAX_BYTES, read_bytes
 from shardproof._base.messages import quoted, told, traced
 from shardproof._base.names import open_root, real_root
-from shardproof._base.opening import is_directory, is_there, permission_denied
+from shardproof._base.opening import TEMPORARY, is_directory, is_there, permission_denied
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.formats import signs
 from shardproof.formats._format import Format
@@ -191,11 +191,15 @@ def claims(path: str) -> list[Format]:
         return found
     names = os.listdir(path)
     _refuse_what_lost_its_manifest(path, names, by_mark)
-    return (
+    found = (
         _recognizing(map(get, _by_suffix(names)), path)
         or _of_others(path)
         or _recognizing([get("digests")], path)  # beside any other format it is a seal
     )
+    if not found and TEMPORARY in names:  # its partitions may lie in folders below
+        problem = "a job of Hadoop has not committed: let it end; if it was killed, run it again"
+        raise ManifestError(problem, path=os.path.join(path, TEMPORARY))
+    return found
 
 
 def stating(path: str) -> list[Format]:

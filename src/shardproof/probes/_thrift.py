@@ -19,14 +19,9 @@ class ThriftError(Exception):
 
 
 class CompactReader:
-    """Reads a text from its begin on; what is not wanted is skipped.
+    """Reads a text on; it raises `ThriftError`, or `IndexError` where the text ends too early."""
 
-    The time of a look at a small file goes into this class: its methods do much in one call.
-
-    Raises:
-        ThriftError: The text can't be read.
-        IndexError: It ends too early.
-    """
+    # The time of a look at a small file goes into this: its methods do much in one call.
 
     def __init__(self, text: bytes) -> None:
         self._text = text

@@ -36,14 +36,7 @@ _TEXTS = (
 
 
 def impostor(fd: int, size: int, *, among_texts: bool = False) -> str | None:
-    """Return what stands in the place of a file, and what to do; None where nothing tells.
-
-    Args:
-        fd: The file.
-        size: Its size in bytes.
-        among_texts: Whether a page or such JSON may be what was promised; then only pointers are
-            told from it.
-    """
+    """Return what stands in the place of a file, and what to do; among texts only pointers tell."""
     os.lseek(fd, 0, os.SEEK_SET)  # not pread(2), which pyfakefs does not fake
     head = os.read(fd, _HEAD_BYTES)
     return _pointer(head, size) or (None if among_texts else _answer(head))

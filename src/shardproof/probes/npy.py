@@ -35,19 +35,12 @@ _TYPE = re.compile(r"[<>|=]?([biufcmMSUV])(\d{1,9})(?:\[\w{1,20}\])?")
 
 
 class ArrayHeader(NamedTuple):
-    """What a header says.
+    """What a header says."""
 
-    Attributes:
-        type: The type of an item, such as ``"<u4"``.
-        shape: How many items there are in each dimension.
-        item_bytes: Size of one.
-        start: Where the items begin, in bytes.
-    """
-
-    type: str
+    type: str  # such as "<u4"
     shape: tuple[int, ...]
     item_bytes: int
-    start: int
+    start: int  # where the items begin, in bytes
 
     @property
     def n_items(self) -> int:

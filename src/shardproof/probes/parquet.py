@@ -37,18 +37,11 @@ class ColumnChunk(NamedTuple):
 
 
 class ParquetFooter(NamedTuple):
-    """What is read of a footer.
-
-    Attributes:
-        n_rows: How many rows there are.
-        chunks: Where the columns of row groups are that have rows.
-        rows_of_files: How many rows the row groups have by the file that their columns are in,
-            relative to this one; of those in this one by no name.
-    """
+    """What is read of a footer."""
 
     n_rows: int
-    chunks: Sequence[ColumnChunk]
-    rows_of_files: Mapping[str, int]
+    chunks: Sequence[ColumnChunk]  # of row groups that have rows
+    rows_of_files: Mapping[str, int]  # by the file that row groups are in; in this one by no name
 
 
 _Read = Callable[[int, int], bytes]

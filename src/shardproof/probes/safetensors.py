@@ -56,15 +56,10 @@ class TensorInfo(msgspec.Struct, gc=False):
 
 
 class SafetensorsHeader(NamedTuple):
-    """What a header says.
-
-    Attributes:
-        tensors: What it says of each tensor.
-        metadata: Texts about the file, as JSON.
-    """
+    """What a header says."""
 
     tensors: Mapping[str, TensorInfo]
-    metadata: bytes
+    metadata: bytes  # texts about the file, as JSON
 
     def left_out(self) -> Collection[str]:
         """Return the names in the metadata: among them those of tensors that others stand for.

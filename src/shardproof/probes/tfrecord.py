@@ -26,6 +26,9 @@ _PIECE_BYTES = 2**16
 _BEGIN = 0xFFFFFFFF
 """The state of CRC-32C before the first byte; the checksum is the last state, inverted."""
 
+_ZLIB = tuple(bytes([n << 4 | 8]) for n in range(8))
+"""The first byte, by the window of which size there was (RFC 1950)."""
+
 _Read = Callable[[int, int], bytes]
 
 
@@ -66,7 +69,7 @@ def _packed_by(fd: int) -> str | None:
     head = read_at(fd, _HEAD.size)
     if _length_in(head) is not None:
         return None
-    is_zlib = head[:1] == b"\x78" and int.from_bytes(head[:2], "big") % 31 == 0
+    is_zlib = head[:1] in _ZLIB and int.from_bytes(head[:2], "big") % 31 == 0
     kind = "zlib" if is_zlib else packed.kind_of(head)
     return kind if kind in {"gzip", "zlib"} else None
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted
-from shardproof._base.opening import refuse_empty
+from shardproof._base.opening import is_of_a_desktop, refuse_empty
 from shardproof.checkpoint.format._layout import (
     is_gate,
     metadata_name,
@@ -62,7 +62,7 @@ def _listed(storage: CheckpointStorage, directory: str, depth: int) -> Iterator[
             yield from ((path_in(path, other), is_one) for other, is_one in storage.list(path))
         elif is_directory and depth and not removal_of(name, is_directory=True):
             yield from _listed(storage, path, depth - 1)
-        elif name not in {metadata_name(""), pruned_name("")}:
+        elif name not in {metadata_name(""), pruned_name("")} and not is_of_a_desktop(name):
             yield path, is_directory
 
 

@@ -1,16 +1,16 @@
 """Look at all checkpoints of a directory: which is the newest whole one, what they promise."""
 
+import fnmatch
 import functools
 import logging
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from shardproof._base.arguments import checked
 from shardproof._base.messages import joined, printable, shown, told
-from shardproof._base.opening import read_at
+from shardproof._base.opening import is_of_a_desktop, names_in, read_at
 from shardproof.checkpoint.format._layout import ShardHeader, header_size, metadata_name
 from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry
 from shardproof.checkpoint.storage._local_storage import LocalStorage
@@ -28,8 +28,6 @@ from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.report import Level
 
 logger = logging.getLogger("shardproof.checkpoint")
-
-_METADATA = re.compile(r".+\.metadata\.json", re.DOTALL)
 
 
 class Candidate(NamedTuple):
@@ -137,9 +135,11 @@ def read_manifest(root: str, prefix: str = "") -> Manifest:
         ManifestError: The metadata of the prefix can't be read, or were changed.
         OSError: Metadata could not be looked at, and may be whole (EIO, ESTALE, EACCES).
     """
+    there = fnmatch.filter(names_in(root), metadata_name("?*"))
+    names = [name for name in there if not is_of_a_desktop(name)]
     if prefix:
         names = [metadata_name(prefix)]
-    elif not (names := sorted(filter(_METADATA.fullmatch, os.listdir(root)))):
+    elif not names:
         problem = (
             "expected a metadata file beside the shards, found none: the checkpoint was not "
             "completed, or is being removed; take an earlier one"

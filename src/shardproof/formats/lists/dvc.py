@@ -130,6 +130,10 @@ def _read_manifest(path: str) -> Manifest:
             files.append(_promise(output.path, output.md5, output.size, output))
             continue
         folder = _listed(path, cache, output)
+        if not (
+            isinstance(folder, Mismatch) or folder.entries or is_directory(f"{path}/{output.path}")
+        ):
+            folder = Mismatch(expected="an empty folder", found="none: run `dvc checkout`")
         if isinstance(folder, Mismatch):
             damaged.append(Contradiction(output.path, folder))
         else:

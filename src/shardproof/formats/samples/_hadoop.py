@@ -12,13 +12,12 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from shardproof._base.messages import quoted
-from shardproof._base.opening import is_never_a_shard, is_of_a_desktop, read_at
+from shardproof._base.opening import TEMPORARY, is_never_a_shard, is_of_a_desktop, read_at
 from shardproof.formats._opened import opened
 from shardproof.manifest import Contradiction, Mismatch, PromisedFile, Prove
 
 BESIDE = ("_SUCCESS", "*.crc")
 
-_TEMPORARY = "_temporary"
 _MAGIC = b"crc\0"
 _HEADER_BYTES, _CRC_BYTES = 8, 4
 _PIECE_BYTES = 2**20
@@ -37,9 +36,9 @@ def expected_of(names: Iterable[str]) -> list[str]:
 
 def uncommitted(names: Iterable[str]) -> Iterator[Contradiction]:
     """Yield the folder of a job that has not ended: its files may not all be here."""
-    if _TEMPORARY in names:
-        found = f"{quoted(_TEMPORARY)}: let the job end; if it was killed, run it again"
-        yield Contradiction(_TEMPORARY, Mismatch(expected="a job that committed", found=found))
+    if TEMPORARY in names:
+        found = f"{quoted(TEMPORARY)}: let the job end; if it was killed, run it again"
+        yield Contradiction(TEMPORARY, Mismatch(expected="a job that committed", found=found))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -67,13 +66,14 @@ class HadoopProof:
 
 
 def _disagreement(fd: int, size: int, sums_fd: int) -> Mismatch | None:
-    head = read_at(sums_fd, _HEADER_BYTES)
+    head, n_sum_bytes = read_at(sums_fd, _HEADER_BYTES), os.fstat(sums_fd).st_size - _HEADER_BYTES
     n_each = int.from_bytes(head[4:], "big")
-    if head[:4] != _MAGIC or not 0 < n_each <= _PIECE_BYTES:
-        return Mismatch(expected="the checksums of Hadoop beside it", found=quoted(head))
-    n_sums = (os.fstat(sums_fd).st_size - _HEADER_BYTES) // _CRC_BYTES
+    if head[:4] != _MAGIC or not 0 < n_each <= _PIECE_BYTES or n_sum_bytes % _CRC_BYTES:
+        found = f"{n_sum_bytes + _HEADER_BYTES} bytes, {quoted(head)}: it is torn, remove it"
+        return Mismatch(expected="the checksums of Hadoop in the `.crc` beside it", found=found)
+    n_sums = n_sum_bytes // _CRC_BYTES
     if n_sums != -(-size // n_each):
-        expected = f"{n_sums} pieces of {n_each} bytes, as the checksums beside it are of"
+        expected = f"{n_sums} pieces of {n_each} bytes, of which the `.crc` beside it is"
         return Mismatch(expected=expected, found=f"{size} bytes")
     n_bytes = _PIECE_BYTES // n_each * n_each
     for at in range(0, size, n_bytes):

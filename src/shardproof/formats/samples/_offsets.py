@@ -21,19 +21,12 @@ _INDEX_BYTES = 2**16
 
 
 class SampleOffsets(NamedTuple):
-    """Where the samples of a file lie.
+    """Where the samples of a file lie: from the first one's begin to the last one's end."""
 
-    Attributes:
-        table_end: Where the offsets end.
-        begin: Where the first sample begins.
-        end: Where the last one ends.
-        behind: The first bytes behind the offsets.
-    """
-
-    table_end: int
+    table_end: int  # of the offsets
     begin: int
     end: int
-    behind: bytes
+    behind: bytes  # the first ones behind the offsets
 
 
 def index_begin(path: str) -> bytes:

@@ -133,13 +133,9 @@ class LitDataProbe:
     """Looks at the offsets of a chunk; of one that is compressed as a whole at its blocks.
 
     Behind the samples, or in place of these, there may be rows in Arrow's format.
-
-    Attributes:
-        stated: The bytes that an index states of chunks, where they may be those of the file, or of
-            its samples alone.
     """
 
-    stated: Mapping[str, int]
+    stated: Mapping[str, int]  # bytes of chunks by an index: of the file, or its samples alone
 
     def __call__(self, promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
         """Look at one chunk."""

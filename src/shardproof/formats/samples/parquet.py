@@ -13,7 +13,7 @@ import msgspec
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
-from shardproof._base.opening import is_directory, names_in, read_at
+from shardproof._base.opening import files_below, is_directory, names_in, read_at
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._counted import CountedSet, promised_by_names
 from shardproof.formats._format import Format
@@ -63,9 +63,11 @@ def _read_manifest(path: str) -> Manifest:
     if _METADATA in names:
         footer = parquet.footer_in(json.read_bytes(path, _METADATA, max_bytes=_MAX_METADATA_BYTES))
     damaged = [Contradiction(_METADATA, footer)] if isinstance(footer, Mismatch) else []
-    rows = dict(footer.rows_of_files) if isinstance(footer, parquet.ParquetFooter) else {}
-    rows.pop("", None)
-    counted = promised_by_names(name for name in _listed(names) if name not in rows)
+    rows, below = dict[str, int](), list[str]()
+    if isinstance(footer, parquet.ParquetFooter):
+        rows, below = dict(footer.rows_of_files), files_below(path)  # also what was added since
+        rows.pop("", None)
+    counted = promised_by_names(each for each in _listed([*names, *below]) if each not in rows)
     if not rows and not counted.names and isinstance(footer, Mismatch):
         problem = f"expected {footer.expected}, found {footer.found}"
         raise ManifestError(problem, path=metadata)

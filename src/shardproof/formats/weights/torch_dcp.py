@@ -57,17 +57,11 @@ class _Item(NamedTuple):
 
 
 class _FileLayout(NamedTuple):
-    """What a file owes.
+    """What a file owes."""
 
-    Attributes:
-        end: Where the last of its items ends.
-        last: Where that begins.
-        is_full: Whether its items lie one behind the other, as they were saved, from its beginning.
-    """
-
-    end: int
-    last: int
-    is_full: bool
+    end: int  # of the last of its items
+    last: int  # where that begins
+    is_full: bool  # whether items lie one behind the other, as they were saved, from its begin
 
 
 def _recognizes(path: str) -> bool:
