@@ -9,14 +9,14 @@ from pathlib import Path
 from shardproof import formats
 from shardproof._base import digest, digest_lists
 from shardproof._base.opening import is_never_a_shard, tree
-from shardproof.errors import ManifestNotFoundError
+from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.manifest import Manifest, PromisedFile
 
 Stated = Mapping[str, Sequence[str]]
 """The digests that lists state of files."""
 
 
-def contents_of(root: str) -> tuple[Mapping[str, str | None], Stated]:
+def contents_of(root: str, wrong: list[ManifestError]) -> tuple[Mapping[str, str | None], Stated]:
     """Return what lies in a directory and in those below it, and what lists there state.
 
     Of each file it is told why it is left out where no format says what is to be sealed; None if it
@@ -31,7 +31,7 @@ def contents_of(root: str) -> tuple[Mapping[str, str | None], Stated]:
         below = os.path.relpath(here, root)
         for name in [*(f"{name}/" for name in hidden), *names]:
             files[_joined(below, name)] = _why_left_out(name, lists)
-        for name, texts in digest_lists.stated_by(here, lists).items():
+        for name, texts in digest_lists.stated_by(here, lists, wrong).items():
             stated.setdefault(_joined(below, name), []).extend(map(str, map(digest.parse, texts)))
     return files, stated
 
