@@ -568,6 +568,19 @@ class TestUpdate:
         assert validate(tmp_path, level="valid").n_proven == 2
         subprocess.run(["sha256sum", "-c", LIST], cwd=tmp_path, check=True)
 
+    @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+    def test_no_line_is_added_where_nobody_reads_it(self, tmp_path: Path, encoding: str) -> None:
+        """Behind a signature of PGP, or in a text of another encoding."""
+        for name in "ab":
+            (tmp_path / name).write_bytes(name.encode())
+        signature = "-----BEGIN PGP SIGNATURE-----\nx\n-----END PGP SIGNATURE-----\n"
+        text = line(b"a", "a") + signature * (encoding == "utf-8")
+        (tmp_path / LIST).write_text(text, encoding=encoding)
+        before = (tmp_path / LIST).read_bytes()
+        with pytest.raises((SealError, ManifestError, ShardValidationError)):
+            seal(tmp_path, update=True)
+        assert (tmp_path / LIST).read_bytes() == before
+
     def test_shards_that_a_format_got(self, make_shards_dir, tmp_path: Path) -> None:
         path, more = make_shards_dir(2), make_shards_dir(3)
         seal(path)

@@ -183,8 +183,10 @@ def _seal(
         before = json.read_bytes(root, list_name, max_bytes=2**28).removesuffix(b"\n") + b"\n"
     else:
         _refuse_sealed(list_path)  # by another one, meanwhile
-    lines = [digest_lists.format_line(name, text) for name, text in added.items()]
-    files.write_whole(list_path, before + b"".join(lines), dir_fd=dir_fd)
+    data = before + b"".join(digest_lists.format_line(name, text) for name, text in added.items())
+    if not {*added}.issubset(name for name, _ in digest_lists.parse(data, path=list_path)):
+        raise SealError("no line can be added to it: write it anew, in plain UTF-8", path=list_path)
+    files.write_whole(list_path, data, dir_fd=dir_fd)
     return Seal(
         path=Path(root),
         list_path=Path(list_path),
