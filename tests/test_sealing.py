@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from shardproof import (
     FindingKind,
@@ -26,6 +27,7 @@ from shardproof import (
     validate,
 )
 from shardproof._base import digest_lists
+from shardproof.cli import app
 from tests.goldens import GOLDENS
 from tests.helpers.killing import Begin, at_some_calls, skip_where_not_permitted
 
@@ -180,12 +182,24 @@ class TestDenied:
         assert [each.path for each in caught.value.report.findings] == [tmp_path / file]
         assert not (tmp_path / LIST).exists()
 
-    def test_by_a_list_that_no_look_asks_beside_shards(self, make_shards_dir) -> None:
+    def test_by_a_list_beside_shards(self, make_shards_dir) -> None:
         path = make_shards_dir(2)
         (path / "acts000001.bin.md5").write_text(line(b"other", "acts000001.bin", "md5"))
-        assert validate(path, level="valid").ok
         with pytest.raises(ShardValidationError):
             seal(path)
+
+    @pytest.mark.parametrize("name", ["MD5SUMS", "sub/MD5SUMS", "a.md5"])
+    def test_by_a_list_with_a_bad_line(self, tmp_path: Path, name: str) -> None:
+        """It is a finding, and not the end of all."""
+        (tmp_path / "sub").mkdir()
+        for file in ("a", "sub/a"):
+            (tmp_path / file).write_bytes(b"a")
+        (tmp_path / name).write_text(line(b"a", "a", "md5") + "0123\n")
+        with pytest.raises(ShardValidationError, match="line 2: expected a digest") as caught:
+            seal(tmp_path)
+        assert [each.path for each in caught.value.report.findings] == [tmp_path / name]
+        assert caught.value.report.exit_code == 1
+        assert not (tmp_path / LIST).exists()
 
     @pytest.mark.parametrize("algorithm", ["sha512", "blake3", "xxh3-128"])
     def test_by_an_older_seal(self, make_shards_dir, algorithm: str) -> None:
@@ -537,6 +551,79 @@ NONE = {
 }
 
 
+class TestChangedSince:
+    """What was sealed is proven, whatever it looks like by now."""
+
+    def test_a_sealed_file_that_became_a_list(self, tmp_path: Path) -> None:
+        (tmp_path / "a.bin").write_bytes(b"a")
+        (tmp_path / "checksums.txt").write_text("todo\n")
+        assert seal(tmp_path).n_files == 2
+        (tmp_path / "checksums.txt").write_text(line(b"a", "a.bin"))
+        findings = validate(tmp_path, level="valid").findings
+        assert [(each.kind, each.path.name) for each in findings] == [
+            (FindingKind.DIGEST, "checksums.txt")
+        ]
+        seal(tmp_path, update=True)
+        assert not validate(tmp_path, level="valid")
+
+    def test_a_list_that_another_one_names(self, tmp_path: Path) -> None:
+        (tmp_path / "a.bin").write_bytes(b"a")
+        (tmp_path / "a.bin.md5").write_text(line(b"a", "a.bin", "md5"))
+        data = (tmp_path / "a.bin.md5").read_bytes()
+        (tmp_path / LIST).write_text(line(data, "a.bin.md5") + line(b"", LIST))
+        assert validate(tmp_path, level="valid").n_proven == 2
+        (tmp_path / "a.bin.md5").write_text(line(b"a", "./a.bin", "md5"))
+        findings = validate(tmp_path, level="valid").findings
+        assert [each.path.name for each in findings] == ["a.bin.md5"]
+
+    def test_an_array_that_was_cut_is_one_still(self, tmp_path: Path) -> None:
+        """The list is no file of the other half."""
+        np.save(tmp_path / "a.npy", np.zeros(99))
+        (tmp_path / "README").write_text("x\n")
+        seal(tmp_path)
+        os.truncate(tmp_path / "a.npy", 150)
+        report = validate(tmp_path, level="complete")
+        assert (report.format, report.ok) == ("npy", False)
+        (tmp_path / "a.npy").unlink()
+        np.save(tmp_path / "a.npy", np.zeros(99))
+        np.save(tmp_path / "b.npy", np.zeros(99))
+        for name in ("LICENSE", "more"):
+            (tmp_path / name).touch()
+        os.truncate(tmp_path / "b.npy", 150)
+        (tmp_path / LIST).write_text(line((tmp_path / "a.npy").read_bytes(), "a.npy"))
+        (tmp_path / "more").unlink()
+        with pytest.raises(ShardValidationError):
+            seal(tmp_path, update=True)
+
+
+class TestByName:
+    """A look finds the lists that have the name of one."""
+
+    NAMES = ("sha256sum.txt", "sha256sums", "a.npy.sha256", "checksums.txt", "SHA256SUMS.txt")
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_beside_shards_it_is_compared(self, tmp_path: Path, name: str) -> None:
+        np.save(tmp_path / "a.npy", np.zeros(9))
+        right = line((tmp_path / "a.npy").read_bytes(), "a.npy")
+        (tmp_path / name).write_text(right)
+        report = validate(tmp_path, level="valid")
+        assert (report.format, report.ok, report.n_proven) == ("npy", True, 1)
+        (tmp_path / name).write_text(right + line(b"", "not-downloaded.npy"))
+        assert validate(tmp_path, level="valid").n_files == 1
+        (tmp_path / name).write_text(line(b"other", "a.npy"))
+        report = validate(tmp_path, level="valid")
+        assert [each.kind for each in report.findings] == [FindingKind.DIGEST]
+
+    def test_one_with_a_bad_line_hides_nothing(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "a.npy", np.zeros(9))
+        data = (tmp_path / "a.npy").read_bytes()
+        (tmp_path / "sha256sum.txt").write_text(line(data, "a.npy") + "0123456789abcdef\n")
+        findings = validate(tmp_path).findings
+        assert [(each.kind, each.path.name) for each in findings] == [
+            (FindingKind.STRUCTURE, "sha256sum.txt")
+        ]
+
+
 class TestLeftOut:
     def test_it_says_what_and_why(self, make_shards_dir) -> None:
         path = make_shards_dir(2)
@@ -631,6 +718,18 @@ class TestRefused:
             seal(path, workers=1)
         assert caught.value.path == str(path / "acts000001.bin")
         assert not (path / LIST).exists()
+        done = CliRunner().invoke(app.app, ["seal", "--workers", "1", str(path)])
+        assert done.exit_code == 1
+        assert "changed while it was read" in done.output
+
+    def test_of_many_findings_the_first_are_told(self, make_shards_dir, monkeypatch) -> None:
+        monkeypatch.setattr("shardproof.sealing._seal.MOST_KEPT", 3)
+        path = make_shards_dir(9, missing=range(8))
+        with pytest.raises(ShardValidationError) as caught:
+            seal(path)
+        assert caught.value.report.n_findings == 8
+        assert str(caught.value).count("\n  - ") == 3
+        assert "and 5 more" in str(caught.value)
 
     @pytest.mark.parametrize(
         ("keywords", "error"),
@@ -670,6 +769,35 @@ class TestUpdate:
         seal(tmp_path)
         (tmp_path / "a").unlink()
         assert [each.kind for each in validate(tmp_path).findings] == [FindingKind.MISSING]
+
+    @pytest.mark.parametrize("end", ["\n", ""])
+    def test_what_the_list_says_is_kept_byte_for_byte(self, tmp_path: Path, end: str) -> None:
+        """Lines of other algorithms, in other forms, comments: they stay, and are proven."""
+        (tmp_path / "a").write_bytes(b"a")
+        tags = {"SHA256": "sha256", "SHA512": "sha512", "MD5": "md5"}
+        said = [f"{tag} (a) = {hashlib.new(name, b'a').hexdigest()}" for tag, name in tags.items()]
+        said += [f"BLAKE2b-256 (a) = {hashlib.blake2b(b'a', digest_size=32).hexdigest()}"]
+        before = "\n".join(["# by hand", *said]) + end
+        (tmp_path / LIST).write_text(before)
+        (tmp_path / "b").write_bytes(b"b")
+        sealed = seal(tmp_path, update=True)
+        assert (sealed.added, sealed.n_files) == (("b",), 2)
+        assert (tmp_path / LIST).read_text() == before.rstrip("\n") + "\n" + line(b"b", "b")
+        assert validate(tmp_path, level="valid").n_proven == 2
+        subprocess.run(["sha256sum", "-c", LIST], cwd=tmp_path, check=True)
+
+    @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+    def test_no_line_is_added_where_nobody_reads_it(self, tmp_path: Path, encoding: str) -> None:
+        """Behind a signature of PGP, or in a text of another encoding."""
+        for name in "ab":
+            (tmp_path / name).write_bytes(name.encode())
+        signature = "-----BEGIN PGP SIGNATURE-----\nx\n-----END PGP SIGNATURE-----\n"
+        text = line(b"a", "a") + signature * (encoding == "utf-8")
+        (tmp_path / LIST).write_text(text, encoding=encoding)
+        before = (tmp_path / LIST).read_bytes()
+        with pytest.raises((SealError, ManifestError, ShardValidationError)):
+            seal(tmp_path, update=True)
+        assert (tmp_path / LIST).read_bytes() == before
 
     def test_shards_that_a_format_got(self, make_shards_dir, tmp_path: Path) -> None:
         path, more = make_shards_dir(2), make_shards_dir(3)
@@ -834,10 +962,6 @@ def make_another(tmp_path: Path) -> Path:
 
 class TestRequired:
     def test_by_the_command(self, make_shards_dir) -> None:
-        from click.testing import CliRunner
-
-        from shardproof.cli import app
-
         def run(*args: object) -> tuple[int, str]:
             done = CliRunner().invoke(app.app, [str(arg) for arg in args])
             return done.exit_code, done.output

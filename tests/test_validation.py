@@ -1,14 +1,17 @@
 """The one verb, on every bad input that there is."""
 
+import contextlib
 import errno
+import hashlib
 import io
 import os
+import re
 import shutil
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -17,6 +20,7 @@ from click.testing import CliRunner
 
 import shardproof
 from shardproof import (
+    FindingKind,
     ManifestError,
     ManifestNotFoundError,
     ManifestPermissionError,
@@ -495,6 +499,55 @@ class TestAPromiseFromElsewhere:
         assert isinstance(done.exception, SystemExit)
         assert done.exit_code in {2, 3}
         assert f"{other}/loop'" in done.output
+
+    @pytest.fixture
+    def at(self, tmp_path: Path) -> Iterator[Callable[[str], str]]:
+        """Put a list into a directory that is served; the address is its own, or its path."""
+        (tmp_path / "lists").mkdir()
+        with contextlib.ExitStack() as stack:
+
+            def at(text: str, *, is_served: bool) -> str:
+                if is_served:
+                    hub = stack.enter_context(serve_hub({"SHA256SUMS": text.encode()}))
+                    return f"{hub.url}/SHA256SUMS"
+                (tmp_path / "lists/SHA256SUMS").write_text(text)
+                return str(tmp_path / "lists/SHA256SUMS")
+
+            yield at
+
+    @pytest.mark.parametrize("is_served", [False, True])
+    def test_a_list_is_read_by_the_rules_of_one_inside(self, tmp_path, at, is_served) -> None:
+        """Several algorithms of a file, itself as it was before its last line."""
+        path = tmp_path / "data"
+        path.mkdir()
+        (path / "a").write_bytes(b"a")
+        sha256, md5 = hashlib.sha256(b"a").hexdigest(), hashlib.md5(b"a").hexdigest()
+        text = f"SHA256 (a) = {sha256}\nMD5 (a) = {md5}\n{sha256}  SHA256SUMS\n"
+        assert validate(path, level="valid", against=at(text, is_served=is_served)).n_proven == 1
+        for wrong in (text.replace(md5, "0" * 32), text.replace(sha256, "0" * 64)):
+            report = validate(path, level="valid", against=at(wrong, is_served=is_served))
+            assert [each.kind for each in report.findings] == [FindingKind.DIGEST]
+        disagrees = f"{sha256}  a\n{'0' * 64}  a\n"
+        report = validate(path, against=at(disagrees, is_served=is_served), level="complete")
+        assert [each.kind for each in report.findings] == [FindingKind.STRUCTURE]
+
+    @pytest.mark.parametrize("bad", ["no digest\n", f"{'0' * 64}  ../x\n"])
+    @pytest.mark.parametrize("is_served", [False, True])
+    def test_a_bad_line_of_a_list_hides_nothing(self, tmp_path, at, is_served, bad) -> None:
+        path = tmp_path / "data"
+        path.mkdir()
+        (path / "a").write_bytes(b"a")
+        text = f"{hashlib.sha256(b'a').hexdigest()}  a\n{bad}"
+        address = at(text, is_served=is_served)
+        report = validate(path, level="valid", against=address)
+        assert (report.exit_code, report.n_files, report.n_proven) == (1, 1, 1)
+        [finding] = report.findings
+        assert finding.kind is FindingKind.STRUCTURE
+        assert is_served or finding.path == Path(address)
+        assert address in str(report)
+        address = at(bad, is_served=is_served)
+        with pytest.raises(ManifestError, match=re.escape(address)):
+            validate(path, against=address)
 
 
 @pytest.mark.parametrize("target", ["nowhere", "link"])

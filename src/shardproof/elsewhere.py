@@ -24,22 +24,19 @@ __all__ = ["files_promised_at", "shown_address"]
 _MAX_LIST_BYTES = 256 * 2**20
 
 
-def files_promised_at(address: str, *, reads: bool) -> list[PromisedFile]:
-    """Return what is promised at an address, or at a path: one file or more.
-
-    Args:
-        address: An address whose files are listed; a list of digests, or its address; a directory.
-        reads: Whether a directory's bytes count too: then they are read here.
-    """
+def files_promised_at(
+    address: str, *, reads: bool, wrong: list[ManifestError]
+) -> list[PromisedFile]:
+    """Return what is promised at an address, or at a path; ``wrong`` gets a list's bad lines."""
     is_address = "://" in address
     where = shown_address(address) if is_address else os.path.abspath(address)
     if is_address:
-        files = _list_at(address) if _is_a_list(address) else _listing_of(address)
+        files = _list_at(address, wrong) if _is_a_list(address) else _listing_of(address)
     elif is_directory(address):
         files = list(_in_directory(real_root(address), reads=reads))
     else:
         folder, name = os.path.split(where)
-        files = _files_of(digest_lists.read(real_root(folder), name))
+        files = _files_of(digest_lists.read(real_root(folder), name, wrong), name)
     if not files:
         problem = "expected a promise, but it lists no files: is it the right one? A web server "
         problem += "lists none: give a list of digests there, or hf://"
@@ -52,8 +49,13 @@ def shown_address(address: str) -> str:
     return sources.bare(address) if "://" in address else shown(address)
 
 
-def _files_of(entries: "Sequence[tuple[str, str]]") -> list[PromisedFile]:
-    return [PromisedFile.by_digest(name, text) for name, text in entries]
+def _files_of(entries: Sequence[tuple[str, str]], list_name: str) -> list[PromisedFile]:
+    """Return what a list promises, but for itself, as `digest_lists.stated_by` does."""
+    stated: dict[str, list[str]] = {}
+    for name, text in entries:
+        stated.setdefault(name, []).append(text)
+    stated.pop(list_name, None)
+    return [PromisedFile.by_digest(name, *digest.provable(stated[name])) for name in stated]
 
 
 def _is_a_list(address: str) -> bool:
@@ -69,11 +71,11 @@ def _listing_of(address: str) -> list[PromisedFile]:
     return [PromisedFile(name=file.name, size=file.size, digest=file.digest) for file in files]
 
 
-def _list_at(address: str) -> list[PromisedFile]:
+def _list_at(address: str, wrong: list[ManifestError]) -> list[PromisedFile]:
     folder, name = sources.split_name(address)
     with contextlib.closing(open_source(folder)) as source:
         data = read_range(source, name, limits=Limits(max_unsized_bytes=_MAX_LIST_BYTES))
-        return _files_of(digest_lists.parse(data, path=f"{source.url}/{name}"))
+        return _files_of(digest_lists.parse(data, path=f"{source.url}/{name}", wrong=wrong), name)
 
 
 def _in_directory(root: str, *, reads: bool) -> Iterator[PromisedFile]:

@@ -198,10 +198,13 @@ class SealError(ShardproofError):
     Args:
         problem: What is wrong, and what to do.
         path: Absolute path of the file.
+        has_changed: Whether it changed while it was read.
     """
 
-    def __init__(self, problem: str, *, path: str | os.PathLike[str]) -> None:
-        self.problem = printable(problem)
+    def __init__(
+        self, problem: str, *, path: str | os.PathLike[str], has_changed: bool = False
+    ) -> None:
+        self.problem, self.has_changed = printable(problem), has_changed
         self.path = os.fspath(path)
         super().__init__(f"Could not seal '{shown(self.path)}': {problem}")
 

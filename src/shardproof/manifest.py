@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -87,10 +86,11 @@ class RefusedEntry(Contradiction):
     @classmethod
     def of(cls, error: ManifestError, root: str | Path) -> "RefusedEntry":
         """Return what an error says of an entry as a finding about the file that has it."""
-        where = "" if error.line is None else f"line {error.line}: "
+        is_address, line = "://" in error.path, error.line
+        where = f"'{error.path}': " * is_address + ("" if line is None else f"line {line}: ")
         expected = "an entry by which a file can be looked for"
         mismatch = Mismatch(expected=expected, found=where + error.problem)
-        return cls(os.path.relpath(error.path, root), mismatch)
+        return cls("" if is_address else error.path.removeprefix(f"{root}/"), mismatch)
 
 
 def disagreements(files: Iterable[PromisedFile]) -> Iterator[Contradiction]:
@@ -128,7 +128,7 @@ class Manifest:
 
     Attributes:
         root: Real absolute path of the directory.
-        path: Absolute path of the file that lists the shards; refusals name it.
+        path: Absolute path of the file that lists the shards, or its address; refusals name it.
         format: Name of the format.
         files: The promised files, in the manifest's order.
         probe: The format's structural probe, if it has one; asked from level ``complete`` on.
@@ -149,7 +149,7 @@ class Manifest:
     """
 
     root: Path
-    path: Path
+    path: Path | str
     format: str
     files: Sequence[PromisedFile]
     probe: Probe | None = None

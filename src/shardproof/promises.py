@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from shardproof import formats
 from shardproof._base.messages import shown
-from shardproof._base.opening import is_directory, real_path
+from shardproof._base.opening import is_directory, is_there, real_path
 from shardproof.errors import ManifestError
 from shardproof.formats import Format
-from shardproof.manifest import Manifest
+from shardproof.manifest import Manifest, RefusedEntry
 from shardproof.report import Level
 
 __all__ = ["Promise", "promise_of"]
@@ -42,23 +42,16 @@ def promise_of(
     against: str | os.PathLike[str] | None = None,
     level: Level = "present",
 ) -> Promise:
-    """Return what a directory promises, or what is promised of it elsewhere.
+    """Return what a located directory promises, or what is promised of it ``against`` that.
 
-    Args:
-        path: Real absolute path of the directory, as `formats.locate` gives it.
-        form: Its format; None to find it out.
-        against: An address whose files are listed; a list of digests, or its address; another
-            directory; the key of who signed its own promise. None for the directory's own promise.
-        level: At ``valid`` the other directory's bytes count too, and are read here.
+    At ``valid`` the bytes of another directory count too, and are read here.
     """
     key = None if against is None else formats.key_at(os.fspath(against))
     if against is None or key is not None:
+        if key is not None and is_there(os.path.join(path, "model.sig")):
+            form = form or formats.get("model-signing")  # whatever else recognizes it
         form = form or formats.detect(path)
-        read = (
-            formats.read_manifest
-            if key is None
-            else functools.partial(formats.read_signed, key=key)
-        )
+        read = functools.partial(formats.read_signed, key=key) if key else formats.read_manifest
         return Promise(read(form, path), formats.parts_of(form), form.name_at_source)
     address = os.fspath(against)
     _refuse_itself(path, address)
@@ -68,12 +61,14 @@ def promise_of(
 
     with contextlib.suppress(ManifestError):  # of no format, or of two
         form = form or formats.detect(path)
+    shown, wrong = shown_address(address), list[ManifestError]()
     manifest = Manifest.without_refused(
         Manifest,
         root=Path(path),
-        path=Path(path),
-        format=shown_address(address),
-        files=files_promised_at(address, reads=level == "valid"),
+        path=shown if "://" in shown else Path(os.path.abspath(address)),
+        format=shown,
+        files=files_promised_at(address, reads=level == "valid", wrong=wrong),
+        damaged=[RefusedEntry.of(error, path) for error in wrong],
         probe=by_name.probe,
         stores=[real_path(os.path.join(path, form.store))] if form and form.store else (),
     )

@@ -121,3 +121,29 @@ def test_a_source_that_can_not_be_asked(run, make_shards_dir, tmp_path: Path) ->
     (tmp_path / "x.zip").write_bytes(b"none")
     for address in (f"zip://::file://{tmp_path}/x.zip", "http://127.0.0.1:1/", tmp_path / "typo"):
         assert run("repair", path, "--from", address)[0] == 3, address
+
+
+@pytest.mark.parametrize("options", [("--dry-run",), ()])
+def test_of_many_files_the_first_are_told(
+    run, make_shards_dir, tmp_path: Path, monkeypatch, options: tuple[str, ...]
+) -> None:
+    for module in ("cli.repair", "repairing._repair"):
+        monkeypatch.setattr(f"shardproof.{module}.MOST_KEPT", 3)
+    path, empty = make_shards_dir(9, missing=range(8)), tmp_path / "empty"
+    empty.mkdir()
+    size = (path / "acts000008.bin").stat().st_size
+    code, text = run("repair", path, "--from", empty, *options)
+    assert code == 1
+    if options:
+        assert text.splitlines()[-3].startswith("acts000002.bin")
+        assert text.splitlines()[-2:] == ["  and 5 more", f"8 files, {8 * size} bytes"]
+    else:
+        assert text.count(" is not repaired: ") == 3
+        assert "\n  and 5 more\n0 of 8 files fetched\n" in text
+        report = text.partition(" files fetched\n")[2]
+        assert report.count("\n  - ") == 3
+        assert "Missing files (8):" in text
+        args = ["repair", str(path), "--from", str(empty), "--json"]
+        told = json.loads(CliRunner().invoke(app.app, args).stdout)
+        assert (told["report"]["n_findings"], len(told["report"]["findings"])) == (8, 3)
+        assert len(told["failed"]) == 8

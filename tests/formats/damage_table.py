@@ -165,8 +165,8 @@ The {n_formats} formats, and what each [level](validate.md#levels) proves beyond
 
 {formats}
 
-A [seal](seal.md), or any list of digests such as `SHA256SUMS`, lies beside a directory of any
-format, and `valid` proves all that it lists.
+A [seal](seal.md), or a list of digests with [the name of one](seal.md), lies beside a directory
+of any format, and `valid` proves what it says of promised files; of a seal, all that it lists.
 
 ## Which level sees which damage
 

@@ -6,6 +6,7 @@ import datetime
 import hashlib
 import json
 import os
+import shutil
 import socket
 import sys
 from collections.abc import Callable
@@ -377,3 +378,23 @@ def test_by_pytest(model: Path, key: Path, pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_inprocess(*words)
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*expected a signature by the key*"])
+
+
+def test_a_key_asks_for_the_signature_whatever_else_the_directory_is(
+    model: Path, key: Path
+) -> None:
+    """As one that was downloaded, or is a data set; what a client left there was not signed."""
+    notes = model / ".cache/huggingface/download"
+    notes.mkdir(parents=True)
+    (notes / "config.json.metadata").write_text("a\nb\n1.0\n")
+    assert formats.detect(str(model)).name == "hf-local-dir"
+    report = validate(model, level="valid", against=key)
+    assert report.format == "model-signing"
+    assert {path.relative_to(model).parts[0] for path in (f.path for f in report.findings)} <= {
+        ".cache"
+    }
+    assert report.n_proven == report.n_files
+    shutil.rmtree(model / ".cache")
+    (model / "index.json").write_text('{"version": 2, "shards": []}')
+    report = validate(model, level="valid", against=key)
+    assert [each.path.name for each in report.findings] == ["index.json"]

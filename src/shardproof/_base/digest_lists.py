@@ -66,6 +66,7 @@ _SUMS_NAME = re.compile(
     rf"(?:.*[^a-z])?(?:{_LONG}|{_SHORT}){_SUMS}(?:\.txt)?", re.IGNORECASE | re.DOTALL
 )
 _ANY_NAME = re.compile(r"(?:.*[._-])?checksums?(?:\.txt)?", re.IGNORECASE | re.DOTALL)
+_ENDS = (".txt", "sum", "sums", *_FAMILIES)
 _PLAIN = re.compile(
     r"[ \t]*(\\?)(?:XXH3_)?([0-9A-Fa-f]{8,128})(?:  | \*|[ \t](?=\S))(.+)", re.DOTALL
 )
@@ -82,7 +83,8 @@ _ESCAPES = {"\\n": "\n", "\\r": "\r", "\\\\": "\\"}
 
 def is_list(name: str) -> bool:
     """Whether a file has the name of such a list: ``SHA256SUMS``, ``sha256sum.txt``, ``x.md5``."""
-    return bool(_NAME.fullmatch(name) or _ANY_NAME.fullmatch(name))
+    may_be = name.lower().endswith(_ENDS)  # a directory may have a million other names
+    return may_be and bool(_NAME.fullmatch(name) or _ANY_NAME.fullmatch(name))
 
 
 def lists_in(root: str) -> list[str]:
@@ -216,10 +218,10 @@ def seals_in(root: str) -> list[str]:
 def stated_by(
     root: str, names: Collection[str], wrong: list[ManifestError] | None = None
 ) -> dict[str, list[str]]:
-    """Return all digests that lists in a directory state of each file that is none of them."""
+    """Return what lists state of each file but themselves and those called as `SHA256SUMS` is."""
     stated: dict[str, list[str]] = {}
     for name in names:
         for file, text in read(root, name, wrong):
-            if file not in names:
+            if file != name and not (file in names and _SUMS_NAME.fullmatch(file)):
                 stated.setdefault(file, []).append(text)
     return stated

@@ -14,11 +14,7 @@ from shardproof.report import Finding, FindingKind, is_conclusive
 
 
 def strays(manifest: Manifest, beside: Sequence[str] | None, *, follow: bool) -> Iterator[Finding]:
-    """Yield a finding for each file that is neither promised nor one of those that may lie there.
-
-    No link to a folder is entered; a link that nothing promises is a stray itself. ``beside`` has
-    patterns of fnmatch, of paths relative to the directory; None is for all.
-    """
+    """Yield a finding for each file, or link, that is not promised nor fits ``beside``, if any."""
     promised = {file.name for file in manifest.files}
     patterns = ("*",) if beside is None else beside
     is_beside = re.compile("|".join(map(fnmatch.translate, patterns)) or r"(?!)").match

@@ -20,6 +20,7 @@ from shardproof.errors import (
     CheckpointError,
     CheckpointNotFoundError,
     FetchError,
+    SealError,
     ShardproofError,
     ShardReadError,
     ShardValidationError,
@@ -127,7 +128,7 @@ def code_of(error: BaseException, *, refused: int = NO_PROMISE) -> int:
         is_unseen = isinstance(cause, OSError) and may_be_whole(cause.errno)
         return COULD_NOT_LOOK if is_unseen else refused
     if isinstance(error, (ShardproofError, ImportError, ValueError)):
-        return NO_PROMISE
+        return FINDINGS if isinstance(error, SealError) and error.has_changed else NO_PROMISE
     return _code_of_system(error)
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "ShellArgument",
     "against_option",
     "argument",
+    "first_of",
     "follow_links_option",
     "format_option",
     "given_directory",
@@ -194,6 +195,11 @@ def _listed(directory: str) -> tuple[list[str], list[str]]:
     prefixes = [path.removesuffix(METADATA) for path, _ in found if path.endswith(METADATA)]
     below = [path for path, is_inner in found if is_inner]
     return [prefix for prefix in prefixes if not prefix.endswith("/")], below
+
+
+def first_of(lines: list[str], most: int = SHOWN) -> list[str]:
+    """Return the first of many lines, and one that says how many more there are."""
+    return lines[:most] + [f"  and {len(lines) - most} more"] * (len(lines) > most)
 
 
 def only_one(found: list[str], path: str, expected: str) -> str:

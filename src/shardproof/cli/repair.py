@@ -15,6 +15,7 @@ from shardproof.cli.logs import log_shown
 from shardproof.cli.paths import (
     against_option,
     argument,
+    first_of,
     format_option,
     given_path,
     given_text,
@@ -23,7 +24,7 @@ from shardproof.cli.paths import (
     quiet_option,
 )
 from shardproof.repairing import Repair
-from shardproof.report import Level
+from shardproof.report import MOST_KEPT, Level
 
 __all__ = ["repair"]
 
@@ -80,8 +81,9 @@ def repair(
             workers=workers,
             progress=not quiet,
         )
-    for name, problem in done.failed.items():
-        warn(f"'{shown(name)}' is not repaired: {problem}")
+    failed = [f"'{shown(name)}' is not repaired: {why}" for name, why in done.failed.items()]
+    for line in first_of(failed, MOST_KEPT):
+        warn(line)
     if as_json:
         click.echo(json.dumps(done.to_dict(), indent=2))
     elif not quiet:
@@ -91,9 +93,9 @@ def repair(
 
 def _say(done: Repair, *, dry_run: bool) -> None:
     if dry_run:
-        for file in done.wanted:
-            size = "?" if file.size is None else str(file.size)
-            click.echo("\t".join([shown(file.name), size]))
+        lines = [f"{shown(name)}\t{'?' if size is None else size}" for name, size in done.wanted]
+        for line in first_of(lines, MOST_KEPT):
+            click.echo(line)
         click.echo(printable(f"{len(done.wanted)} files, {done.n_bytes} bytes"))
     else:
         click.echo(printable(f"{len(done.repaired)} of {len(done.wanted)} files fetched"))

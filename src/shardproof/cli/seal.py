@@ -11,8 +11,8 @@ from shardproof._base.messages import printable, shown, told
 from shardproof.cli.commands import ShellCommand
 from shardproof.cli.exits import code_of, end_with, errors_end_it
 from shardproof.cli.paths import (
-    SHOWN,
     argument,
+    first_of,
     format_option,
     given_path,
     quiet_option,
@@ -77,11 +77,8 @@ def _say(sealed: Seal, *, update: bool) -> None:
     added = f"{len(sealed.added)} added" if update else f"{sealed.n_files} files"
     more = resumed if sealed.n_resumed else ""
     click.echo(printable(f"'{shown(sealed.list_path)}': {added}{more}"))
-    for name in sealed.added[:SHOWN] if update else ():
-        click.echo(f"  - {shown(name)}")
-    if update and len(sealed.added) > SHOWN:
-        click.echo(printable(f"  and {len(sealed.added) - SHOWN} more"))
+    for line in first_of([f"  - {shown(name)}" for name in sealed.added]) if update else ():
+        click.echo(line)
     left_out = [f"'{shown(name)}' ({why})" for name, why in sealed.left_out.items()]
     if left_out:
-        rest = [f"and {len(left_out) - SHOWN} more"] * (len(left_out) > SHOWN)
-        click.echo(printable(f"left out: {', '.join(left_out[:SHOWN] + rest)}"))
+        click.echo(printable(f"left out: {', '.join(map(str.strip, first_of(left_out)))}"))

@@ -1,6 +1,7 @@
 """The promise of a directory, with the digests of the lists that lie in it: its seal."""
 
 import dataclasses
+import fnmatch
 import functools
 import os
 from collections.abc import Mapping, Sequence
@@ -19,30 +20,32 @@ LISTS = "digests"
 
 
 def read_manifest(form: Format, path: str) -> Manifest:
-    """Return what a directory promises, with the digests that lists in it state.
-
-    Raises:
-        ManifestError: What it promises can't be read, or such a list can't; or nothing is promised
-            yet, since no shard is made.
-        OSError: The file system failed.
-    """
+    """Return what a directory promises, and its seal, with what other lists in it state of that."""
     manifest = Manifest.without_refused(form.read_manifest, path)
-    root = os.fspath(manifest.root)
-    lists = () if form.name == LISTS else digest_lists.seals_in(root)
-    wrong: list[ManifestError] = []
-    sealed = digest_lists.stated_by(root, lists, wrong)
+    if form.name == LISTS:
+        return manifest
+    root, wrong = os.fspath(manifest.root), list[ManifestError]()
+    seals = digest_lists.seals_in(root)
+    sealed = digest_lists.stated_by(root, seals, wrong)
     if manifest.n_to_make and not (manifest.files or manifest.damaged or sealed):
         problem = f"no shard is completed: expected some of {manifest.n_to_make}, make them first"
         raise ManifestError(problem, path=manifest.path)
-    if not sealed:
+    lists, parts = digest_lists.lists_in(root), (*seals, form.manifest_file, *form.further_parts)
+    others = sorted({*lists}.difference(*(fnmatch.filter(lists, each) for each in parts)))
+    stated = digest_lists.stated_by(root, others, wrong)
+    if not (sealed or stated):
         return manifest
     known = {file.name for file in manifest.files}
-    pairs = {name: [(text, 0) for text in texts] for name, texts in sealed.items()}
-    files = [with_digests(file, pairs.get(file.name, ())) for file in manifest.files]
-    files += [_listed_only(name, texts) for name, texts in sealed.items() if name not in known]
+    listed_only = (_listed_only(*each) for each in sealed.items() if each[0] not in known)
+    files = [
+        with_digests(
+            file, [(text, 0) for some in (sealed, stated) for text in some.get(file.name, ())]
+        )
+        for file in (*manifest.files, *listed_only)
+    ]
     damaged = [*manifest.damaged, *(RefusedEntry.of(error, root) for error in wrong)]
     make = functools.partial(dataclasses.replace, manifest, files=files, damaged=damaged)
-    return Manifest.without_refused(make, listed_in=Path(root, *lists[:1]))
+    return Manifest.without_refused(make, listed_in=Path(root, *seals[:1]))
 
 
 def parts_of(form: Format) -> tuple[str, ...]:

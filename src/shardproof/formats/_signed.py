@@ -18,12 +18,7 @@ _EXPECTED = "to look who signed it: expected a public key or a certificate in PE
 
 
 def key_at(address: str) -> SignerKey | None:
-    """Return the public key or the certificate in PEM that is in a file; None for all else.
-
-    Raises:
-        ManifestPermissionError: It may not be read.
-        OSError: The file system failed.
-    """
+    """Return the public key or the certificate in PEM that is in a file; None for all else."""
     if "://" in address or not is_regular(address):
         return None
     folder, name = os.path.split(real_path(address))
@@ -35,14 +30,7 @@ def key_at(address: str) -> SignerKey | None:
 
 
 def read_signed(form: Format, path: str, key: SignerKey) -> Manifest:
-    """Return what a directory promises, if the owner of a key signed it.
-
-    Lists of digests beside it count for nothing: nobody signed them.
-
-    Raises:
-        ManifestError: The promise can't be read, or was not signed so.
-        ImportError: What verifies signatures is not installed.
-    """
+    """Return what a directory promises, if a key's owner signed it; no list beside it counts."""
     if form.read_signed is None:
         problem = (
             f"expected a signed promise, since a key is given; the format {form.name} has none"
@@ -54,11 +42,7 @@ def read_signed(form: Format, path: str, key: SignerKey) -> Manifest:
 def require_signature(
     texts: Iterable[bytes], signature: bytes, key: SignerKey, *, path: str
 ) -> None:
-    """Raise unless a signature, of ECDSA as DER, is by the owner of a key, of one of some texts.
-
-    The key is one of the curves P-256, P-384 and P-521; or a certificate, of which the key counts,
-    and not who issued it nor until when.
-    """
+    """Raise unless a signature, of ECDSA as DER, is by the owner of a key, of one of some texts."""
     try:
         from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an extra
         from cryptography.hazmat.primitives import hashes  # noqa: PLC0415 - as above

@@ -117,14 +117,15 @@ def _unpacked(fd: int) -> Iterator[bytes]:
 
 def _wrong_blocks(fd: int, size: int) -> Mismatch | None:
     """Walk over the blocks of all frames of zstd."""
-    at, n_checksum, is_between = 0, 0, True
+    at, n_checksum, is_between, is_packed = 0, 0, True, False
     for _block in range(_MOST_BLOCKS):
-        if is_between and at == size:
+        if is_between and is_packed and at == size:
             return None
         head = read_at(fd, 8, at)
         if is_between:
             n_bytes, n_checksum = _zstd_header(head)
             is_between = n_checksum < 0
+            is_packed |= not is_between
             if not n_bytes:
                 return Mismatch(expected=f"a frame of zstd at byte {at}", found=quoted(head))
         else:

@@ -22,7 +22,7 @@ from shardproof.manifest import PromisedFile
 from shardproof.promises import Promise, promise_of
 from shardproof.repairing._fetch import Fetcher, sweep
 from shardproof.repairing._want import broken_in, look, want
-from shardproof.report import FindingKind, Level, Report
+from shardproof.report import MOST_KEPT, FindingKind, Level, MoreFindings, Report
 
 _AT_ONCE = 4
 """Files that are fetched at once; a large one uses several connections by itself."""
@@ -163,11 +163,18 @@ def repair(
                 at_once = workers or _AT_ONCE
                 fetcher = Fetcher(opened, there, limits, stop, at_once, to_waiter(on_progress))
                 done = _repaired(ask, fetcher, level, dry_run=dry_run, is_fixed=against is not None)
-            report = dataclasses.replace(done.report, path=Path(located.path))
-            return dataclasses.replace(done, report=report)
+            return dataclasses.replace(done, report=_bounded(done.report, Path(located.path)))
 
         with telling_of_stops(os.fspath(path)):
             return apart(work)
+
+
+def _bounded(report: Report, path: Path) -> Report:
+    """Return a report as `validate` gives it: of many findings the first, the others counted."""
+    more = MoreFindings()
+    for finding in report.findings[MOST_KEPT:]:
+        more.add(finding, os.path.relpath(finding.path, report.path))
+    return dataclasses.replace(report, path=path, findings=report.findings[:MOST_KEPT], more=more)
 
 
 def _address(source: str, root: str) -> str:

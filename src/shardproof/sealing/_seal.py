@@ -3,12 +3,12 @@
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from shardproof import formats
-from shardproof._base import digest, digest_lists, files
+from shardproof._base import digest, digest_lists, files, json
 from shardproof._base.arguments import checked, count
 from shardproof._base.liveness import stamp_of
 from shardproof._base.names import open_root
@@ -19,6 +19,7 @@ from shardproof._base.work import apart, to_waiter
 from shardproof.checks import FileRead, Noting, check
 from shardproof.errors import SealError
 from shardproof.manifest import Manifest
+from shardproof.report import MOST_KEPT
 from shardproof.sealing._contents import contents_of, manifest_of
 
 SealAlgorithm = Literal["sha256", "sha512", "blake3", "xxh3-128"]
@@ -119,7 +120,7 @@ class _SealPlan(NamedTuple):
 
     manifest: Manifest
     algorithm: str
-    before: Mapping[str, str]
+    before: Set[str]
     left_out: Mapping[str, str]
 
 
@@ -130,8 +131,9 @@ def _plan(root: str, form: formats.Format | None, algorithm: str, *, update: boo
         _refuse_sealed(list_path)
     here, stated, wrong = contents_of(root)
     manifest = manifest_of(root, form, here, stated, wrong)
-    check(manifest, level="complete").raise_for_findings()
-    before = dict(digest_lists.read(root, list_name)) if is_there(list_path) else {}
+    check(manifest, level="complete", most=MOST_KEPT).raise_for_findings()
+    listed = digest_lists.read(root, list_name) if is_there(list_path) else []
+    before = {name for name, _ in listed}
     ours = {*before, *(f.name for f in manifest.files), list_name, journal_name(list_name)}
     left_out = {
         name: why or "not in the manifest" for name, why in here.items() if name not in ours
@@ -155,8 +157,8 @@ def _seal(
 
     def note(name: str, read: FileRead) -> None:
         if stamp_of(read.after) != stamp_of(read.before):
-            path = os.path.join(root, name)
-            raise SealError("it changed while it was read: wait for its writer", path=path)
+            path, problem = os.path.join(root, name), "it changed while it was read"
+            raise SealError(f"{problem}: wait for its writer", path=path, has_changed=True)
         if read.is_known:
             resumed.append(name)
         else:
@@ -171,17 +173,22 @@ def _seal(
             on_progress=on_progress,
             proofs=proofs_of(root, list_name),
             noting=Noting(plan.algorithm, note),
+            most=MOST_KEPT,
         ).raise_for_findings()
-    list_path, pairs = os.path.join(root, list_name), {**plan.before, **added}
-    if not plan.before:
+    list_path, before = os.path.join(root, list_name), b""
+    if plan.before:
+        before = json.read_bytes(root, list_name, max_bytes=2**28).removesuffix(b"\n") + b"\n"
+    else:
         _refuse_sealed(list_path)  # by another one, meanwhile
-    data = b"".join(digest_lists.format_line(name, text) for name, text in pairs.items())
+    data = before + b"".join(digest_lists.format_line(name, text) for name, text in added.items())
+    if not {*added}.issubset(name for name, _ in digest_lists.parse(data, path=list_path)):
+        raise SealError("no line can be added to it: write it anew, in plain UTF-8", path=list_path)
     files.write_whole(list_path, data, dir_fd=dir_fd)
     return Seal(
         path=Path(root),
         list_path=Path(list_path),
         algorithm=plan.algorithm,
-        n_files=len(pairs),
+        n_files=len(plan.before) + len(added),
         added=tuple(added),
         n_resumed=len(resumed),
         left_out=plan.left_out,

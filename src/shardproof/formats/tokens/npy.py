@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from shardproof._base import digest_lists
 from shardproof._base.names import open_root
 from shardproof._base.opening import matching, read_at
 from shardproof.errors import ManifestNotFoundError
@@ -40,8 +41,8 @@ _MOST_OTHERS = 4
 
 
 def _recognizes(path: str) -> bool:
-    """Say whether half or more of what is there are such files: others have some, too."""
-    n_files = len(matching(path, "*"))
+    """Say whether half or more of what is there are such files, not counting lists of digests."""
+    n_files = sum(not digest_lists.is_list(name) for name in matching(path, "*"))
     return 0 < n_files <= 2 * len(matching(path, _PATTERN))
 
 
