@@ -254,7 +254,9 @@ def test_a_shard_without_samples_owes_no_index(root: Path) -> None:
     (root / INFO).write_text(json.dumps({"shard_counts": counts}))
     (root / "shard_0.tar").write_bytes(bytes(10240))
     (root / "shard_0.tar.idx").unlink()
-    packed = gzip.compress(os.urandom(100_000))
+    member = tarfile.TarInfo("0.bin")
+    member.size = 100_000
+    packed = gzip.compress(member.tobuf(tarfile.USTAR_FORMAT) + os.urandom(100_000))
     (root / "shard_3.tgz").write_bytes(packed[:50_000] + b"other" + packed[50_005:])
     assert look(root) == []
     assert [kind for _, kind, *_ in look(root, "valid")] == ["digest"]

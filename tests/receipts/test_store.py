@@ -166,7 +166,7 @@ def test_sizes_do_not_count_at_present(store) -> None:
     assert store.pending(level="present") == [1]
 
 
-@pytest.mark.parametrize("checksum", ["xxh64:unknown", "crc32:00000000", None, "sha256:zz"])
+@pytest.mark.parametrize("checksum", ["xxh64:unknown", "crc32:00000000", None])
 def test_what_has_no_digest_is_not_proven(store, checksum) -> None:
     files = json.loads(receipt_path(store, 1).read_bytes())["files"]
     files["bin"]["checksum"] = checksum
@@ -174,6 +174,14 @@ def test_what_has_no_digest_is_not_proven(store, checksum) -> None:
     assert store.pending() == []
     assert store.pending(level="valid") == [1]
     assert "no digest of" in store.verdict(1, level="valid").reason
+
+
+def test_a_receipt_whose_checksum_can_be_none_is_damaged(store) -> None:
+    files = json.loads(receipt_path(store, 1).read_bytes())["files"]
+    files["bin"]["checksum"] = "sha256:zz"
+    rewrite_receipt(store, 1, files=files)
+    assert store.pending() == [1]
+    assert "expected 64 hexadecimal digits" in store.verdict(1).reason
 
 
 def test_nemotrons_digests_are_proven(store) -> None:
@@ -537,7 +545,7 @@ def test_the_quick_look_believes_harmless_names_only(store, files, is_left) -> N
         path = store.path / name
         if ".." not in name and "/" not in name:
             path.write_bytes(b"x")
-        said[kind] = {"path": name, "bytes": 1, "checksum": "a:b"}
+        said[kind] = {"path": name, "bytes": 1, "checksum": "xxh64:unknown"}
     (store.path / "shard_000000.").mkdir()
     (store.path / "shard_000000." / "x").write_bytes(b"x")
     (store.path / "shard_000000...").mkdir()
