@@ -138,6 +138,15 @@ FAULTS = [
         "test_other_damage",
         PROPERTY,
     ),
+    Fault("deletes what it refuses", [Bug.DELETES], "unsafe", DELIVERED),
+    Fault(
+        "accepts a shard that was never written",
+        [Bug.UNWRITTEN],
+        "unsafe",
+        DELIVERED,
+        "test_other_damage",
+        PROPERTY,
+    ),
     Fault("takes a short read for the end", [Bug.STOPS], "unsafe", "test_reads_that_fail"),
     Fault(
         "delivers a half-written file that lies beside a shard",

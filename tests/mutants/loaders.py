@@ -61,6 +61,8 @@ class Bug(enum.StrEnum):
     WRONG_SHARD = "shards are counted from 1"
     HALF_BATCH = "the last batch is shorter, as ever"
     LEFTOVERS = "glob('acts*.bin*')"
+    DELETES = "what is broken is made anew: away with it"
+    UNWRITTEN = "it has its size"
 
 
 _TAKEN_FOR = {
@@ -122,8 +124,15 @@ class Loader:
             problems = problems[:1]
         if self._bug is Bug.HALF_BATCH:
             problems = [problem for problem in problems if problem[0] != "size"]
+        if self._bug is Bug.UNWRITTEN:
+            problems = [problem for problem in problems if problem[0] != "unwritten"]
         while self._bug is Bug.WAITS and any(kind == "missing" for kind, _ in problems):
             threading.Event().wait(0.1)
+        if self._bug is Bug.DELETES:
+            for path in [path for _, path in problems if os.path.lexists(path)]:
+                path.rmdir() if path.is_dir() else Path(os.path.realpath(path)).unlink(
+                    missing_ok=True
+                )
         if problems:
             raise self._refusal(problems)
 

@@ -51,6 +51,8 @@ CAUGHT_BY = {
     Bug.WRONG_SHARD: "test_a_refusal_names_the_absolute_path",
     Bug.HALF_BATCH: "test_damage_is_never_delivered",
     Bug.LEFTOVERS: "test_a_whole_directory_is_delivered",
+    Bug.DELETES: "test_damage_is_never_delivered",
+    Bug.UNWRITTEN: "test_damage_is_never_delivered",
 }
 
 
@@ -246,11 +248,35 @@ def test_what_could_not_be_looked_at_and_is_called_missing_is_unsafe(
     result.assert_outcomes(failed=1)
 
 
+def test_to_narrow_what_is_refused_is_no_advice_where_that_is_not_asked(
+    pytester: pytest.Pytester,
+) -> None:
+    result = run(pytester, Bug.DENIED_IS_MISSING, "safe", "-k", "not_missing and unreadable")
+    assert "if your format can't notice it" not in result.stdout.str()
+
+
+@pytest.mark.parametrize("state", ["unreadable", "truncated", "outside"])
+def test_a_loader_that_deletes_what_it_refuses_is_unsafe(
+    state: str, pytester: pytest.Pytester
+) -> None:
+    result = run(pytester, Bug.DELETES, "safe", "-k", f"never_delivered and {state}")
+    result.stdout.fnmatch_lines(["unsafe: */acts000001.bin was removed"])
+    result.assert_outcomes(failed=1)
+
+
+def test_a_loader_that_delivers_a_shard_that_was_never_written_is_unsafe(
+    pytester: pytest.Pytester,
+) -> None:
+    result = run(pytester, Bug.UNWRITTEN, "safe", "-k", "never_delivered and sparse")
+    result.stdout.fnmatch_lines(["unsafe: sample 32 is none of the whole directory's"])
+    result.assert_outcomes(failed=1)
+
+
 def test_at_strength_safe_only_what_hurts_somebody_fails(pytester: pytest.Pytester) -> None:
     some = ("-k", "on_opening or at_once or never_delivered or not_missing or iteration")
     safe, strict = (run(pytester, Bug.LATE, how, *some) for how in ("safe", "strict"))
-    safe.assert_outcomes(passed=12 + 4 + 3, skipped=12 + 1)
-    strict.assert_outcomes(passed=12 + 4 + 3, failed=12 + 1)
+    safe.assert_outcomes(passed=13 + 4 + 3, skipped=13 + 1)
+    strict.assert_outcomes(passed=13 + 4 + 3, failed=13 + 1)
 
 
 def test_the_summary_counts_whom_failures_hurt(pytester: pytest.Pytester) -> None:

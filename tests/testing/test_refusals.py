@@ -2,12 +2,13 @@
 
 import errno
 import os
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 
 from shardproof import ShardValidationError, validate
-from shardproof.testing import Layout, expected_findings, reported_kinds, shards_dir
+from shardproof.testing import Layout, expected_findings, reported_kinds, shards_dir, wrong_kinds
 from shardproof.testing.contracts.strategies import layouts
 from shardproof.testing.samples._refusals import WORDS
 from tests.helpers.drawing import examples
@@ -53,6 +54,12 @@ def test_each_kind_is_a_word_for_itself(kind: str) -> None:
         "a.bin doesn't exist",
         "a.bin is no longer there",
         "a.bin vanished",
+        "could not locate a.bin",
+        f"cannot locate {PATH}",
+        "a.bin couldn't be located",
+        f"unable to locate {PATH}",
+        f"failed to find {PATH}",
+        f"did not find {PATH}",
         f"unreadable: /scratch/missing/not found/b.bin\nmissing: {PATH}",
     ],
 )
@@ -91,7 +98,17 @@ def test_what_the_system_says_is_understood(number: int) -> None:
     [
         (FileNotFoundError(PATH), {"missing"}),
         (FileNotFoundError("a.bin"), {"missing"}),
-        (FileNotFoundError(f"could not read {PATH}"), {"missing"}),
+        (FileNotFoundError(f"could not read {PATH}"), set()),
+        (FileNotFoundError(f"cannot open {PATH}"), set()),
+        (FileNotFoundError(f"{PATH} can't be read"), set()),
+        (FileNotFoundError(f"failed to access {PATH}"), set()),
+        (PermissionError(f"could not read {PATH}"), {"unreadable"}),
+        (FileNotFoundError(f"could not open {PATH}: it is missing"), {"missing"}),
+        (FileNotFoundError(f"could not read /b.bin\n{PATH}"), {"missing"}),
+        (FileNotFoundError(f"shard {PATH} of 512 bytes could not be loaded"), {"missing"}),
+        (FileNotFoundError(f"{PATH}, 512 bytes long, could not be loaded"), {"missing"}),
+        (FileNotFoundError(f"{PATH} of size 512 could not be loaded"), {"missing"}),
+        (FileNotFoundError(f"{PATH}: expected 512 bytes"), {"missing"}),
         (PermissionError(PATH), {"unreadable"}),
         (OSError(PATH), set()),
         (type("MissingShardError", (Exception,), {})(PATH), {"missing"}),
@@ -112,3 +129,86 @@ def test_whatever_else_is_called_a_report_says_nothing() -> None:
     for report in ("text", None, [1]):
         error.report = report  # type: ignore[attr-defined]
         assert reported_kinds(error, PATH) == {"unreadable"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "expected 512 bytes, found 100",
+        "has 100 bytes instead of 512",
+        "100 of 512 bytes",
+        "100 bytes, expected 512",
+        "has 100 bytes, not 512",
+        "too few bytes",
+        "size: 100, expected 512",
+        "another size",
+        "is 100 bytes too short",
+    ],
+)
+def test_a_number_of_bytes_is_a_size_where_it_is_compared(text: str) -> None:
+    assert reported_kinds(FileNotFoundError(f"{PATH}: {text}"), PATH) == {"size"}
+
+
+def with_findings(error: Exception, *findings: tuple[str, str]) -> Exception:
+    told = [SimpleNamespace(kind=kind, path=path) for kind, path in findings]
+    error.report = SimpleNamespace(findings=told)  # type: ignore[attr-defined]
+    return error
+
+
+@pytest.mark.parametrize(
+    ("findings", "kinds"),
+    [
+        ([("empty", PATH), ("size", PATH), ("digest", "a.bin")], {"empty", "size"}),
+        ([("empty", "a.bin"), ("size", "b.bin")], {"empty"}),
+        ([("empty", "x/a.bin"), ("size", "y/a.bin")], {"missing"}),
+        ([("empty", "/elsewhere/a.bin")], {"missing"}),
+        ([("empty", "/elsewhere/b.bin")], {"missing"}),
+        ([("Empty", PATH)], {"empty"}),
+    ],
+)
+def test_findings_of_other_files_do_not_hide_what_is_said(findings: list, kinds: set) -> None:
+    error = with_findings(FileNotFoundError(f"{PATH} is missing"), *findings)
+    assert reported_kinds(error, PATH) == kinds
+
+
+def test_findings_of_other_files_say_nothing_of_one_that_is_not_named() -> None:
+    error = with_findings(FileNotFoundError("/b.bin is missing"), ("missing", "/b.bin"))
+    assert reported_kinds(error, PATH) == set()
+
+
+@pytest.mark.parametrize(
+    ("error", "kinds"),
+    [
+        (ExceptionGroup("bad", [FileNotFoundError(PATH)]), {"missing"}),
+        (ExceptionGroup("bad", [FileNotFoundError(PATH), OSError("/b.bin: empty")]), {"missing"}),
+        (
+            ExceptionGroup("bad", [FileNotFoundError(errno.ENOENT, "No such file", PATH)]),
+            {"missing"},
+        ),
+        (ExceptionGroup("", [ExceptionGroup("bad", [PermissionError(PATH)])]), {"unreadable"}),
+        (
+            ExceptionGroup("", [OSError(f"{PATH}: empty"), OSError(f"{PATH}: digest")]),
+            {"empty", "digest"},
+        ),
+        (ExceptionGroup(f"{PATH}: empty", [ValueError("broken")]), {"empty"}),
+        (ExceptionGroup("bad", [ValueError("broken")]), set()),
+    ],
+)
+def test_a_group_reports_what_its_members_do(error: Exception, kinds: set[str]) -> None:
+    assert reported_kinds(error, PATH) == kinds
+
+
+@pytest.mark.parametrize(
+    ("state", "text", "kinds"),
+    [
+        ("empty", "size", set()),
+        ("empty", "missing", {"missing"}),
+        ("unreadable", "", set()),
+        ("unreadable", "missing or unreadable", {"missing"}),
+        ("loop", "missing: a symbolic link to itself", {"missing"}),
+        ("dangling", "missing: a symbolic link to nothing", set()),
+        ("truncated", "truncated: half of it is missing", set()),
+    ],
+)
+def test_wrong_is_what_the_table_does_not_have(state: str, text: str, kinds: set[str]) -> None:
+    assert wrong_kinds(reported_kinds(OSError(f"{PATH}: {text}"), PATH), state) == kinds

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         expected_findings,
         expected_unproven,
     )
-    from shardproof.testing.samples._refusals import reported_kinds
+    from shardproof.testing.samples._refusals import reported_kinds, wrong_kinds
     from shardproof.testing.samples._states import ShardState, apply_states
 
 __all__ = [
@@ -60,6 +60,7 @@ __all__ = [
     "time_limit",
     "without_root_override",
     "write_layout",
+    "wrong_kinds",
 ]
 
 _ORACLE = ["ExpectedFile", "ExpectedFinding"]
@@ -71,7 +72,7 @@ _HOMES = {
     **dict.fromkeys(["Layout", "SampleFormat", "SampleOptions"], "samples._layout"),
     **dict.fromkeys(_ORACLE, "samples._oracle"),
     **dict.fromkeys(["ShardState", "apply_states"], "samples._states"),
-    "reported_kinds": "samples._refusals",
+    **dict.fromkeys(["reported_kinds", "wrong_kinds"], "samples._refusals"),
     "time_limit": "contracts._time_limit",
     "without_root_override": "samples._capabilities",
 }

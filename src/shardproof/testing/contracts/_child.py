@@ -19,8 +19,6 @@ import pytest
 
 from shardproof.testing.samples._refusals import reported_kinds
 
-_PATIENCE = 2.0  # seconds for a thread that was told to end
-
 
 class ChildResult(NamedTuple):
     """How a child ended; one of the four is set, or none where it returned None."""
@@ -164,7 +162,7 @@ def traces() -> set[str]:
 
 def left_behind(before: set[str]) -> list[str]:
     """Return what is there now and was not before; what is about to end gets two seconds."""
-    end = time.monotonic() + _PATIENCE
+    end = time.monotonic() + 2.0  # for a thread that was told to end
     while True:
         found = sorted(traces() - before)
         if not found or time.monotonic() >= end:
@@ -183,17 +181,17 @@ def left_by(use: Callable[[], object]) -> list[str]:
 
 
 def snapshot(root: Path) -> dict[str, tuple[int, int, int]]:
-    """Return type and mode, size, and time of change of everything below a directory."""
+    """Return mode, size and time of everything below a directory, and of where links lead out."""
     found = {}
-    for path in [os.fspath(root), *_below(root)]:
+    for path in [os.fspath(root), *_below(root), *_below(f"{root}-elsewhere")]:
         status = os.lstat(path)
         found[path] = (status.st_mode, status.st_size, status.st_mtime_ns)
     return found
 
 
 def _below(directory: str | os.PathLike[str]) -> Iterator[str]:
-    with contextlib.suppress(PermissionError), os.scandir(directory) as entries:
-        for entry in entries:
+    with contextlib.suppress(PermissionError, FileNotFoundError), os.scandir(directory) as found:
+        for entry in found:
             yield entry.path
             if entry.is_dir(follow_symlinks=False):
                 yield from _below(entry.path)

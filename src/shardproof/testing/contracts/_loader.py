@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -17,7 +18,7 @@ from shardproof.testing.contracts._samples import fingerprint
 from shardproof.testing.faults import FileSystemFaults
 from shardproof.testing.samples._layout import Layout
 from shardproof.testing.samples._oracle import KINDS
-from shardproof.testing.samples._refusals import MAY_REPORT
+from shardproof.testing.samples._refusals import MAY_REPORT, wrong_kinds
 from shardproof.testing.samples._states import ShardState
 
 OpenLoader = Callable[..., Any]
@@ -57,7 +58,7 @@ class ShardLoaderContract(Contract):
         deadline: Seconds after which a look counts as a hang.
     """
 
-    refused: Sequence[ShardState] = tuple(map(ShardState, KINDS["complete"]))
+    refused: Sequence[ShardState] = (*map(ShardState, KINDS["complete"]), ShardState.SPARSE)
 
     # What a subclass may override, besides.
 
@@ -115,15 +116,18 @@ class ShardLoaderContract(Contract):
         whole: list[str],
         tried: str = _DELIVERY,
         within: AbstractContextManager[object] | None = None,
-        after_first: Callable[[], object] = lambda: None,
+        after_first: Callable[[], object] | None = None,
     ) -> Raised | None:
-        """Return the error that ends a pass, or none; wrong samples, or fewer, fail the test."""
+        """Return the error that ends a pass, or none; wrong samples, fewer, or files gone fail."""
 
         def take() -> str:
             with within or contextlib.nullcontext(), self.opened(path) as loader:
-                return self._wrong(loader, Counter(whole), after_first)
+                return self._wrong(loader, Counter(whole), after_first or str)
 
+        before = snapshot(path)
         outcome = self.look(take, tried)
+        if after_first is None:
+            self._demand_kept(path, before)
         if outcome.error:
             return self.raised(outcome)
         if wrong := self.returned(outcome):
@@ -146,7 +150,8 @@ class ShardLoaderContract(Contract):
     def _context(self) -> Iterator[str]:
         yield from super()._context()
         states = {f"{state}" for layout, _ in self._made for state in layout.states}
-        if narrowed := sorted(states & {*self.refused}):
+        narrowed = sorted(states & {*self.refused})
+        if narrowed and "refused_state" in self._request.fixturenames:
             kept = f"[s for s in ShardLoaderContract.refused if s not in {narrowed}]"
             yield f"  if your format can't notice it: refused = {kept}"
 
@@ -210,7 +215,7 @@ class ShardLoaderContract(Contract):
         if error := self.look(lambda: self.deliver(path), _DELIVERY).error:
             found, may_be = error.reported, MAY_REPORT[refused_state]
             what = f"expected {' or '.join(may_be)}, found {' or '.join(found)}: {error.text}"
-            self.demand(not found or {*found} & {*may_be}, what)
+            self.demand(not wrong_kinds(found, refused_state), what)
 
     @asks_for_manners
     def test_all_problems_are_named_at_once(self) -> None:
@@ -313,13 +318,11 @@ class ShardLoaderContract(Contract):
 
     def test_the_directory_is_left_as_it_was(self) -> None:
         """A reader writes nothing: others read the same directory, which may be read-only."""
-        path, shards = self.new_dir(_WHOLE)
+        path = self.new_dir(_WHOLE).path
         before = snapshot(path)
         self.delivered(path)
-        after = snapshot(path)
-        for shard in map(str, shards):
-            self.demand(after.get(shard) == before[shard], f"{shard} was changed", Harm.UNSAFE)
-        self.demand(after == before, f"{path} was changed")
+        self._demand_kept(path, before)
+        self.demand(snapshot(path) == before, f"{path} was changed")
 
     def _refuse_samples_of(self, path: Path) -> None:
         """Look where there are none: an error, and at strength ``strict`` on opening."""
@@ -330,6 +333,13 @@ class ShardLoaderContract(Contract):
         self.raised(outcome)
         if self.strength == "strict":
             self._demand_name(self.refused_at_opening(path), path)
+
+    def _demand_kept(self, path: Path, before: dict[str, tuple[int, int, int]]) -> None:
+        after = snapshot(path)
+        for file, was in before.items():
+            now = after.get(file)
+            kept = now == was or (now and stat.S_ISDIR(was[0]) and now[0] == was[0])
+            self.demand(kept, f"{file} was {'changed' if now else 'removed'}", Harm.UNSAFE)
 
     def _demand_name(self, error: Raised | None, *paths: Path) -> None:
         named = error is None or any(str(path) in error.text for path in paths)
@@ -345,10 +355,8 @@ class ShardLoaderContract(Contract):
 def _failing(path: Path, call: str, name: str, *, is_short: bool = False) -> Iterator[None]:
     """Let all calls for one file fail with EIO, or be short."""
     with FileSystemFaults(path) as fs:
-        if is_short:
-            fs.short(call, 7, times=None, match=name, optional=True)
-        else:
-            fs.fail(call, errno.EIO, times=None, match=name, optional=True)
+        fault, how = (fs.short, 7) if is_short else (fs.fail, errno.EIO)
+        fault(call, how, times=None, match=name, optional=True)
         yield
 
 

@@ -54,11 +54,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 class _Alarm:
-    """A signal every so many seconds, which raises an error in the main thread.
-
-    There is one timer: if it was on before, its rings come in between, as they would have. Time is
-    what the timer counts down, so that no clock that a test holds in its hand counts here.
-    """
+    """A signal every so many seconds; the rings of whoever had the one timer come in between."""
 
     def __init__(self, seconds: float) -> None:
         self.has_rung = False

@@ -24,13 +24,7 @@ def stand_ins() -> Iterator[tuple[str, _Function]]:
 
 
 def _about(arguments: Mapping[str, str | None], *, named: Any = object) -> _Make:
-    """Make the stand-in for a function that is about whole files.
-
-    Args:
-        arguments: Name of each argument, and of the one that says from which directory it starts;
-            None for one that is a text and no path.
-        named: The types of those arguments that an error names.
-    """
+    """Make the stand-in of a function of whole files; arguments: name, and whose directory's fd."""
 
     def make(operation: str, real: _Function) -> _Function:
         def call(*args: Any, **keywords: Any) -> Any:
@@ -158,11 +152,7 @@ class _Scan:
 
 
 class _Entry:
-    """An `os.DirEntry` that asks for each type and status as if the listing had not said it.
-
-    There are file systems that give no type in a listing (readdir(3), d_type); there every entry
-    does this.
-    """
+    """An `os.DirEntry` that asks for each type anew, as where listings give none (readdir(3))."""
 
     def __init__(self, entry: Any, directory: str) -> None:
         self._entry = entry

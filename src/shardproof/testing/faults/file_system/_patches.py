@@ -108,12 +108,8 @@ def _put_into_numpy() -> None:
 
 
 def _reading(numpy: Any, real: Callable[..., Any]) -> Callable[..., Any]:
-    """Make what stands in for ``numpy.fromfile``; one call of it is one read.
-
-    The real one takes no notice of errors: with a ``count`` it returns fewer items; without one as
-    many as the file holds, and those that were not read are what the memory held before. (Found by
-    strace's fault injection with numpy 1.26 and 2.4.) Here they are bytes 0xAA.
-    """
+    # The real one takes no notice of errors: it returns fewer items, or, without a ``count``, what
+    # the memory held before (found with strace); here those are bytes 0xAA. A call is one read.
 
     @functools.wraps(real)
     def fromfile(
