@@ -87,7 +87,7 @@ class RefusedEntry(Contradiction):
     def of(cls, error: ManifestError, root: str | Path) -> "RefusedEntry":
         """Return what an error says of an entry as a finding about the file that has it."""
         is_address, line = "://" in error.path, error.line
-        where = f"'{error.path}': " * is_address + ("" if line is None else f"line {line}: ")
+        where = f"{quoted(error.path)}: " * is_address + ("" if line is None else f"line {line}: ")
         expected = "an entry by which a file can be looked for"
         mismatch = Mismatch(expected=expected, found=where + error.problem)
         return cls("" if is_address else error.path.removeprefix(f"{root}/"), mismatch)

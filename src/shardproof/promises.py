@@ -51,7 +51,9 @@ def promise_of(
         if key is not None and is_there(os.path.join(path, "model.sig")):
             form = form or formats.get("model-signing")  # whatever else recognizes it
         form = form or formats.detect(path)
-        read = functools.partial(formats.read_signed, key=key) if key else formats.read_manifest
+        read = functools.partial(formats.read_manifest, lists=level == "valid")
+        if key is not None:
+            read = functools.partial(formats.read_signed, key=key)
         return Promise(read(form, path), formats.parts_of(form), form.name_at_source)
     address = os.fspath(against)
     _refuse_itself(path, address)

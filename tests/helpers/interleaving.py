@@ -43,7 +43,7 @@ class Player:
         os.close(writer)
         self.said = ""
         self.has_ended = False
-        _set_going(self._pid)
+        _set_going(self._pid, -self._pid)
 
     def go_on(self, n_calls: int = _TO_THE_END) -> None:
         """Let it make so many calls, or fewer where it ends before; in a call, half of it."""
@@ -57,12 +57,12 @@ class Player:
             return left < 0
 
         _trace(_SYSCALL, self._pid)
-        if _next_mark(self._pid, _SYSCALL, enough):
+        if _next_mark(self._pid, -self._pid, _SYSCALL, enough):
             self._end()
 
     def _end(self) -> None:
         _trace(_CONT, self._pid)
-        code = os.waitstatus_to_exitcode(_status_at_exit(self._pid))
+        code = os.waitstatus_to_exitcode(_status_at_exit(self._pid, -self._pid))
         assert code == 0, f"the child ended with {code}"
         self.has_ended = True
         with open(self._reader, closefd=False) as file:

@@ -19,8 +19,8 @@ LISTS = "digests"
 """Name of the format of a directory that has nothing but such lists."""
 
 
-def read_manifest(form: Format, path: str) -> Manifest:
-    """Return what a directory promises, and its seal, with what other lists in it state of that."""
+def read_manifest(form: Format, path: str, *, lists: bool = False) -> Manifest:
+    """Return what a directory promises, and its seal; with what other lists in it state of that."""
     manifest = Manifest.without_refused(form.read_manifest, path)
     if form.name == LISTS:
         return manifest
@@ -30,8 +30,10 @@ def read_manifest(form: Format, path: str) -> Manifest:
     if manifest.n_to_make and not (manifest.files or manifest.damaged or sealed):
         problem = f"no shard is completed: expected some of {manifest.n_to_make}, make them first"
         raise ManifestError(problem, path=manifest.path)
-    lists, parts = digest_lists.lists_in(root), (*seals, form.manifest_file, *form.further_parts)
-    others = sorted({*lists}.difference(*(fnmatch.filter(lists, each) for each in parts)))
+    found, parts = list[str](), (*seals, form.manifest_file, *form.further_parts)
+    if lists:  # which it takes a listing to find
+        found = digest_lists.lists_in(root)
+    others = sorted({*found}.difference(*(fnmatch.filter(found, each) for each in parts)))
     stated = digest_lists.stated_by(root, others, wrong)
     if not (sealed or stated):
         return manifest
