@@ -113,7 +113,7 @@ def test_a_run_of_pytest_passes_over_no_torn_manifest(harm: str, tmp_path, pytes
     asked = ("--validate-shards", "--shards-recursive", f"--shards-dir={tmp_path}")
     pytester.makeini("[pytest]")
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider", *asked)
-    assert result.parseoutcomes() == {"failed": len(LISTED)}
+    result.assert_outcomes(failed=len(LISTED))
 
 
 DVC_FILES = ["a.bin.dvc", "data.dvc", "dvc.lock", "dvc.yaml"]
@@ -141,7 +141,7 @@ def test_of_our_own_formats_no_manifest_that_is_no_file_is_passed_over(
     assert (run("-r", path.parent)[0], run(path)[0]) == (2, 2)
     pytester.makeini("[pytest]")
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "--validate-shards", "tests")
-    assert result.parseoutcomes() == {"failed": 1}
+    result.assert_outcomes(failed=1)
 
 
 def test_a_folder_of_energon_that_is_none_can_not_be_read(tree: Path) -> None:
