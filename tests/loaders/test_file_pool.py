@@ -152,9 +152,9 @@ def test_where_most_are_in_use_not_each_open_looks_for_files_to_close(path, monk
             pool.give_back(mine)
         return n_held, len(pool._files)
 
-    n_looks, n_kept = limited(read, 160)  # of which 40 may stay open
+    n_looks, n_kept = limited(read, 240)  # of which 60 may stay open; others have some by now
     assert n_looks < 15
-    assert n_kept <= 40
+    assert n_kept <= 60
 
 
 def test_files_in_use_are_not_closed_for_others(path):
