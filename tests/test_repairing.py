@@ -4,6 +4,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import shutil
 import stat
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from shardproof import FetchError, FindingKind, ManifestError, repair, seal, validate
+from shardproof import FetchError, FindingKind, ManifestError, fetch, repair, seal, validate
 from shardproof._base import files
 from shardproof.cli import app
 from shardproof.fetching import CallableSource, Cancellation, HubSource, Limits, RemoteFile
@@ -568,6 +569,62 @@ class TestCancelled:
 
         with audited(look), pytest.raises(FetchError, match="it was stopped"):
             repair(sealed, str(tmp_path), cancellation=cancellation)
+
+
+class TestPlaces:
+    """Where a file is, and where what is fetched for it waits."""
+
+    def test_a_store_that_is_a_link(self, tmp_path: Path) -> None:
+        [golden] = [each for each in GOLDENS if each.name == "hf-cache"]
+        path = golden.copy(tmp_path)
+        [link] = [each for each in path.rglob("*") if each.is_symlink()][:1]
+        (link.parent.parent.parent / "blobs").rename(link.parent.parent.parent / "bl")
+        (link.parent.parent.parent / "blobs").symlink_to("bl")
+        right = link.read_bytes()
+        link.resolve().write_bytes(b"wrong")
+        done = repair(path, str(next((golden.path / "snapshots").iterdir())))
+        assert (done.ok, done.failed, done.report.exit_code) == (True, {}, 0)
+        assert (link.is_symlink(), link.read_bytes()) == (True, right)
+
+    def test_a_store_that_is_a_link_out(self, tmp_path: Path) -> None:
+        [golden] = [each for each in GOLDENS if each.name == "hf-cache"]
+        path = golden.copy(tmp_path)
+        repository = next(each for each in path.rglob("blobs") if each.is_dir()).parent
+        (repository / "blobs").rename(tmp_path / "elsewhere")
+        (repository / "blobs").symlink_to(tmp_path / "elsewhere")
+        before = contents(tmp_path / "elsewhere")
+        done = repair(path, str(next((golden.path / "snapshots").iterdir())))
+        assert (done.ok, done.repaired) == (False, ())
+        assert "leads out" in " ".join(done.failed.values())
+        assert contents(tmp_path / "elsewhere") == before
+
+    @pytest.mark.parametrize("kind", ["link", "file", "another user's"])
+    def test_what_is_in_the_place_of_parts_is_named(self, sealed, whole, tmp_path, kind) -> None:
+        break_some(sealed)
+        parts = sealed / f".shardproof-{os.geteuid()}.parts"
+        if kind == "link":
+            left = tmp_path / "x" / parts.name / f".shardproof-{'0' * 16}.{'0' * 16}.left.part"
+            key = key_in(f"{sealed}/{parts.name}", f"{sealed}/acts000003.bin")
+            left = left.with_name(left.name.replace("0" * 16, key, 1))
+            left.mkdir(parents=True)
+            parts.symlink_to(left.parent)
+        elif kind == "file":
+            parts.write_bytes(b"mine")
+        elif os.geteuid():
+            pytest.skip("gives a folder to others")
+        else:
+            parts.mkdir()
+            os.chown(parts, 1000, 1000)
+        before = listing(sealed)
+        with serve_hub(whole) as hub:
+            done = repair(sealed, hub.url, limits=LIMITS)
+            with pytest.raises(FetchError, match=re.escape(f"'{parts}'")):
+                fetch(f"{hub.url}/acts000001.bin", sealed)
+        assert len(done.failed) == 4
+        for problem in done.failed.values():
+            assert re.search(f"'{re.escape(str(parts))}'.*move that away", problem)
+        assert listing(sealed) == before
+        assert kind != "link" or left.is_dir()
 
 
 class TestNamesOfSources:

@@ -34,6 +34,7 @@ from shardproof._base import files as _files
 from shardproof._base.liveness import is_gone, is_here, this_process
 from shardproof._base.messages import shown, told
 from shardproof._base.names import OPEN_FLAGS
+from shardproof._base.opening import real_path
 from shardproof._base.work import Deadline
 from shardproof.errors import FetchError
 from shardproof.fetching.transfer._partial_file import PartialFile
@@ -87,7 +88,7 @@ def parts_in(directory: str) -> list[str]:
     """Return the names in a directory for parts; none if it isn't there or can't be looked at."""
     names: list[str] = []
     with _what_fails_stays(directory):
-        names += os.listdir(directory)
+        names += [] if _is_foreign(directory) else os.listdir(directory)
     return names
 
 
@@ -331,11 +332,18 @@ def _make(path: str) -> None:
 def _make_beside(directory: str) -> None:
     """Make a directory for parts, unless it is there; another user's is not believed."""
     with contextlib.suppress(FileExistsError):
-        os.mkdir(directory)
-    status = _status(directory)
-    if status is not None and not (stat.S_ISDIR(status.st_mode) and _is_ours(status, 0o700)):
-        problem = "expected a directory of this user's, found something else; move it away"
+        os.mkdir(directory, 0o700)  # what is fetched may be nobody else's to read
+    if _is_foreign(directory):
+        where = os.path.join(real_path(os.path.dirname(directory)), os.path.basename(directory))
+        problem = f"expected a directory of this user's at '{shown(where)}', found something else"
+        problem += "; move that away"
         raise NotADirectoryError(errno.ENOTDIR, problem, directory)
+
+
+def _is_foreign(directory: str) -> bool:
+    """Whether something has the name of a directory for parts, and is none of this user's."""
+    status = _status(directory) if _is_beside(directory) else None
+    return status is not None and not (stat.S_ISDIR(status.st_mode) and _is_ours(status, 0o700))
 
 
 def _is_beside(directory: str) -> bool:
@@ -344,6 +352,6 @@ def _is_beside(directory: str) -> bool:
 
 def _remove_beside(directory: str) -> None:
     """Remove a directory for parts that has none any more, unless it is a cache's."""
-    if _is_beside(directory):
-        with _what_fails_stays(directory):
+    with _what_fails_stays(directory):
+        if _is_beside(directory) and not _is_foreign(directory):
             _files.remove_empty(directory)

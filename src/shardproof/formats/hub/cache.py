@@ -8,12 +8,11 @@ bytes, and to hash them for each would take as many times as long.
 import functools
 import os
 import re
-import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from shardproof._base.messages import quoted
-from shardproof._base.opening import is_directory, is_regular, is_there, mode_of, names_in
+from shardproof._base.opening import is_directory, is_regular, is_there, names_in, real_path
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._format import Format
 from shardproof.formats.hub._laws import (
@@ -128,10 +127,10 @@ def _unlinked(root: str, snapshots: Sequence[Snapshot]) -> dict[str, PromisedFil
 
 def _stores(root: str) -> list[str]:
     """Return where blobs are; repositories of one cache may share another such place."""
-    own, store = os.path.join(root, "blobs"), os.path.join(os.path.dirname(root), "blobs")
-    if not stat.S_ISDIR(mode_of(store)) or not is_regular(os.path.join(store, _STORE_MARK)):
-        return [own]
-    return [own, store]
+    store = os.path.join(os.path.dirname(root), "blobs")
+    is_shared = real_path(store) == store and is_regular(os.path.join(store, _STORE_MARK))
+    own = real_path(os.path.join(root, "blobs"))  # a link that leads out is not followed
+    return [own] * own.startswith(f"{root}/") + [store] * is_shared
 
 
 def _nothing(root: str, path: str) -> ManifestNotFoundError:
