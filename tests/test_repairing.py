@@ -2,11 +2,13 @@
 
 import contextlib
 import errno
+import functools
 import hashlib
 import os
 import re
 import shutil
 import stat
+import struct
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -532,6 +534,112 @@ class TestElsewhere:
         }
 
 
+def access_list(*entries: tuple[int, int, int]) -> bytes:
+    """Return the list of who may what with a file, as the kernel has it (acl(5))."""
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+NOBODY = 2**32 - 1
+USER_READS = ((1, 6, NOBODY), (2, 4, 1000), (4, 4, NOBODY), (0x10, 4, NOBODY), (0x20, 0, NOBODY))
+
+
+class TestRights:
+    """Who could read a file can read what comes in its place, and nobody else."""
+
+    @pytest.fixture
+    def pair(self, tmp_path: Path) -> tuple[Path, str]:
+        root, source = tmp_path / "root", tmp_path / "source"
+        root.mkdir(), source.mkdir()
+        (root / "a").write_bytes(b"wrong")
+        (source / "a").write_bytes(b"right")
+        return root / "a", str(source)
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="gives files to others")
+    @pytest.mark.parametrize(
+        ("mode", "keeps", "expected"),
+        [
+            (0o6755, "all", 0o6755),
+            (0o640, "group", 0o640),
+            (0o6754, "group", 0o754),
+            (0o640, "nothing", 0o600),
+            (0o664, "nothing", 0o644),
+            (0o604, "nothing", 0o600),
+            (0o6777, "nothing", 0o777),
+        ],
+    )
+    def test_a_group_keeps_its_own_and_no_other_gets_any(
+        self, pair, mode: int, keeps: str, expected: int, monkeypatch
+    ) -> None:
+        """A user can give a file to a group of theirs, and to no other user."""
+        path, source = pair
+        os.chown(path, 1001, 2000)
+        path.chmod(mode)
+
+        def chown(real: Callable[..., None], file: object, owner: int, group: int) -> None:
+            if keeps == "nothing" or (keeps == "group" and owner not in {-1, 0}):
+                raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+            real(file, owner, group)
+
+        for name in ("chown", "fchown"):
+            monkeypatch.setattr(os, name, functools.partial(chown, getattr(os, name)))
+        assert repair(path.parent, source, against=source).ok
+        status = path.stat()
+        assert oct(stat.S_IMODE(status.st_mode)) == oct(expected)
+        assert status.st_uid == (1001 if keeps == "all" else 0)
+        assert status.st_gid == (0 if keeps == "nothing" else 2000)
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="lists of access")
+    @pytest.mark.parametrize("group", ["kept", "lost"])
+    def test_a_list_of_access_is_carried_over(self, pair, group: str, monkeypatch) -> None:
+        path, source = pair
+        entries = [*USER_READS[:4], (0x20, 4, NOBODY)]
+        try:
+            os.setxattr(path, "system.posix_acl_access", access_list(*entries))
+        except OSError as error:
+            pytest.skip(f"no lists of access here: {error}")
+        os.setxattr(path, "user.note", b"of a user")
+        if group == "lost":
+            if os.geteuid():
+                pytest.skip("gives files to others")
+            os.chown(path, 0, 2000)
+            entries[2:] = (4, 4, NOBODY), (8, 0, 3000), (0x10, 4, NOBODY), (0x20, 6, NOBODY)
+            os.setxattr(path, "system.posix_acl_access", access_list(*entries))
+            entries[2], entries[5] = (4, 0, NOBODY), (0x20, 4, NOBODY)
+            for name in ("chown", "fchown"):
+                monkeypatch.setattr(os, name, lambda *_: os.stat("/gone"))
+        assert repair(path.parent, source, against=source).ok
+        assert os.listxattr(path) == ["system.posix_acl_access"]
+        assert os.getxattr(path, "system.posix_acl_access") == access_list(*entries)
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="lists of access")
+    def test_a_list_that_the_file_did_not_have_is_not_given(self, pair) -> None:
+        """A folder passes its own on to what is made in it (acl(5))."""
+        path, source = pair
+        path.chmod(0o640)
+        try:
+            entries = [(tag, rights and rights | 1, who) for tag, rights, who in USER_READS]
+            os.setxattr(path.parent, "system.posix_acl_default", access_list(*entries))
+        except OSError as error:
+            pytest.skip(f"no lists of access here: {error}")
+        assert repair(path.parent, source, against=source).ok
+        assert os.listxattr(path) == []
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+    def test_nobody_else_reads_what_waits_to_be_proven(self, pair, tmp_path) -> None:
+        path, source = pair
+        path.chmod(0o600)
+        seen = []
+
+        def fetch(_name: str, dest: Path) -> None:
+            [parts] = [each for each in path.parent.iterdir() if each.name.endswith(".parts")]
+            seen.append(stat.S_IMODE(parts.stat().st_mode))
+            dest.write_bytes(b"right")
+
+        with CallableSource(fetch, scratch=tmp_path) as opened:
+            assert repair(path.parent, opened, against=source).ok
+        assert seen == [0o700]
+
+
 class TestCancelled:
     """`repair` ends with the error that its page names, whenever it is cancelled."""
 
@@ -597,6 +705,41 @@ class TestPlaces:
         assert (done.ok, done.repaired) == (False, ())
         assert "leads out" in " ".join(done.failed.values())
         assert contents(tmp_path / "elsewhere") == before
+
+    @pytest.mark.parametrize("how", ["seen before", "seen by the rename"])
+    def test_a_folder_of_another_file_system(self, tmp_path: Path, how: str, monkeypatch) -> None:
+        root, source = tmp_path / "root", tmp_path / "source"
+        (source / "sub/x").mkdir(parents=True)
+        (source / "sub/x/a").write_bytes(b"right")
+        (root / "sub").mkdir(parents=True)
+        lstat, move, asked = os.lstat, files.move, []
+
+        def other(path: object, **keywords: int) -> os.stat_result:
+            status = lstat(path, **keywords)
+            is_it = how == "seen before" and os.fspath(path) == f"{root}/sub"
+            return os.stat_result([*status[:2], status.st_dev + is_it, *status[3:]])
+
+        def refuse(*args: str, target_fd: int | None = None) -> None:
+            if target_fd is not None:
+                raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+            move(*args)
+
+        monkeypatch.setattr(os, "lstat", other)
+        if how != "seen before":
+            monkeypatch.setattr(files, "move", refuse)
+
+        def fetch(name: str, dest: Path) -> None:
+            asked.append(name)
+            shutil.copy(source / name, dest)
+
+        with CallableSource(fetch, scratch=tmp_path) as opened:
+            done = repair(root, opened, against=source)
+        assert "another file system" in done.failed["sub/x/a"]
+        assert "--against" in done.failed["sub/x/a"]
+        assert asked == ([] if how == "seen before" else ["sub/x/a"])
+        assert listing(root) == {"sub": "folder"}
+        monkeypatch.undo()
+        assert repair(root / "sub", str(source / "sub"), against=source / "sub").ok
 
     @pytest.mark.parametrize("kind", ["link", "file", "another user's"])
     def test_what_is_in_the_place_of_parts_is_named(self, sealed, whole, tmp_path, kind) -> None:

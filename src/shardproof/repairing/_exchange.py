@@ -1,24 +1,29 @@
 """Where a file is to be, and how it comes there: by one rename, through no link."""
 
 import contextlib
+import errno
+import functools
 import os
 import stat
+import struct
+import sys
 from collections.abc import Iterator
+from operator import and_
 
 from shardproof._base import digest, files
 from shardproof._base.messages import shown
-from shardproof._base.names import file_type
-from shardproof._base.opening import mode_of, real_path
+from shardproof._base.names import NotRegularError, file_type, open_regular
+from shardproof._base.opening import is_there, mode_of, real_path
 from shardproof.manifest import Manifest, PromisedFile
+
+_ACL = "system.posix_acl_access"
+_ENTRY = "<HHI"  # of linux/posix_acl_xattr.h: a tag, rights, and whose
+_OWNING_GROUP, _NAMED_GROUP, _OTHERS = 0x04, 0x08, 0x20
 
 
 def place_of(file: PromisedFile, manifest: Manifest) -> tuple[str, str]:
-    """Return below which directory a promised file is to be, and its path there.
-
-    That is its own place, from which a link gives way; or what the link leads to, where the format
-    keeps its bytes and calls them by the promised digest.
-    """
-    root = os.fspath(manifest.root)
+    """Return a directory, and where below it a file is to be: in its place, or in a store."""
+    base = root = os.fspath(manifest.root)
     path = os.path.join(root, file.name)
     folder, target, mode = os.path.dirname(path), real_path(path), mode_of(path)
     if real_path(folder) != folder:
@@ -29,29 +34,63 @@ def place_of(file: PromisedFile, manifest: Manifest) -> tuple[str, str]:
     store = next((store for store in manifest.stores if _is_below(store, target)), None)
     value = digest.parse(file.digest).value if file.digest and not file.digest_from else "?"
     if store and target.replace("/", "").endswith(value):  # its first digits may be a folder
-        base = root if _is_below(root, target) else store
-        return base, os.path.relpath(target, base)
-    if not store and not _is_below(root, target):
+        base, path = root if _is_below(root, target) else store, target
+    elif not store and not _is_below(root, target):
         raise ValueError(f"it is a link that leads out, to '{shown(target)}'")
-    return root, file.name
+    folder = os.path.dirname(path)
+    while folder != base and not is_there(folder):
+        folder = os.path.dirname(folder)
+    if folder != base and os.lstat(folder).st_dev != os.lstat(base).st_dev:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+    return base, os.path.relpath(path, base)
 
 
 def _is_below(base: str, path: str) -> bool:
     return os.path.commonpath([base, path]) == base
 
 
-def exchange(part: str, path: str, base_fd: int) -> None:
-    """Give a proven file its name below an open directory; what has it leaves its permissions."""
+def exchange(part: str, part_fd: int, path: str, base_fd: int) -> None:
+    """Give a proven file its name below an open directory, with the rights of what had it."""
     folder, _, name = path.rpartition("/")
     with _opened_folder(folder, base_fd) as fd:
-        with contextlib.suppress(FileNotFoundError):
-            old = os.stat(name, dir_fd=fd, follow_symlinks=False)
-            if stat.S_ISREG(old.st_mode):
-                with contextlib.suppress(PermissionError):
-                    os.chown(part, old.st_uid, old.st_gid)
-                os.chmod(part, stat.S_IMODE(old.st_mode))
+        with contextlib.suppress(FileNotFoundError, NotRegularError):
+            if (old_fd := open_regular(name, dir_fd=fd)) is not None:  # no link
+                with open(old_fd, "rb", buffering=0):
+                    _give_rights(old_fd, part_fd)
         files.move(part, name, target_fd=fd)
         files.sync(fd)
+
+
+def _give_rights(old: int, new: int) -> None:
+    """Give one file the owner, group, mode and list (acl(5)) of another, but no new right."""
+    was, acl = os.fstat(old), _acl_of(old)
+    for owner in (-1, was.st_uid):  # only root may give it away
+        with contextlib.suppress(OSError):
+            os.fchown(new, owner, was.st_gid)
+    now, mode = os.fstat(new), stat.S_IMODE(was.st_mode)
+    if (now.st_uid, now.st_gid) != (was.st_uid, was.st_gid):
+        mode &= 0o777
+    if now.st_gid != was.st_gid:  # who is in one of the groups was perhaps in none, or in both
+        entries = [*struct.iter_unpack(_ENTRY, acl[4:])]
+        bits = mode & mode >> 3 & 7
+        least = functools.reduce(and_, (r for t, r, _ in entries if t == _OWNING_GROUP), bits)
+        group = functools.reduce(and_, (r for t, r, _ in entries if t == _NAMED_GROUP), least)
+        given = {_OWNING_GROUP: group, _OTHERS: least}
+        acl = acl[:4] + b"".join(struct.pack(_ENTRY, t, given.get(t, r), n) for t, r, n in entries)
+        mode = mode & 0o700 | least << 3 | least
+    os.fchmod(new, mode)
+    if sys.platform == "linux" and acl != _acl_of(new):
+        os.setxattr(new, _ACL, acl) if acl else os.removexattr(new, _ACL)
+
+
+def _acl_of(fd: int) -> bytes:
+    """Return the list of who may what with an open file; nothing where there is none."""
+    try:
+        return (sys.platform == "linux" and os.getxattr(fd, _ACL)) or b""
+    except OSError as error:
+        if error.errno in {errno.ENODATA, errno.ENOTSUP}:
+            return b""
+        raise
 
 
 @contextlib.contextmanager

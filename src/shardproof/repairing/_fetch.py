@@ -1,6 +1,7 @@
 """Fetch files beside their places, and prove them there; only then they are exchanged."""
 
 import contextlib
+import errno
 import functools
 import os
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -81,12 +82,16 @@ class Fetcher(NamedTuple):
                 )
                 with open(os.open(own.data, OPEN_FLAGS), "rb", buffering=0) as data:
                     flaw = flaw_of(manifest, file, data.fileno())
-                if flaw is None:
-                    exchange(own.data, place, base_fd)
+                    if flaw is None:
+                        exchange(own.data, data.fileno(), place, base_fd)
                 return flaw
         except (OSError, ValueError) as error:
             if is_unreached(error):
                 raise
+            if getattr(error, "errno", None) == errno.EXDEV:
+                problem = "its folder is on another file system than the directory, and a rename "
+                problem += "leads to none: repair the folder by itself, with --against"
+                return problem
             return getattr(error, "strerror", None) or told(error)
 
 
