@@ -188,9 +188,8 @@ def _entry(line: str, family: dict[int, str]) -> tuple[str, str] | None:
             algorithm = "xxh3-64"
     elif (tagged := _TAGGED.fullmatch(line)) is not None:
         escaped, tag, name, digits = tagged.groups()
-        called = (
-            tag.lower().replace("sha2-", "sha").replace("-", "")
-        )  # with bits, if they are fewer
+        # Of BLAKE2b the tag says how many bits, if they are fewer than 512.
+        called = tag.lower().replace("sha2-", "sha").replace("-", "")
         family = _FAMILIES.get("blake2b512" if called == "blake2b" else called, {})
         algorithm = family.get(len(digits))
     else:
