@@ -301,6 +301,13 @@ class TestAnyList:
         (tmp_path / "root/a.bin").write_bytes(b"a")
         return tmp_path / "root"
 
+    def test_that_lies_in_an_archive_is_of_what_is_in_there(self, root: Path) -> None:
+        """A tar begins with text, too: of the digests of another release, perhaps."""
+        (root.parent / "SHA256SUMS").write_text(f"\n{'0' * 64}  a.bin\n")
+        with tarfile.open(root / "release.gem", "w") as archive:
+            archive.add(root.parent / "SHA256SUMS", "SHA256SUMS")
+        assert seal(root).n_files == 2
+
     @pytest.mark.parametrize("name", LISTS)
     def test_that_denies_a_file_is_not_sealed_over_whatever_its_name_and_paths(
         self, root: Path, name: str

@@ -1,5 +1,6 @@
 """What lies in a directory that is to be sealed, and what is stated of it already."""
 
+import codecs
 import contextlib
 import dataclasses
 import functools
@@ -20,6 +21,7 @@ Reasons = Mapping[str, str | None]
 Stated = dict[str, list[tuple[str, int]]]
 """The digests that are stated of files, each with where its bytes begin."""
 
+_WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _LISTED, _HEAD_BYTES, _MAX_LIST_BYTES = "a list of digests", 4096, 256 * 2**20
 
 
@@ -57,6 +59,8 @@ def _entries_of(root: str, name: str, files: Reasons) -> Sequence[tuple[str, str
         if fd is None or size > _MAX_LIST_BYTES:
             return ()
         head = read_at(fd, _HEAD_BYTES)
+        if b"\0" in head and not head.startswith(_WIDE):  # no text, as nearly every shard
+            return ()
         whole = len(head) if len(head) == size else head.rfind(b"\n")
         begin, _ = digest_lists.parsed(head[:whole], name)
         is_one = any(_meant(root, name, file, files) for file, _ in begin)
