@@ -16,7 +16,7 @@ from shardproof._base.opening import is_directory, is_there, real_path, refuse_e
 from shardproof._base.progress import bar
 from shardproof._base.work import Deadline, apart, telling_of_stops, to_waiter
 from shardproof.errors import FetchError, ManifestError
-from shardproof.fetching import Cancellation, Limits, Source, open_source
+from shardproof.fetching import Cancellation, Limits, Source, open_source, sources
 from shardproof.fetching.transfer import listed, parts_beneath
 from shardproof.manifest import PromisedFile
 from shardproof.promises import Promise, promise_of
@@ -26,8 +26,6 @@ from shardproof.report import MOST_KEPT, FindingKind, Level, MoreFindings, Repor
 
 _AT_ONCE = 4
 """Files that are fetched at once; a large one uses several connections by itself."""
-
-_OF_DISKS = ("file://", "local://")
 
 
 class Replacement(NamedTuple):
@@ -157,7 +155,7 @@ def repair(
                     opened = open_source(_address(opened, located.root))
                     stack.enter_context(contextlib.closing(opened))
                 there = None
-                if not opened.url.startswith(_OF_DISKS):
+                if not sources.is_on_disk(opened.url):
                     listing = listed(opened, limits, Deadline(limits.deadline, stop), located.root)
                     there = {file.name: file for file in listing}
                 at_once = workers or _AT_ONCE
@@ -179,9 +177,10 @@ def _bounded(report: Report, path: Path) -> Report:
 
 def _address(source: str, root: str) -> str:
     """Return the address of a source; a directory is there, and another one."""
-    scheme, mark, path = source.rpartition("://")
-    if mark and not f"{scheme}{mark}".lower().startswith(_OF_DISKS):
+    is_address = "://" in source
+    if is_address and not sources.is_on_disk(source):
         return source
+    path = source.partition("://")[2] if is_address else source
     if (real := real_path(path)) == root:
         problem = "expected a source that is another one, found the directory itself"
         raise ValueError(f"source: {problem}, '{shown(root)}'")

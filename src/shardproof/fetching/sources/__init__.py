@@ -12,7 +12,7 @@ from shardproof.fetching.sources._source import (
     Response,
     Source,
 )
-from shardproof.fetching.sources._urls import bare
+from shardproof.fetching.sources._urls import bare, is_on_disk
 
 __all__ = [
     "CallableSource",
@@ -25,6 +25,7 @@ __all__ = [
     "Response",
     "Source",
     "bare",
+    "is_on_disk",
     "is_repository",
     "open_source",
     "split_name",
