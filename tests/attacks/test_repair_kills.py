@@ -187,13 +187,13 @@ def test_who_reads_never_finds_nothing(broken: Broken, tally: Tally) -> None:
         tally.harm("lost", f"{names}: a reader found nothing")
 
 
-def unlinks_first(part: str, path: str, base_fd: int) -> None:
+def unlinks_first(part: str, _part_fd: int, path: str, base_fd: int) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path, dir_fd=base_fd)
     files.move(part, path, target_fd=base_fd)
 
 
-def writes_in_place(part: str, path: str, base_fd: int) -> None:
+def writes_in_place(part: str, _part_fd: int, path: str, base_fd: int) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666, dir_fd=base_fd)
     os.write(fd, Path(part).read_bytes()[:10])
     os.write(fd, Path(part).read_bytes()[10:])
@@ -201,9 +201,9 @@ def writes_in_place(part: str, path: str, base_fd: int) -> None:
     os.close(fd)
 
 
-def leaves_it(part: str, path: str, base_fd: int) -> None:
+def leaves_it(part: str, part_fd: int, path: str, base_fd: int) -> None:
     os.link(part, f"{path}.new", dst_dir_fd=base_fd)
-    _exchange_as_it_is(part, path, base_fd)
+    _exchange_as_it_is(part, part_fd, path, base_fd)
 
 
 _exchange_as_it_is = _exchange.exchange

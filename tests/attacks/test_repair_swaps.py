@@ -227,7 +227,7 @@ def repair_and_exit(swapped: Swapped, order, monkeypatch) -> NoReturn:
         os._exit(code)
 
 
-def by_path(part: str, path: str, base_fd: int) -> None:
+def by_path(part: str, _part_fd: int, path: str, base_fd: int) -> None:
     """As it was: by a path, whatever it leads through."""
     path = os.path.join(os.readlink(f"/proc/self/fd/{base_fd}"), path)
     os.makedirs(os.path.dirname(path), exist_ok=True)

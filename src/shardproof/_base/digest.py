@@ -90,8 +90,11 @@ def provable(texts: Iterable[str]) -> list[str]:
     ranks: dict[str, int] = {}
     for text in texts:
         algorithm = text.partition(":")[0]
-        if algorithm in _BEST and of_nothing(algorithm):  # it is known, and installed
-            ranks[text.lower()] = _BEST.index(algorithm)
+        with contextlib.suppress(ValueError):  # it is unknown, or not installed
+            rank = _BEST.index(algorithm)
+            if algorithm == "blake3":
+                begin(algorithm, 0)
+            ranks[text.lower()] = rank
     return sorted(ranks, key=ranks.__getitem__) if len(ranks) > 1 else [*ranks]
 
 
