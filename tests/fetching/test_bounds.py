@@ -96,8 +96,8 @@ def test_of_a_promised_size_one_byte_more_is_too_many(
     limits = Limits(max_backoff=0.001, connections=connections)
     file = RemoteFile("x", size=len(DATA), has_ranges=True)
     match = f"expected {len(DATA)} bytes, found more"
-    with serving(server) as url, pytest.raises(FetchError, match=match):
-        fetch_file(HttpSource(url), "x", tmp_path / "x", file=file, digest=digest, limits=limits)
+    with serving(server) as url, HttpSource(url) as source, pytest.raises(FetchError, match=match):
+        fetch_file(source, "x", tmp_path / "x", file=file, digest=digest, limits=limits)
     assert server.n_sent < 3 * ENDLESS / 4
     assert list(tmp_path.iterdir()) == []
 
