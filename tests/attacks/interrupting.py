@@ -42,6 +42,8 @@ PATIENCE = 5.0
 LATER = 1e-3
 SECONDS = 0.02
 LOST = "lost by Python"
+AUDIT = "_audit_fork_safety"
+"""filelock's audit hook, which is called of what is lost before `sys.unraisablehook` is."""
 MADE = "made"
 """Below it is what a case makes, and what the next one begins without."""
 
@@ -214,12 +216,9 @@ class Timer:
             time.sleep(1e-4)
 
     def ring(self, number: int, frame: FrameType | None) -> None:
-        above = frame
-        while above is not None:
-            if above.f_code is Timer.lost.__code__:  # raised there, it would be lost, too
-                self.start(LATER, *self.left)
-                return
-            above = above.f_back
+        if is_where_python_drops_it(frame):
+            self.start(LATER, *self.left)
+            return
         self._next()
         raise KeyboardInterrupt
 
@@ -229,6 +228,15 @@ class Timer:
             self.start(LATER, *self.left)
         else:
             sys.__unraisablehook__(seen)
+
+
+def is_where_python_drops_it(frame: FrameType | None) -> bool:
+    """Whether an interrupt that is raised there is lost, whoever is at work."""
+    while frame is not None:
+        if frame.f_code is Timer.lost.__code__ or frame.f_code.co_name == AUDIT:
+            return True
+        frame = frame.f_back
+    return False
 
 
 class Tracer:
@@ -396,10 +404,18 @@ def at_moments_of_forks(subject: Subject, cases: range) -> Iterator[tuple[str, s
             yield (said if not status else f"status {status}: {said}"), f"{seconds}"
 
 
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    if is_where_python_drops_it(frame):
+        os.kill(os.getpid(), number)  # once more, a few steps on
+    else:
+        raise KeyboardInterrupt
+
+
 def _as_child(subject: Subject, to_parent: int) -> None:
     """Call the subject until an interrupt comes, and say what that left."""
     before, said, lost = descriptors(), "nothing", list[Any]()
     sys.unraisablehook = lost.append
+    signal.signal(signal.SIGINT, _interrupt)
     signal.alarm(int(HANGS_AFTER))  # faulthandler's own thread is not there after a fork
     try:
         os.write(to_parent, b".")
