@@ -1,8 +1,10 @@
 """What docs/testing-kit.md says of loaders is so: its tables, its numbers, its tests."""
 
 import re
+from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from shardproof.testing import ShardState
 from shardproof.testing.contracts import ShardLoaderContract
@@ -82,6 +84,14 @@ def contract(strength: str, loader: str) -> str:
     """Return a test file; one that hangs for sure is not waited for as one that may."""
     deadline = 2.0 if "WAITS" in loader or loader == "Usual" else 30.0
     return CONTRACT.format(strength=strength, loader=loader, deadline=deadline)
+
+
+@pytest.fixture(autouse=True)
+def same_profile() -> Iterator[None]:
+    """Give the tests that come next, in this process, the profile of Hypothesis that was loaded."""
+    name = settings.get_current_profile_name()
+    yield
+    settings.load_profile(name)
 
 
 def put_pages_tests(pytester: pytest.Pytester, loader: str) -> None:
