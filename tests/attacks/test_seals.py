@@ -138,7 +138,7 @@ def kill(attacked: Attacked, n: int, last: int = 0) -> int:
 @pytest.mark.attack("kill at a system call: seals")
 def test_killed_at_any_call(attacked: Attacked, no_waiting_for_disks: None) -> None:
     skip_where_not_permitted()
-    assert kill(attacked, 5) > 3  # a run may make fewer calls than the one that was counted
+    assert kill(attacked, 5) > 4
 
 
 def control() -> Tally:

@@ -124,6 +124,19 @@ class TestTheKiller:
         )
         assert (n_kills, checked) == (2, [1, 3])
 
+    def test_a_call_that_a_run_does_not_make_is_its_last_one(self, tmp_path) -> None:
+        """Two runs need not make as many calls."""
+        checked: list[int] = []
+        path = tmp_path / "x"
+        n_calls: list[int] = []
+        n_kills = at_some_calls(
+            lambda begin: (begin(), _files.write_whole(path, NEW)),
+            prepare=lambda: path.write_bytes(OLD),
+            check=checked.append,
+            choose=lambda numbers: n_calls.append(len(numbers)) or [len(numbers) + 2],
+        )
+        assert (n_kills, checked) == (1, [n_calls[0] - 1])
+
     def test_each_call_is_counted_once(self, tmp_path) -> None:
         made = []
 
