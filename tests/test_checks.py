@@ -380,7 +380,7 @@ class TestComplete:
         assert kinds(report) == {"bad": "structure"}
 
     def test_contradictions_of_the_manifest(self, root) -> None:
-        contradictions = (Contradiction("index.json", Mismatch(expected="6 in all", found="5")),)
+        contradictions = (Contradiction("index.json", "6 in all", "5"),)
         promise = manifest(root, contradictions=lambda: contradictions)
 
         assert check(promise).ok
@@ -565,3 +565,17 @@ class TestResources:
         # While the traceback still holds the frames: nothing may wait for them to be collected.
         assert (os.listdir("/proc/self/fd"), threading.active_count()) == before
         assert caught.type is error
+
+
+@pytest.mark.parametrize("workers", [None, 1, 3])
+def test_each_finding_has_the_number_of_its_file(root, workers: int | None) -> None:
+    """Whatever runs and chunks the files were given to."""
+    names = [str(index) for index in range(700)]
+    for name in names[1::3]:
+        (root / name).write_bytes(b"x")
+    promise = manifest(root, *names)
+    with ThreadPoolExecutor(2) as executor:
+        reports = [check(promise, workers=workers), check(promise, executor=executor)]
+    for report in reports:
+        found = [(finding.index, finding.path.name) for finding in report.findings]
+        assert found == [(index, name) for index, name in enumerate(names) if index % 3 != 1]

@@ -21,7 +21,7 @@ from shardproof import (
     validate,
 )
 from shardproof.checks import check
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.manifest import Contradiction, Manifest, PromisedFile
 from shardproof.receipts import Verdict
 from shardproof.testing.faults import FileSystemFaults
 
@@ -223,7 +223,7 @@ class TestBounded:
                     (root / str(n)).mkdir()
                 elif state != "m":
                     (root / str(n)).write_bytes(b"ab" if state == "s" else b"abc")
-            odd = [Contradiction("x", Mismatch(expected="this", found="that"))] * 2
+            odd = [Contradiction("x", "this", "that")] * 2
             files = [PromisedFile(name=str(n), size=3) for n in range(len(states))]
             manifest = Manifest(
                 root=root, path=root / "x", format="test", files=files, contradictions=lambda: odd

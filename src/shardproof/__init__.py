@@ -51,7 +51,6 @@ if TYPE_CHECKING:
         ShardCompletedError,
         ShardproofError,
         ShardReadError,
-        ShardValidationError,
         SourceError,
         UnsyncedError,
     )
@@ -64,7 +63,7 @@ if TYPE_CHECKING:
     )
     from shardproof.receipts import ReceiptStore
     from shardproof.repairing import Repair, repair
-    from shardproof.report import Finding, FindingKind, Level, Report
+    from shardproof.report import Finding, FindingKind, Level, Report, ShardValidationError
     from shardproof.saev import Metadata, Shard, ShardInfo
     from shardproof.sealing import Seal, seal
     from shardproof.staging import stage
@@ -144,6 +143,7 @@ _HOME = {name: "errors" for name in __all__ if name.endswith("Error")} | {
     "ShardFileVerifier": "checkpoint",
     "ShardInfo": "saev",
     "ShardPrefetcher": "fetching",
+    "ShardValidationError": "report",
     "ShardedDatasetManager": "datasets",
     "SharedShardedDataset": "datasets",
     "ShuffledDataLoader": "loaders",

@@ -6,7 +6,8 @@
     +-- ManifestError                  the promise of a shards directory can't be read
     |   +-- ManifestNotFoundError      ... because it is not there   (also a FileNotFoundError)
     |   +-- ManifestPermissionError    ... because it may not be     (also a PermissionError)
-    +-- ShardValidationError           promises are not kept         (also a FileNotFoundError)
+    +-- ShardValidationError           files are not as expected     (also a FileNotFoundError);
+    |                                  it is in `shardproof.report`, whose report it carries
     +-- ShardReadError                 a shard that was proven can't be read now  (also an OSError)
     +-- SealError                      a directory can't be sealed
     +-- UnsyncedError                  written, but perhaps not for good         (also an OSError)
@@ -33,12 +34,11 @@ import itertools
 import os
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from shardproof._base.messages import printable, shown
+from shardproof._base.errnos import is_too_long, may_be_whole
+from shardproof._base.messages import WRONG_USAGE, is_unreached, printable, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from shardproof.report import Report
 
 __all__ = [
     "CheckpointError",
@@ -55,7 +55,6 @@ __all__ = [
     "ShardClaimedError",
     "ShardCompletedError",
     "ShardReadError",
-    "ShardValidationError",
     "ShardproofError",
     "SourceError",
     "SourceErrorKind",
@@ -71,6 +70,13 @@ class ShardproofError(Exception):
 
     Nothing in the text of one moves the cursor of a terminal or paints on it.
     """
+
+    _EXIT_CODE = 2
+
+    @property
+    def exit_code(self) -> int | None:
+        """What a command ends with: 2 unreadable, 3 not checked; None: the command knows."""
+        return self._EXIT_CODE
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*(printable(arg) if isinstance(arg, str) else arg for arg in args))
@@ -144,21 +150,6 @@ class ManifestPermissionError(ManifestError, PermissionError):
         self.errno, self.filename = errno.EACCES, self.path
 
 
-class ShardValidationError(ShardproofError, FileNotFoundError):
-    """A shards directory does not keep its promises; the message lists each one that is broken.
-
-    Args:
-        report: The report whose findings are raised.
-
-    Attributes:
-        report: The same, to read findings as data.
-    """
-
-    def __init__(self, report: Report) -> None:
-        self.report = report
-        super().__init__(str(report))
-
-
 class ShardReadError(ShardproofError, OSError):
     """A shard that was whole when it was validated can't be read now.
 
@@ -171,6 +162,8 @@ class ShardReadError(ShardproofError, OSError):
         found: How many were.
         errno: What the operating system said, where it said something.
     """
+
+    _EXIT_CODE = 3  # it was whole before, and may be so again
 
     def __init__(
         self,
@@ -208,6 +201,11 @@ class SealError(ShardproofError):
         self.path = os.fspath(path)
         super().__init__(f"Could not seal '{shown(self.path)}': {problem}")
 
+    @property
+    def exit_code(self) -> int:
+        """A file that changed is a finding."""
+        return 1 if self.has_changed else 2
+
 
 class UnsyncedError(ShardproofError, OSError):
     """What was written is there, whole and under its name, but may not survive a power cut.
@@ -219,6 +217,8 @@ class UnsyncedError(ShardproofError, OSError):
         path: Absolute path of what is there.
         errno: What the operating system said.
     """
+
+    _EXIT_CODE = 3  # the right bytes are there, perhaps not for good
 
     def __init__(self, path: str | os.PathLike[str], errno: int | None = None) -> None:
         self.path = os.fspath(path)
@@ -262,6 +262,18 @@ class FetchError(ShardproofError, OSError, RuntimeError):
             which = f"attempt {first}" if first == n_before else f"attempts {first} to {n_before}"
             text += f"\n  - {which}: {cause}"
         super().__init__(text)
+
+    @property
+    def exit_code(self) -> int | None:
+        """2 of an address or a name that nothing can have, 3 where the host can't be reached."""
+        cause = self.__cause__
+        if isinstance(cause, SourceError):
+            is_usage = cause.kind == "unusable" and isinstance(cause.__cause__, WRONG_USAGE)
+        else:
+            is_usage = isinstance(cause, OSError) and is_too_long(cause)
+        if is_usage:
+            return 2
+        return 3 if isinstance(cause, UnsyncedError) or is_unreached(self) else None
 
 
 class FetchTimeoutError(FetchError, TimeoutError):
@@ -322,9 +334,20 @@ class CheckpointError(ShardproofError):
         self.path = os.fspath(path)
         super().__init__(f"Checkpoint file '{shown(self.path)}': {problem}")
 
+    @property
+    def exit_code(self) -> int | None:
+        """3 where the file system failed, or did not let it be seen."""
+        cause = self.__cause__
+        return 3 if isinstance(cause, OSError) and may_be_whole(cause.errno) else None
+
 
 class CheckpointNotFoundError(CheckpointError, FileNotFoundError):
     """There is no checkpoint, or one of its shards is gone."""
+
+    @property
+    def exit_code(self) -> int:
+        """There is nothing to read."""
+        return self._EXIT_CODE
 
 
 class ReceiptError(ShardproofError):

@@ -64,8 +64,8 @@ class PromisedFile(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return own + self.further
 
 
-class Mismatch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What was promised and what is there instead, in words."""
+class Mismatch(NamedTuple):
+    """What was expected and what is there instead, in words."""
 
     expected: str
     found: str
@@ -75,7 +75,8 @@ class Contradiction(NamedTuple):
     """A file of the manifest that disagrees with another one, known from reading them alone."""
 
     name: str
-    mismatch: Mismatch
+    expected: str
+    found: str
 
 
 class RefusedEntry(Contradiction):
@@ -88,9 +89,8 @@ class RefusedEntry(Contradiction):
         """Return what an error says of an entry as a finding about the file that has it."""
         is_address, line = "://" in error.path, error.line
         where = f"{quoted(error.path)}: " * is_address + ("" if line is None else f"line {line}: ")
-        expected = "an entry by which a file can be looked for"
-        mismatch = Mismatch(expected=expected, found=where + error.problem)
-        return cls("" if is_address else error.path.removeprefix(f"{root}/"), mismatch)
+        name = "" if is_address else error.path.removeprefix(f"{root}/")
+        return cls(name, "an entry by which a file can be looked for", where + error.problem)
 
 
 def disagreements(files: Iterable[PromisedFile]) -> Iterator[Contradiction]:
@@ -101,10 +101,8 @@ def disagreements(files: Iterable[PromisedFile]) -> Iterator[Contradiction]:
             algorithm = text.partition(":")[0]
             known = first.setdefault((algorithm, begin), text)
             if known != text:
-                mismatch = Mismatch(
-                    expected=f"one digest by {algorithm}", found=f"{known} and {text}"
-                )
-                yield Contradiction(file.name, mismatch)
+                expected = f"one digest by {algorithm}"
+                yield Contradiction(file.name, expected, f"{known} and {text}")
 
 
 Probe = Callable[[PromisedFile, int, int], Mismatch | None]
@@ -176,6 +174,14 @@ class Manifest:
             impossible,
             lambda each: f"{quoted(each.name)}: {each.reason}",
         )
+
+    @classmethod
+    def at(
+        cls, root: str, listed_in: str, form: str, files: Sequence[PromisedFile], **others: Any
+    ) -> "Manifest":
+        """Return that of a directory; ``listed_in`` is relative to it, and may be empty."""
+        path = Path(root, listed_in)
+        return cls(root=Path(root), path=path, format=form, files=files, **others)
 
     def _refuse(
         self, title: str, refused: Sequence[Refusal], line: Callable[[Refusal], str]

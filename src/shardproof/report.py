@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from shardproof._base.errnos import is_conclusive
 from shardproof._base.messages import shown
-from shardproof.errors import ShardValidationError
+from shardproof.errors import ShardproofError
 
 __all__ = [
     "MOST_KEPT",
@@ -20,62 +21,63 @@ __all__ = [
     "Level",
     "MoreFindings",
     "Report",
+    "ShardValidationError",
     "exit_code_of",
-    "is_conclusive",
     "lines_of",
 ]
 
 Level = Literal["present", "complete", "valid"]
 """How hard to look; each level includes the ones before it."""
 
+_ADVICE_UNSEEN = "it could not be looked at and may be whole: look again when the disk is well"
+
 MOST_KEPT = 10_000
 """Findings that a report has whole: it is for people, and a program needs memory for more."""
 
 
 class FindingKind(enum.StrEnum):
-    """In which way a promise is not kept, in the order in which a report groups them."""
+    """In which way a file is not as expected, in the order in which a report groups them.
 
-    MISSING = "missing"
-    EMPTY = "empty"
-    UNREADABLE = "unreadable"
-    NOT_REGULAR = "not-regular"
-    IMPOSTOR = "impostor"
-    UNWRITTEN = "unwritten"
-    SIZE = "size"
-    STRUCTURE = "structure"
-    DIGEST = "digest"
-    STRAY = "stray"
+    Attributes:
+        heading: That of its group in a report.
+        advice: What to do about such a file.
+    """
 
+    heading: str
+    advice: str
 
-_TITLES = {
-    FindingKind.MISSING: "Missing files",
-    FindingKind.EMPTY: "Empty files",
-    FindingKind.UNREADABLE: "Unreadable files",
-    FindingKind.NOT_REGULAR: "Not regular files",
-    FindingKind.IMPOSTOR: "Files that are something else",
-    FindingKind.UNWRITTEN: "Files of which nothing was written",
-    FindingKind.SIZE: "Files of another size",
-    FindingKind.STRUCTURE: "Files of another structure",
-    FindingKind.DIGEST: "Files with another digest",
-    FindingKind.STRAY: "Files that nothing promises",
-}
+    def __new__(cls, value: str, heading: str, advice: str) -> Self:
+        """Make a member of its value, its heading and what to do."""
+        kind = str.__new__(cls, value)
+        kind._value_, kind.heading, kind.advice = value, heading, advice
+        return kind
 
-# What open(2) and stat(2) answer for a reason that lies in the file or its permissions. Any other
-# errno (EIO, ESTALE, EMFILE, ETIMEDOUT, ...) says that no look was possible.
-_ABOUT_THE_FILE = {
-    errno.ENOENT,
-    errno.EACCES,
-    errno.EPERM,
-    errno.ELOOP,
-    errno.ENOTDIR,
-    errno.ENAMETOOLONG,
-    errno.ENXIO,
-}
-
-
-def is_conclusive(number: int | None) -> bool:
-    """Whether an errno, or none, tells something about the file, and not that a look failed."""
-    return number is None or number in _ABOUT_THE_FILE
+    MISSING = "missing", "Missing files", "make it again, or restore it"
+    EMPTY = "empty", "Empty files", "make it again, or restore it"
+    UNREADABLE = "unreadable", "Unreadable files", "ask its owner for permission to read it"
+    NOT_REGULAR = "not-regular", "Not regular files", "move it away, and restore the shard"
+    IMPOSTOR = "impostor", "Files that are something else", "what it is says what to do"
+    UNWRITTEN = (
+        "unwritten",
+        "Files of which nothing was written",
+        "its writer was killed, or power failed: make it again, or restore it",
+    )
+    SIZE = (
+        "size",
+        "Files of another size",
+        "a copy or a writer stopped half-way: make it again, or copy it again",
+    )
+    STRUCTURE = (
+        "structure",
+        "Files of another structure",
+        "the writer was killed or ran twice: make it again",
+    )
+    DIGEST = (
+        "digest",
+        "Files with another digest",
+        "its bytes changed after it was written: restore it",
+    )
+    STRAY = "stray", "Files that nothing promises", "move it away if it does not belong there"
 
 
 def exit_code_of(*, n_failed: int, n_unseen: int = 0) -> int:
@@ -120,6 +122,11 @@ class Finding:
     def conclusive(self) -> bool:
         """Whether the file was looked at; if not (EIO, ESTALE), the shard may be whole."""
         return is_conclusive(self.errno)
+
+    @property
+    def advice(self) -> str:
+        """What to do about the file."""
+        return self.kind.advice if self.conclusive else _ADVICE_UNSEEN
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as plain JSON values."""
@@ -309,6 +316,26 @@ class Report:
         return self
 
 
+class ShardValidationError(ShardproofError, FileNotFoundError):
+    """Files of a shards directory are not as expected; the message lists each one.
+
+    Args:
+        report: The report whose findings are raised.
+
+    Attributes:
+        report: The same, to read findings as data.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        super().__init__(str(report))
+
+    @property
+    def exit_code(self) -> int:
+        """That of the report."""
+        return self.report.exit_code
+
+
 def lines_of(report: Report) -> Iterator[str]:
     """Yield the text of a report line by line; there may be thousands."""
     n_files, n_unproven = report.n_files, len(report.unproven)
@@ -325,7 +352,7 @@ def lines_of(report: Report) -> Iterator[str]:
     yield f"Shard validation failed in '{shown(report.path)}':"
     for kind, n_findings in report.counts.items():
         found = [finding for finding in report.findings if finding.kind is kind]
-        yield from ("", f"{_TITLES[kind]} ({n_findings}):")
+        yield from ("", f"{kind.heading} ({n_findings}):")
         yield from map(_line_of, found)
         if n_findings > len(found):
             yield f"  and {n_findings - len(found)} more"

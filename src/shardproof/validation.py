@@ -2,9 +2,8 @@
 
 import contextlib
 import dataclasses
-import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,9 @@ from shardproof._base.names import open_root, replaced
 from shardproof._base.opening import refuse_empty
 from shardproof._base.progress import bar
 from shardproof._base.work import apart, to_waiter
-from shardproof.checks import Links, check
+from shardproof.checks import Links, OnProgress, check
 from shardproof.errors import ManifestError
-from shardproof.promises import Promise, promise_of
+from shardproof.promises import promise_of
 from shardproof.report import MOST_KEPT, Level, Report
 
 __all__ = ["validate"]
@@ -94,51 +93,41 @@ def validate(
         if executor is not None:
             raise ValueError("expected workers or executor, found both")
     form = None if format is None else formats.get(format)
-    ask = functools.partial(_asked, strict=strict, form=form, against=against, level=level)
-    look = functools.partial(_checked, level=level, links=links, strict=strict, quick=quick)
+
+    def checked_by(on_progress: OnProgress | None, **how: Any) -> Report:
+        located = formats.locate(path)
+        if strict and located.path != located.root:
+            problem = f"expected a directory, found the prefix '{shown(located.path)}'"
+            raise ValueError(f"strict: {problem}: other checkpoints may lie beside it")
+        with _held(located.root):
+            promise = promise_of(located.path, form=form, against=against, level=level)
+            how["beside"] = promise.beside if strict else None
+            how["proofs"] = formats.proofs_in(promise.manifest) if quick else None
+            how |= {"level": level, "links": links, "most": MOST_KEPT, "on_progress": on_progress}
+            report = check(promise.manifest, **how)
+        return dataclasses.replace(report, path=Path(located.path))
+
     chosen = bar("shards") if progress is True else contextlib.nullcontext(progress or None)
     with chosen as told:
         if executor is not None:  # the user's own is used from the user's own thread
-            look = functools.partial(look, executor=executor, on_progress=told)
-            return _looked(path, ask, look)
-
-        def in_threads(promise: Promise) -> Report:
-            return look(promise, workers=workers, on_progress=to_waiter(told))
-
-        return apart(lambda _: _looked(path, ask, in_threads))
+            return checked_by(told, executor=executor)
+        return apart(lambda _: checked_by(to_waiter(told), workers=workers))
 
 
-def _looked(
-    path: str | os.PathLike[str],
-    ask: Callable[[formats.Located], Promise],
-    look: Callable[[Promise], Report],
-) -> Report:
-    located = formats.locate(path)
-    fd = open_root(located.root)  # held open, so that no other directory gets its number
+@contextlib.contextmanager
+def _held(root: str) -> Iterator[None]:
+    """Hold a directory open while it is checked, so that no other directory gets its number."""
+    fd = open_root(root)
     try:
         before = os.fstat(fd)
         try:
-            report = look(ask(located))
+            yield
         except ManifestError:
-            _refuse_another(located.root, before)
+            _refuse_another(root, before)
             raise
-        _refuse_another(located.root, before)
+        _refuse_another(root, before)
     finally:
         os.close(fd)
-    return dataclasses.replace(report, path=Path(located.path))
-
-
-def _asked(located: formats.Located, *, strict: bool, **how: Any) -> Promise:
-    if strict and located.path != located.root:
-        problem = f"expected a directory, found the prefix '{shown(located.path)}'"
-        raise ValueError(f"strict: {problem}: other checkpoints may lie beside it")
-    return promise_of(located.path, **how)
-
-
-def _checked(promise: Promise, *, strict: bool, quick: bool, **how: Any) -> Report:
-    beside = promise.beside if strict else None
-    proofs = formats.proofs_in(promise.manifest) if quick else None
-    return check(promise.manifest, beside=beside, proofs=proofs, most=MOST_KEPT, **how)
 
 
 def _refuse_another(root: str, before: os.stat_result) -> None:
@@ -152,12 +141,9 @@ def _refuse_another(root: str, before: os.stat_result) -> None:
 
 
 def _has_moved(before: os.stat_result, after: os.stat_result) -> bool:
-    """Whether a directory was renamed, and back: its status changed, and nothing in it did.
-
-    So it was seen on ext4 and tmpfs; kernels before 6.13 don't tell within some milliseconds. Other
-    rights change the status too, and are no reason. `touch -a` and setxattr(2) of the directory
-    itself can't be told from a move: then another look is needed.
-    """
+    """Whether a directory was renamed, and back: its status changed, and nothing in it did."""
+    # So it was seen on ext4 and tmpfs; kernels before 6.13 don't tell within some milliseconds.
+    # `touch -a` and setxattr(2) can't be told from a move: then another check is needed.
     is_same = (before.st_mtime_ns, before.st_mode) == (after.st_mtime_ns, after.st_mode)
     is_same = is_same and (before.st_uid, before.st_gid) == (after.st_uid, after.st_gid)
     return is_same and before.st_ctime_ns != after.st_ctime_ns

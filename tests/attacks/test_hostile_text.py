@@ -39,7 +39,7 @@ from shardproof.checkpoint import (
 from shardproof.cli.app import app
 from shardproof.datasets import SharedShardedDataset
 from shardproof.fetching.cache._settings import cleanup_policy
-from shardproof.report import Finding, FindingKind, Report
+from shardproof.report import Finding, FindingKind, Report, ShardValidationError
 from tests.attacks.mutations import FORGED
 from tests.attacks.tally import Tally
 
@@ -60,7 +60,7 @@ TEXTS = [
 ERRORS = sorted(
     {
         value
-        for value in vars(errors).values()
+        for value in (*vars(errors).values(), ShardValidationError)
         if isinstance(value, type) and issubclass(value, errors.ShardproofError)
     },
     key=lambda kind: kind.__name__,
@@ -112,7 +112,7 @@ def report_of(text: str) -> Report:
 @pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.__name__)
 def test_no_error_says_hostile_text_as_it_is(kind: type, tally: Tally) -> None:
     for text in TEXTS:
-        if kind is errors.ShardValidationError:
+        if kind is ShardValidationError:
             judged(tally, kind, str(kind(report_of(text))))
             continue
         made = [kind(**given) for given in arguments_of(kind, text)]

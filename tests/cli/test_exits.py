@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from shardproof import errors
 from shardproof.cli import app, exits
-from shardproof.report import Finding, FindingKind, Report
+from shardproof.report import Finding, FindingKind, Report, ShardValidationError
 
 EIO = OSError(errno.EIO, "bad")
 FINDING = Finding(FindingKind.MISSING, Path("/x/a"), "a regular file", "nothing", errno.ENOENT)
@@ -48,7 +48,7 @@ def refused_connection() -> socket.socket:
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (errors.ShardValidationError(Report(Path("/x"), "saev", "present", 1, (FINDING,))), 1),
+        (ShardValidationError(Report(Path("/x"), "saev", "present", 1, (FINDING,))), 1),
         (errors.ManifestError("torn", path="/x"), 2),
         (errors.ManifestPermissionError("denied", path="/x"), 2),
         (errors.CheckpointNotFoundError("gone", path="/x"), 2),

@@ -311,19 +311,19 @@ class TestDamage:
         assert opened(path)[2].tolist() == [8, 9, 10, 11 + 2**24]
         error = refusal(path, level="valid")
         assert "Files with another digest (1)" in str(error)
-        assert why(error).endswith("found 1 others: 2")
+        assert why(error).endswith("found others: 2")
 
     def test_only_valid_sees_a_wrong_id(self, path) -> None:
         ids = ids_of(np.arange(12, dtype=np.uint32), 4)
         ids[:2] += 1
         np.save(path / "sample_ids_000003.npy", ids)
         assert len(opened(path)) == 3
-        assert why(refusal(path, level="valid")).endswith("found 2 others: 0, 1")
+        assert why(refusal(path, level="valid")).endswith("found others: 0, 1")
 
     def test_only_valid_sees_another_shards_tokens(self, path) -> None:
         np.save(path / "train_000003.npy", np.arange(1, 13, dtype=np.uint32))
         assert len(opened(path)) == 3
-        assert "found 3 others: 0, 1, 2" in why(refusal(path, level="valid"))
+        assert "found others: 0, 1, 2" in why(refusal(path, level="valid"))
 
     @pytest.mark.parametrize("at", range(0, 4096, 511))
     def test_valid_sees_each_bit_of_many_chunks(self, tmp_path, monkeypatch, at: int) -> None:
@@ -334,12 +334,12 @@ class TestDamage:
         data = bytearray(file.read_bytes())
         data[128 + at] ^= 1 << at % 8
         file.write_bytes(data)
-        assert why(refusal(tmp_path, 8, level="valid")).endswith(f"found 1 others: {at // 32}")
+        assert why(refusal(tmp_path, 8, level="valid")).endswith(f"found others: {at // 32}")
 
     def test_of_many_wrong_ones_it_names_some(self, path) -> None:
         write_shard(path, 3, np.arange(100, dtype=np.uint32))
         np.save(path / "train_000003.npy", np.zeros(100, np.uint32))
-        assert why(refusal(path, level="valid")).endswith("found 25 others: 0, 1, 2, 3, 4, ...")
+        assert why(refusal(path, level="valid")).endswith("found others: 0, 1, 2, 3, 4 and 20 more")
 
     def test_another_type(self, path) -> None:
         error = refusal(path, 2, token_dtype=np.uint64)
@@ -434,8 +434,7 @@ class TestIdsOfTemplarsScript:
         length = self.LENGTH * 4 // np.dtype(dtype).itemsize
         dataset = opened(tmp_path, length, token_dtype=dtype, level="valid")
         assert len(dataset) == self.N
-        n_last = 128 // np.dtype(dtype).itemsize
-        warning = f"none proves its last {n_last} tokens"
+        warning = "none proves its last 128 bytes"
         assert (warning in caplog.text) == header
 
     @pytest.mark.parametrize("sequence", [0, 7, 19])
@@ -446,21 +445,20 @@ class TestIdsOfTemplarsScript:
             file.seek((0 if header else 128) + (sequence * self.LENGTH + 50) * 4)
             file.write(b"\xff")
         note = why(refusal(tmp_path, self.LENGTH, level="valid"))
-        assert "stored as the bits of a float64" in note
-        assert note.endswith(f"found 1 others: {sequence}")
+        assert note.endswith(f"found others: {sequence}")
 
     def test_an_id_of_another_form_among_them_is_found(self, tmp_path) -> None:
         self.prepared(tmp_path, header=False)
         tokens, ids = (np.load(tmp_path / f"{n}_000003.npy") for n in ("train", "sample_ids"))
         ids[9] = sequence_id(tokens.reshape(self.N, -1)[9])
         np.save(tmp_path / "sample_ids_000003.npy", ids)
-        assert why(refusal(tmp_path, self.LENGTH, level="valid")).endswith("found 1 others: 9")
+        assert why(refusal(tmp_path, self.LENGTH, level="valid")).endswith("found others: 9")
 
     def test_tokens_of_another_shard_are_found(self, tmp_path) -> None:
         tokens = self.prepared(tmp_path)
         np.save(tokens, np.load(tokens)[::-1])
         assert why(refusal(tmp_path, self.LENGTH, level="valid")).endswith(
-            "found 20 others: 0, 1, 2, 3, 4, ..."
+            "found others: 0, 1, 2, 3, 4 and 15 more"
         )
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from shardproof import FetchError, ShardPrefetcher, elsewhere, repair, validate
+from shardproof import FetchError, ShardPrefetcher, repair, validate
 from shardproof.fetching import HttpSource, Limits, RemoteFile, fetch, fetch_file
 from shardproof.fetching.transfer import _spans
+from shardproof.promises import _elsewhere
 from shardproof.testing.faults import serve_hub
 from tests.attacks.raw_server import RawServer, Request, Step
 
@@ -140,7 +141,7 @@ def test_a_list_whose_end_may_be_none_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["chunked", "said"])
 def test_a_list_has_a_cap(how: str, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(elsewhere, "_MAX_LIST_BYTES", CAP)
+    monkeypatch.setattr(_elsewhere, "_MAX_LIST_BYTES", CAP)
     server = Server(LIST, how, more=ENDLESS)
     with serving(server) as url, pytest.raises(FetchError, match=f"at most {CAP} bytes"):
         validate(tmp_path, against=f"{url}/SHA256SUMS")

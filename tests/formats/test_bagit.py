@@ -1,16 +1,12 @@
 """BagIt bags: complete and valid, as RFC 8493 has it."""
 
-import contextlib
 import hashlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shardproof import ManifestError, validate
-from shardproof.formats.lists.bagit import FORMAT
-from tests.helpers.drawing import examples
+from shardproof.formats.lists import BAGIT as FORMAT
 
 PAYLOAD = {"a.bin": b"a" * 100, "sub/b.bin": b"b" * 50, "empty": b""}
 
@@ -42,14 +38,6 @@ def test_a_whole_bag(tmp_path, algorithms) -> None:
     report = validate(write_bag(tmp_path, algorithms), level="valid")
     assert (report.format, report.ok, report.unproven) == ("bagit", True, ())
     assert report.n_proven == len(PAYLOAD) + 2 + len(algorithms)
-
-
-@pytest.mark.parametrize("name", ["data/a.bin", "bag-info.txt"])
-def test_changed_bytes(tmp_path, name: str) -> None:
-    path = write_bag(tmp_path) / name
-    path.write_bytes(path.read_bytes().swapcase())
-    kinds = found_in(tmp_path, "valid")
-    assert ("digest", path.name) in kinds
 
 
 def test_a_declaration_that_was_cut(tmp_path) -> None:
@@ -210,12 +198,3 @@ def test_a_link_that_leads_nowhere_ends_no_look(tmp_path) -> None:
     path.unlink()
     path.symlink_to("gone")
     assert found_in(tmp_path) == [("missing", "a.bin"), ("structure", "bag-info.txt")]
-
-
-@examples(150)
-@given(st.binary(max_size=80), st.sampled_from(["bagit.txt", "manifest-sha256.txt"]))
-def test_any_bytes_have_an_answer(tmp_path_factory, data: bytes, name: str) -> None:
-    path = write_bag(tmp_path_factory.mktemp("x"))
-    (path / name).write_bytes(data)
-    with contextlib.suppress(ManifestError):
-        validate(path, level="valid")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shardproof import ManifestError, validate
-from shardproof.formats.lists.croissant import FORMAT
+from shardproof.formats.lists import CROISSANT as FORMAT
 from shardproof.testing import Layout
 from shardproof.testing.contracts import FormatContract
 from shardproof.testing.contracts.strategies import hostile_names, twin_names

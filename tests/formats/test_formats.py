@@ -113,6 +113,10 @@ def test_metadata_that_are_a_link_alone_are_nobodys(tmp_path) -> None:
         formats.detect(str(tmp_path))
 
 
+def test_each_name_of_the_room_is_there() -> None:
+    assert all(getattr(formats, name) is not None for name in formats.__all__)
+
+
 def test_there_are_formats_by_name() -> None:
     assert formats.names()[:3] == ["saev", "receipts", "checkpoint"]
     for name in formats.names():
@@ -213,6 +217,16 @@ def test_two_formats_that_claim_one_directory(make_shards_dir) -> None:
         validate(shards_dir, format="receipts")
     with pytest.raises(ValueError, match=r"format: expected one of saev, .*, found 'other'"):
         validate(shards_dir, format="other")
+
+
+def test_what_was_downloaded_from_the_hub_is_proven_by_what_the_hub_says(make_shards_dir) -> None:
+    """Whatever format its files are of: their digests are noted."""
+    shards_dir = make_shards_dir(2)
+    notes = shards_dir / ".cache/huggingface/download"
+    notes.mkdir(parents=True)
+    (notes / "shards.json.metadata").write_text("a\nb\n1.0\n")
+    assert formats.detect(str(shards_dir)).name == "hf-local-dir"
+    assert validate(shards_dir, format="saev").ok
 
 
 def test_the_signs_alone_import_no_format() -> None:

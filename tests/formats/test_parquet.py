@@ -1,6 +1,5 @@
 """Sets of parquet files: counted by their names, looked at by their footers, proven by pages."""
 
-import json
 import tracemalloc
 import zlib
 from pathlib import Path
@@ -8,15 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from shardproof import FindingKind, ManifestError, ManifestNotFoundError, formats, validate
+from shardproof import ManifestError, ManifestNotFoundError, formats, validate
 from shardproof.errors import ManifestPermissionError
-from shardproof.formats.samples.parquet import FORMAT
+from shardproof.formats.samples import PARQUET as FORMAT
 from shardproof.testing import without_root_override
 from tests.goldens import GOLDENS
-from tests.helpers.drawing import examples
 
 TABLE = pa.table(
     {
@@ -104,42 +100,6 @@ def test_folders_of_a_dataset_are_a_set_each(tmp_path) -> None:
     assert [Path(path).name for path in formats.find(tmp_path)] == ["data", "more"]
 
 
-@pytest.mark.parametrize(("n", "kinds"), [(1500, []), (1501, ["structure"])])
-def test_rows_that_dataset_info_states(tmp_path, n: int, kinds: list[str]) -> None:
-    write_set(tmp_path)
-    info = {"splits": {"train": {"name": "train", "num_examples": n, "num_bytes": 1}}}
-    (tmp_path / "dataset_info.json").write_text(json.dumps(info))
-    assert [kind for kind, _ in found_in(tmp_path)] == kinds
-
-
-@pytest.mark.parametrize(
-    ("names", "dataset_name", "is_told"),
-    [
-        (["json-train-00000-of-00002", "json-train-00001-of-00002"], "json", True),
-        (["json-train"], "json", True),
-        (["train"], None, True),
-        (["train-00000-of-00001-0f1e2d3c4b5a6978"], None, True),
-        (["json-train"], None, False),  # of another dataset, by what is known
-        (["json-train"], "csv", False),
-        (["train-extra"], None, False),
-        (["training"], None, False),
-    ],
-)
-def test_whose_rows_a_split_counts(tmp_path, names, dataset_name, is_told) -> None:
-    for name in names:
-        pq.write_table(pa.table({"x": [1, 2]}), tmp_path / f"{name}.parquet")
-    info = {"dataset_name": dataset_name, "splits": {"train": {"num_examples": 5}}}
-    (tmp_path / "dataset_info.json").write_text(json.dumps(info))
-    assert [kind for kind, _ in found_in(tmp_path)] == ["structure"] * is_told
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"splits": null}', '{"splits": {"a": {}}}', "{}"])
-def test_what_dataset_info_may_be_else(tmp_path, text: str) -> None:
-    write_set(tmp_path)
-    (tmp_path / "dataset_info.json").write_text(text)
-    assert found_in(tmp_path) == []
-
-
 HARM = {
     "cut": lambda data: data[:-1],
     "cut in the middle": lambda data: data[: len(data) // 2],
@@ -160,31 +120,6 @@ def test_harm_to_the_structure(tmp_path, harm: str) -> None:
     path = tmp_path / "train-00000-of-00001.parquet"
     path.write_bytes(HARM[harm](path.read_bytes()))
     assert found_in(tmp_path) == [("structure", path.name)]
-
-
-@examples(300)
-@given(st.binary(max_size=400), st.booleans())
-def test_any_footer_has_an_answer(tmp_path_factory, footer: bytes, valid: bool) -> None:
-    path = tmp_path_factory.mktemp("x")
-    data = b"PAR1" + bytes(50) + footer + len(footer).to_bytes(4, "little") + b"PAR1"
-    (path / "a.parquet").write_bytes(data)
-    report = validate(path, level="valid" if valid else "complete")
-    assert all(each.kind in {FindingKind.STRUCTURE, FindingKind.DIGEST} for each in report.findings)
-
-
-@examples(200)
-@given(st.data())
-def test_a_footer_with_other_bytes_has_an_answer(tmp_path_factory, data) -> None:
-    path = write_set(tmp_path_factory.mktemp("x"), 1, write_page_checksum=True)
-    file = next(path.glob("*.parquet"))
-    whole = bytearray(file.read_bytes())
-    for _ in range(3):
-        whole[data.draw(st.integers(len(whole) - 900, len(whole) - 9))] = data.draw(
-            st.integers(0, 255)
-        )
-    file.write_bytes(whole)
-    report = validate(path, level="valid")
-    assert all(each.kind in {FindingKind.STRUCTURE, FindingKind.DIGEST} for each in report.findings)
 
 
 def test_an_encrypted_footer_is_let_be(tmp_path) -> None:

@@ -15,14 +15,14 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof.checks import check
 from shardproof.errors import ManifestError, ManifestNotFoundError
+from shardproof.formats.weights import TORCH_DCP as FORMAT
 from shardproof.formats.weights import _pickle
 from shardproof.formats.weights._pickle import Pairs, PickledObject, read_pickle
-from shardproof.formats.weights.torch_dcp import FORMAT
 from shardproof.testing.contracts import FormatContract
 from shardproof.testing.samples._layout import Layout
 from tests.helpers.drawing import examples
@@ -436,17 +436,17 @@ def test_classes_of_data_are_written_down(module: str, name: str) -> None:
     ],
 )
 def test_a_pickle_that_breaks_off_is_refused(data: bytes) -> None:
-    with pytest.raises(ManifestError, match="expected a whole pickle, found one that breaks off"):
+    with pytest.raises(ManifestError, match="expected a pickle of plain data, found at byte"):
         read_pickle(START + data, path="x")
 
 
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"P1\n.", r"found b'P1\\n.' at byte 2"),
-        (b"NQ.", "found b'Q.' at byte 3"),
-        (b"\x82\1.", r"found b'\\x82"),
-        (b"ios\nsystem\n.", "found b'ios"),
+        (b"P1\n.", "found at byte 2: the step PERSID"),
+        (b"NQ.", "found at byte 3: the step BINPERSID"),
+        (b"\x82\1.", "the step EXT1"),
+        (b"ios\nsystem\n.", "the step INST"),
         (b"NNR.", "a call of a NoneType"),
         (b"ctorch\nfloat32\nNR.", "a call of a PickledObject"),
         (b"NNb.", "a state for a NoneType"),
@@ -455,8 +455,8 @@ def test_a_pickle_that_breaks_off_is_refused(data: bytes) -> None:
         (b"NN\x93.", "a name that is no text"),
         (b"h\5.", "it refers to what is not there"),
         (b"(" * 1001, "it is nested too deep"),
-        (b"cos", "a name without an end"),
-        (b"c" + b"a" * 9999 + b"\n", "a name without an end"),
+        (b"cos", "no newline found"),
+        (b"c" + b"a" * 9999 + b"\nb\n", "a name of no class"),
         (b"X\xe8\x07\0\0" + b"a" * 2024 + b"\x8c\1b\x93.", "a name of no class"),
         (b"X\1\0\0\0\xff.", "can't decode byte 0xff"),
     ],
@@ -495,7 +495,7 @@ def test_a_bomb_does_not_go_off(data: bytes) -> None:
 def test_steps_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_pickle, "_MAX_STEPS", 100)
     assert read_pickle(START + b"N" * 98 + b".", path="x") is None
-    with pytest.raises(ManifestError, match="a pickle of at most 100 steps, found more"):
+    with pytest.raises(ManifestError, match="more than 100 steps"):
         read_pickle(START + b"N" * 99 + b".", path="x")
 
 
@@ -526,19 +526,6 @@ def test_no_pickle_makes_it_fail(data: st.DataObject) -> None:
             broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
         whole = bytes(broken[: data.draw(st.integers(0, len(broken)))])
     assert len(refusal_of(read_pickle, whole)) < 1000
-
-
-@given(places=st.lists(st.tuples(st.integers(0, 1700), st.integers(0, 255)), max_size=4))
-@settings(examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_metadata_of_any_bytes_are_read_or_refused(
-    written: Path, places: list[tuple[int, int]]
-) -> None:
-    broken = bytearray((WRITTEN_BY_TORCH / ".metadata").read_bytes())
-    for place, byte in places:
-        broken[place % len(broken)] = byte
-    (written / ".metadata").write_bytes(broken)
-    refusal = refusal_of(look, written)
-    assert not refusal or str(written) in refusal
 
 
 def test_nothing_in_a_pickle_is_imported_or_opened() -> None:

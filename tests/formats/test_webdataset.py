@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shardproof.checks import check
 from shardproof.errors import ManifestError, ManifestNotFoundError
-from shardproof.formats.samples.webdataset import FORMAT
+from shardproof.formats.plain.webdataset import FORMAT
 from tests.helpers.drawing import examples
 
 

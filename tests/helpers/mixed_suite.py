@@ -174,8 +174,7 @@ def test_real_checkpoint(make_checkpoint: Make) -> None:
 
 
 def test_real_errors(make_shards_dir: Make) -> None:
-    from shardproof import Report
-    from shardproof.errors import ShardValidationError
+    from shardproof import Report, ShardValidationError
 
     report = shardproof.validate(make_shards_dir(2, missing_shards=[0]))
     assert isinstance(report, Report)

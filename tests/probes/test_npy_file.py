@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from shardproof.manifest import Mismatch, PromisedFile
 from shardproof.probes import npy
-from tests.helpers.drawing import examples
 
 
 def saved(*arrays: np.ndarray, version: tuple[int, int] | None = None) -> bytes:
@@ -144,18 +143,3 @@ def test_what_is_read_of_a_header_is_bounded() -> None:
     finally:
         tracemalloc.stop()
         os.close(fd)
-
-
-@examples(300)
-@given(
-    st.one_of(
-        st.binary(max_size=300),
-        st.builds(of_text, st.text(max_size=300), st.binary(), st.integers(1, 4)),
-        st.builds(
-            lambda start, tail: b"\x93NUMPY" + start + tail, st.binary(max_size=6), st.binary()
-        ),
-    )
-)
-def test_any_bytes_have_an_answer(data: bytes) -> None:
-    found = probe(data)
-    assert found is None or found.found.isprintable()

@@ -1025,8 +1025,7 @@ class TestOtherFormats:
 class TestLoading:
     def test_the_manifest_files_are_those_of_the_formats(self) -> None:
         for sign in signs.SIGNS:
-            form = formats.get(sign.format)
-            assert (form.name, form.manifest_file, form.further_parts) == sign
+            assert formats.get(sign.name) is sign
 
     def test_the_levels_are_those_of_the_library(self) -> None:
         assert typing.get_args(shardproof.Level) == plugin._LEVELS
@@ -1052,6 +1051,8 @@ class TestLoading:
             "shardproof._base.messages",
             "shardproof._base.opening",
             "shardproof.formats",
+            "shardproof.formats._format",
+            "shardproof.formats.own",
             "shardproof.formats.signs",
             "shardproof.pytest_plugin",
             "shardproof.pytest_plugin.fixtures",

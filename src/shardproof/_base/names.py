@@ -14,6 +14,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from shardproof._base.beneath import NotRegularError, open_beneath
+from shardproof._base.errnos import MAX_NAME_BYTES
 from shardproof._base.messages import quoted
 from shardproof._base.opening import is_link, permission_denied, real_path
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
@@ -33,7 +34,6 @@ __all__ = [
     "replaced",
 ]
 
-MAX_NAME_BYTES = 255  # NAME_MAX of ext4, XFS, Lustre, NFS, GPFS: limits.h(0p)
 MAX_PATH_BYTES = 4095  # PATH_MAX of Linux, less its closing NUL
 
 OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY

@@ -7,6 +7,7 @@ readdir(3)). Each promised file is then opened relative to one descriptor of the
 import contextlib
 import dataclasses
 import functools
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -57,13 +58,15 @@ def check(
     A file that is as ``proofs`` tell is not read again. What ``noting`` is told, it may refuse by
     an error, which ends the look. Of more than ``most`` findings the others are counted.
     """
-    n_threads = _digest_threads(manifest, level, workers, is_noted=noting is not None)
+    to_hash = manifest.files if level == "valid" else ()
+    n_hashed = sum(noting is not None or bool(file.digests) for file in to_hash)
     question = Question(
         root=os.fspath(manifest.root),
         level=level,
         probe=manifest.probe,
         prove=manifest.prove,
-        digest_threads=n_threads,
+        # Several files are hashed at once, each in a thread.
+        digest_threads=fanout.threads_each(min(workers or fanout.available_cpus(), n_hashed)),
         links="none" if links == "inside" and not manifest.links else links,
         stores=manifest.stores,
         proofs=proofs or {},
@@ -79,6 +82,7 @@ def check(
                 more.add(finding, "" if finding.index is None else files[finding.index].name)
 
     n_done = n_unread = 0
+    numbers = dict[str, int]()
     dir_fd = open_root(question.root)
     try:
         # Closed before the descriptor, which the threads use until they are joined.
@@ -86,21 +90,26 @@ def check(
             _looks(question, dir_fd, files, workers, executor, list_first=list_first)
         ) as runs:
             for n_looks, said in runs:
-                some = files[n_done : n_done + n_looks]
-                add(_numbered(said, some, n_done, question.root))
-                unproven += [each for each in said if isinstance(each, Unproven)]
-                n_unread += said.count(None)
+                if said and not numbers:  # mostly there is nothing to say
+                    numbers = {file.name: number for number, file in enumerate(files)}
+                for each in said:
+                    if isinstance(each, Finding):
+                        name = os.fspath(each.path).removeprefix(os.path.join(question.root, ""))
+                        add([dataclasses.replace(each, index=numbers[name])])
+                    elif each is None:
+                        n_unread += 1
+                    else:
+                        unproven.append(each)
                 n_done += n_looks
                 if on_progress is not None:
                     on_progress(n_done, len(files))
     finally:
         os.close(dir_fd)
     n_broken = len(kept) + more.counts.total()  # what follows is about the manifest
-    add(_structural(manifest, manifest.damaged))
+    known = [manifest.damaged]
     if level != "present":
-        add(_structural(manifest, manifest.contradictions()))
-        add(_structural(manifest, disagreements(files)))
-        add(_structural(manifest, unfinished(manifest)))
+        known += [[*manifest.contradictions()], [*disagreements(files)], [*unfinished(manifest)]]
+    add(_structural(manifest, itertools.chain.from_iterable(known)))
     if beside is not None or manifest.permits is not None:
         add(strays(manifest, beside, follow=links == "follow"))
     return Report(
@@ -117,17 +126,6 @@ def check(
     )
 
 
-def _numbered(
-    said: Sequence[Said], files: Sequence[PromisedFile], first: int, root: str
-) -> Iterator[Finding]:
-    """Yield the findings about some of the promised files, with the numbers of these."""
-    found = [each for each in said if isinstance(each, Finding)]
-    numbers = {file.name: n for n, file in enumerate(files, first)} if found else {}
-    for each in found:
-        name = os.fspath(each.path).removeprefix(os.path.join(root, ""))
-        yield dataclasses.replace(each, index=numbers[name])
-
-
 def flaw_of(manifest: Manifest, file: PromisedFile, fd: int) -> str | None:
     """Return how an open file, whose digest was proven, is not as promised at ``valid``."""
     own = [] if file.digest is None or file.digest_from else [(file.digest, 0)]
@@ -135,17 +133,9 @@ def flaw_of(manifest: Manifest, file: PromisedFile, fd: int) -> str | None:
     root = os.fspath(manifest.root)
     question = Question(root, "valid", manifest.probe, manifest.prove, proofs=proofs)
     answer = judge(question, fd, file)
-    if isinstance(answer, tuple):
+    if isinstance(answer, Finding):
         return f"expected {answer.expected}, found {answer.found}"
     return None
-
-
-def _digest_threads(
-    manifest: Manifest, level: Level, workers: int | None, *, is_noted: bool
-) -> int:
-    """Return how many threads hash one file: several files are hashed at once, each in a thread."""
-    n_hashed = sum(is_noted or bool(file.digests) for file in manifest.files if level == "valid")
-    return fanout.threads_each(min(workers or fanout.available_cpus(), n_hashed))
 
 
 def _looks(
@@ -199,5 +189,6 @@ def _look_from_afar(question: Question, files: Sequence[PromisedFile]) -> list[S
 def _structural(manifest: Manifest, known: Iterable[Contradiction]) -> Iterator[Finding]:
     for each in known:
         path, is_of_entry = manifest.root / each.name, isinstance(each, RefusedEntry)
-        expected, found = each.mismatch.expected, each.mismatch.found
-        yield Finding(FindingKind.STRUCTURE, path, expected, found, is_of_entry=is_of_entry)
+        yield Finding(
+            FindingKind.STRUCTURE, path, each.expected, each.found, is_of_entry=is_of_entry
+        )

@@ -1,5 +1,6 @@
 """One look at some promised files: each is opened, examined through its descriptor and closed."""
 
+import dataclasses
 import errno
 import functools
 import os
@@ -7,7 +8,7 @@ import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from shardproof._base import digest
 from shardproof._base.messages import told
@@ -47,6 +48,10 @@ class Question(NamedTuple):
     proofs: Mapping[str, SealedProof] = {}
     noting: "Noting | None" = None
 
+    def broken(self, file: PromisedFile, kind: FindingKind, *about: Any) -> Finding:
+        """Return a finding about a file: what was expected, what was found, and an errno."""
+        return Finding(kind, Path(self.root, file.name), *about)
+
 
 class FileRead(NamedTuple):
     """What a file hashes to, what it was before and after it was read, whether a journal knew."""
@@ -64,24 +69,14 @@ class Noting(NamedTuple):
     note: Callable[[str, FileRead], None]
 
 
-class _BrokenPromise(NamedTuple):
-    """Why a promise is not kept."""
-
-    kind: FindingKind
-    expected: str
-    found: str
-    errno: int | None = None
-
-
-_Answer = _BrokenPromise | Callable[[], None] | Literal["kept", "unproven", "agreed", "unread"]
-
-
 class Unproven(NamedTuple):
     """A file that could not be proven, and whether checksums that are no proof agree with it."""
 
     path: Path
     agrees: bool
 
+
+_Answer = Finding | Callable[[], None] | Literal["kept", "unproven", "agreed", "unread"]
 
 Said = Finding | Unproven | None
 """A finding; a file that could not be proven; None for one that was not read again."""
@@ -90,29 +85,29 @@ Said = Finding | Unproven | None
 def look_at_all(
     question: Question, dir_fd: int, regular: Regular | None, files: Sequence[PromisedFile]
 ) -> list[Said]:
-    """Return what there is to say of files that are not simply as promised."""
+    """Return what there is to say of files that are not simply as expected."""
     if question.level == "present" or (question.level == "complete" and question.probe is None):
         files = _not_plainly_kept(question, dir_fd, regular, files)
     said: list[Said] = []
     for file in files:
         answer = _look_closely(question, dir_fd, file)
-        if isinstance(answer, _BrokenPromise):
-            said.append(Finding(answer.kind, Path(question.root, file.name), *answer[1:]))
+        if isinstance(answer, Finding):
+            said.append(answer)
         elif callable(answer):
             answer()  # whose errors are none of the file
+        elif answer == "unread":
+            said.append(None)
         elif answer != "kept":
             path = Path(question.root, file.name)
-            said.append(None if answer == "unread" else Unproven(path, answer == "agreed"))
+            said.append(Unproven(path, answer == "agreed"))
     return said
 
 
 def _not_plainly_kept(
     question: Question, dir_fd: int, regular: Regular | None, files: Sequence[PromisedFile]
 ) -> list[PromisedFile]:
-    """Pass over what is listed as a regular file, opens and has its size: nearly every file.
-
-    The time of a look goes into this loop: one more system call costs a tenth of that.
-    """
+    """Pass over what is listed as a regular file, opens and has its size: nearly every file."""
+    # The time of a check goes into this loop: one more system call costs a tenth of that.
     open_, fstat, close = os.open, os.fstat, os.close
     any_size = question.level == "present"
     odd = []
@@ -147,12 +142,12 @@ def _look_closely(question: Question, dir_fd: int, file: PromisedFile) -> _Answe
         finally:
             os.close(fd)
     except NotRegularError as error:
-        return _BrokenPromise(FindingKind.NOT_REGULAR, "a regular file", error.found)
+        return question.broken(file, FindingKind.NOT_REGULAR, "a regular file", error.found)
     except FileNotFoundError as error:
-        return _BrokenPromise(FindingKind.MISSING, "a regular file", "nothing", error.errno)
+        return question.broken(file, FindingKind.MISSING, "a regular file", "nothing", error.errno)
     except OSError as error:
         found = os.strerror(error.errno) if error.errno else told(error)
-        return _BrokenPromise(FindingKind.UNREADABLE, "a readable file", found, error.errno)
+        return question.broken(file, FindingKind.UNREADABLE, "a readable file", found, error.errno)
 
 
 def judge(question: Question, fd: int, file: PromisedFile) -> _Answer:
@@ -164,7 +159,7 @@ def judge(question: Question, fd: int, file: PromisedFile) -> _Answer:
         raise NotRegularError(file_type(status.st_mode))
     if not status.st_size and file.size != 0:
         expected = "more than 0 bytes" if file.size is None else f"{file.size} bytes"
-        return _BrokenPromise(FindingKind.EMPTY, expected, "0 bytes")
+        return question.broken(file, FindingKind.EMPTY, expected, "0 bytes")
     return "kept" if question.level == "present" else _examine(question, fd, status, file)
 
 
@@ -175,16 +170,15 @@ def _open(question: Question, dir_fd: int, name: str) -> int:
         return open_inside(name, root=question.root, dir_fd=dir_fd, links=links)
     except NotRegularError as error:
         target = error.outside
-        if target is None or not (question.links == "follow" or _is_stored(question, target)):
+        is_meant = question.links == "follow" or any(
+            os.path.commonpath([store, target]) == store for store in question.stores if target
+        )
+        if target is None or not is_meant:
             raise
         fd = open_regular(target)
         if fd is None:  # it became a link meanwhile
             raise
         return fd
-
-
-def _is_stored(question: Question, path: str) -> bool:
-    return any(os.path.commonpath([store, path]) == store for store in question.stores)
 
 
 def _examine(question: Question, fd: int, status: os.stat_result, file: PromisedFile) -> _Answer:
@@ -195,28 +189,30 @@ def _examine(question: Question, fd: int, status: os.stat_result, file: Promised
     if answer is None:
         is_asked = question.level == "valid"
         answer = _judge_bytes(question, fd, status, file) if is_asked else "kept"
-    if not isinstance(answer, _BrokenPromise):
+    if not isinstance(answer, Finding):
         return answer
     instead = impostor(fd, status.st_size)
-    return answer if instead is None else answer._replace(kind=FindingKind.IMPOSTOR, found=instead)
+    if instead is None:
+        return answer
+    return dataclasses.replace(answer, kind=FindingKind.IMPOSTOR, found=instead)
 
 
 def _judge_outside(
     question: Question, fd: int, status: os.stat_result, file: PromisedFile
-) -> _BrokenPromise | None:
+) -> Finding | None:
     """Judge a file by all but its digest."""
     size = status.st_size
     if file.size is not None and size != file.size:
         # Interned: where one shard was cut, all of 100 000 may have been, to the same size.
         expected, found = f"{file.size} bytes", f"{size} bytes"
-        return _BrokenPromise(FindingKind.SIZE, sys.intern(expected), sys.intern(found))
+        return question.broken(file, FindingKind.SIZE, sys.intern(expected), sys.intern(found))
     is_owed = file.n_items != 0 and (question.level == "complete" or file.digest is None)
     if is_owed and _may_be_unwritten(status) and _is_unwritten(fd):
-        return _BrokenPromise(FindingKind.UNWRITTEN, "data", f"a hole of {size} bytes")
+        return question.broken(file, FindingKind.UNWRITTEN, "data", f"a hole of {size} bytes")
     mismatch = question.probe(file, fd, size) if question.probe else None
     if mismatch is None:
         return None
-    return _BrokenPromise(FindingKind.STRUCTURE, mismatch.expected, mismatch.found)
+    return question.broken(file, FindingKind.STRUCTURE, mismatch.expected, mismatch.found)
 
 
 def _may_be_unwritten(status: os.stat_result) -> bool:
@@ -239,7 +235,7 @@ def _judge_unknown(question: Question, fd: int, size: int, file: PromisedFile) -
         return None
     instead = impostor(fd, size, among_texts=is_text(file.name))
     if instead is not None:
-        return _BrokenPromise(FindingKind.IMPOSTOR, "what its name says", instead)
+        return question.broken(file, FindingKind.IMPOSTOR, "what its name says", instead)
     return None if question.level == "valid" else "unproven"
 
 
@@ -262,10 +258,10 @@ def _judge_bytes(
     for promised, begin in stated:
         computed = found[promised.algorithm, begin]
         if not digest.same(promised, computed):
-            return _BrokenPromise(FindingKind.DIGEST, str(promised), str(computed))
+            return question.broken(file, FindingKind.DIGEST, str(promised), str(computed))
     proof = question.prove(file, fd, size) if question.prove and size else False
     if isinstance(proof, Mismatch):
-        return _BrokenPromise(FindingKind.DIGEST, proof.expected, proof.found)
+        return question.broken(file, FindingKind.DIGEST, proof.expected, proof.found)
     if question.noting is not None:
         read = FileRead(found, status, os.fstat(fd), bool(known))
         return functools.partial(question.noting.note, file.name, read)

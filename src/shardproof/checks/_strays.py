@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from shardproof._base.errnos import is_conclusive
 from shardproof._base.messages import quoted
 from shardproof._base.names import file_type
 from shardproof._base.opening import UNFINISHED, files_below, mode_of, names_in
-from shardproof.manifest import Contradiction, Manifest, Mismatch
-from shardproof.report import Finding, FindingKind, is_conclusive
+from shardproof.manifest import Contradiction, Manifest
+from shardproof.report import Finding, FindingKind
 
 
 def strays(manifest: Manifest, beside: Sequence[str] | None, *, follow: bool) -> Iterator[Finding]:
@@ -34,7 +35,7 @@ def unfinished(manifest: Manifest) -> Iterator[Contradiction]:
         name = os.path.splitext(mark)[0]
         if name in promised and mark not in promised:
             found = f"{quoted(mark)} beside it: let that end, or remove both and fetch it again"
-            yield Contradiction(name, Mismatch(expected="a finished download", found=found))
+            yield Contradiction(name, "a finished download", found)
 
 
 def _marks_in(root: Path, folder: str) -> list[str]:

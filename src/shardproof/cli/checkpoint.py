@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 
 from shardproof._base import opening
+from shardproof._base.errnos import may_be_whole
 from shardproof._base.messages import printable, shown
 from shardproof.cli.commands import ShellGroup
 from shardproof.cli.exits import (
@@ -21,7 +22,6 @@ from shardproof.cli.exits import (
     PathOutcome,
     end_with,
     errors_end_it,
-    may_be_whole,
     outcome_of,
     warn,
 )

@@ -6,7 +6,6 @@ looked at: the disk failed, or a host can't be reached; 130, 143 and 129 are `si
 
 import contextlib
 import dataclasses
-import errno
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -14,20 +13,10 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 import click
 
-from shardproof._base.messages import WRONG_USAGE, is_unreached, printable, shown, told
-from shardproof._base.names import MAX_NAME_BYTES
-from shardproof.errors import (
-    CheckpointError,
-    CheckpointNotFoundError,
-    FetchError,
-    SealError,
-    ShardproofError,
-    ShardReadError,
-    ShardValidationError,
-    SourceError,
-    UnsyncedError,
-)
-from shardproof.report import Report, is_conclusive
+from shardproof._base.errnos import is_too_long
+from shardproof._base.messages import printable, shown, told
+from shardproof.errors import ShardproofError
+from shardproof.report import Report
 
 __all__ = [
     "COULD_NOT_LOOK",
@@ -38,7 +27,6 @@ __all__ = [
     "code_of",
     "end_with",
     "errors_end_it",
-    "may_be_whole",
     "outcome_of",
     "warn",
     "words_of",
@@ -117,47 +105,11 @@ def code_of(error: BaseException, *, refused: int = NO_PROMISE) -> int:
         error: What the work of a command raised.
         refused: The code of a checkpoint or a file to be fetched that is not as it should be.
     """
-    if isinstance(error, ShardValidationError):
-        return error.report.exit_code
-    if isinstance(error, (ShardReadError, UnsyncedError)):
-        return COULD_NOT_LOOK
-    if isinstance(error, (FetchError, SourceError)):
-        return _code_of_fetch(error, refused)
-    if isinstance(error, CheckpointError) and not isinstance(error, CheckpointNotFoundError):
-        cause = error.__cause__
-        is_unseen = isinstance(cause, OSError) and may_be_whole(cause.errno)
-        return COULD_NOT_LOOK if is_unseen else refused
-    if isinstance(error, (ShardproofError, ImportError, ValueError)):
-        return FINDINGS if isinstance(error, SealError) and error.has_changed else NO_PROMISE
-    return _code_of_system(error)
-
-
-def _code_of_fetch(error: BaseException, refused: int) -> int:
-    cause = error.__cause__
-    if isinstance(cause, UnsyncedError):
-        return COULD_NOT_LOOK  # the right bytes are there, perhaps not for good
-    # Wrong usage: no file system can be made of the address, or of the name no file.
-    if isinstance(cause, SourceError):
-        is_usage = cause.kind == "unusable" and isinstance(cause.__cause__, WRONG_USAGE)
-    else:
-        is_usage = isinstance(cause, OSError) and _code_of_system(cause) == NO_PROMISE
-    if is_usage:
-        return NO_PROMISE
-    return COULD_NOT_LOOK if is_unreached(error) else refused
-
-
-def _code_of_system(error: BaseException) -> int:
-    """Return 3; or 2 of a name that is too long for anything to have it."""
-    if not isinstance(error, OSError) or error.errno != errno.ENAMETOOLONG:
-        return COULD_NOT_LOOK
-    names = os.fsencode(error.filename or "").split(b"/")
-    # The path of all above it may be too long, too: then there may be something.
-    return NO_PROMISE if max(map(len, names)) > MAX_NAME_BYTES else COULD_NOT_LOOK
-
-
-def may_be_whole(number: int | None) -> bool:
-    """Whether a file of which the system gave this errno may be whole: it was not seen."""
-    return not is_conclusive(number) or number in {errno.EACCES, errno.EPERM}
+    if isinstance(error, ShardproofError):
+        return refused if error.exit_code is None else error.exit_code
+    is_usage = isinstance(error, (ImportError, ValueError))
+    is_usage |= isinstance(error, OSError) and is_too_long(error)
+    return NO_PROMISE if is_usage else COULD_NOT_LOOK
 
 
 def words_of(error: BaseException, verb: str, path: str | os.PathLike[str]) -> str:

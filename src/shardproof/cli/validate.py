@@ -36,7 +36,7 @@ from shardproof.cli.paths import (
     workers_option,
 )
 from shardproof.cli.terminal import Cell, Painted, console, print_lines, print_table
-from shardproof.report import BrokenFiles, Finding, FindingKind, Level, Report, lines_of
+from shardproof.report import BrokenFiles, Finding, Level, Report, lines_of
 
 __all__ = ["show_reports", "validate"]
 
@@ -192,22 +192,5 @@ def _row_of(outcome: PathOutcome[Report]) -> tuple[Cell, ...]:
 def _detail(finding: Finding) -> str:
     name = finding.to_dict()["errno"]
     code = f" ({name})" if name else ""
-    advice = _ADVICE[finding.kind] if finding.conclusive else _ADVICE_UNSEEN
-    return (
-        f"{shown(finding.path)}: expected {finding.expected}, found {finding.found}{code}; {advice}"
-    )
-
-
-_ADVICE_UNSEEN = "it could not be looked at and may be whole: look again when the disk is well"
-_ADVICE = {
-    FindingKind.MISSING: "make it again, or restore it",
-    FindingKind.EMPTY: "make it again, or restore it",
-    FindingKind.UNREADABLE: "ask its owner for permission to read it",
-    FindingKind.NOT_REGULAR: "move it away, and restore the shard",
-    FindingKind.IMPOSTOR: "what it is says what to do",
-    FindingKind.UNWRITTEN: "its writer was killed, or power failed: make it again, or restore it",
-    FindingKind.SIZE: "a copy or a writer stopped half-way: make it again, or copy it again",
-    FindingKind.STRUCTURE: "the writer was killed or ran twice: make it again",
-    FindingKind.DIGEST: "its bytes changed after it was written: restore it",
-    FindingKind.STRAY: "move it away if it does not belong there",
-}
+    said = f"expected {finding.expected}, found {finding.found}{code}"
+    return f"{shown(finding.path)}: {said}; {finding.advice}"

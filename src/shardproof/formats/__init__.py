@@ -7,19 +7,14 @@ from shardproof._base.imports import attached
 
 TYPE_CHECKING = False  # that of typing takes longer than all else here
 if TYPE_CHECKING:
-    from shardproof.formats._format import (
-        Contradiction,
-        Format,
-        Manifest,
-        Mismatch,
-        PromisedFile,
-        SignerKey,
-    )
+    from shardproof.formats._flat import flat
+    from shardproof.formats._format import Format, SignerKey
     from shardproof.formats._opened import opened
     from shardproof.formats._registry import Located, claims, detect, get, locate, names, stating
     from shardproof.formats._sealed import LISTS, parts_of, proofs_in, read_manifest, with_digests
     from shardproof.formats._signed import key_at, read_signed
     from shardproof.formats._tree import find
+    from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 
 __all__ = [
     "LISTS",
@@ -33,6 +28,7 @@ __all__ = [
     "claims",
     "detect",
     "find",
+    "flat",
     "get",
     "key_at",
     "locate",
@@ -47,13 +43,14 @@ __all__ = [
 ]
 
 _MODULES = {
+    "_counted": ("Contradiction", "Mismatch"),
+    "_flat": ("Manifest", "PromisedFile", "flat"),
+    "_format": ("Format", "SignerKey"),
     "_opened": ("opened",),
     "_registry": ("Located", "claims", "detect", "get", "locate", "names", "stating"),
     "_sealed": ("LISTS", "parts_of", "proofs_in", "read_manifest", "with_digests"),
     "_signed": ("key_at", "read_signed"),
     "_tree": ("find",),
 }
-_HOMES = dict.fromkeys(__all__, "_format") | {
-    name: module for module, names_ in _MODULES.items() for name in names_
-}
+_HOMES = {name: module for module, names_ in _MODULES.items() for name in names_}
 __getattr__, __dir__ = attached(__name__, _HOMES)

@@ -16,7 +16,7 @@ _NAME = re.compile(
 
 _MOST = 100_000
 """A set that claims more is taken for files that only look like one."""
-_UNFINISHED = Mismatch(expected="how many there are", found="NNNNN: datasets has not ended yet")
+_UNFINISHED = Mismatch("how many there are", "NNNNN: datasets has not ended yet")
 
 
 class CountedSet(NamedTuple):
@@ -37,9 +37,10 @@ def promised_by_names(names: Iterable[str], *, first: int = 0) -> CountedSet:
         else:
             key = (found["before"], found["count"], found["after"], bool(found["own"]))
             sets.setdefault(key, []).append(found)
-    odd += [Contradiction(name, _UNFINISHED) for name in promised if "-of-NNNNN" in name]
+    odd += [Contradiction(name, *_UNFINISHED) for name in promised if "-of-NNNNN" in name]
     for (before, count, after, _), members in sets.items():
-        begin = _first_of(members, int(count), first)
+        indices = {int(member["index"]) for member in members}
+        begin = 0 if 0 in indices else 1 if int(count) in indices else first
         width = len(members[0]["index"])
         owns = {member["own"] or "" for member in members}
         own, there = owns.pop() if len(owns) == 1 else "-*", dict[int, list[str]]()
@@ -55,15 +56,10 @@ def promised_by_names(names: Iterable[str], *, first: int = 0) -> CountedSet:
     return CountedSet(sorted(promised), odd)
 
 
-def _first_of(members: Sequence[re.Match[str]], count: int, first: int) -> int:
-    numbers = {int(member["index"]) for member in members}
-    return 0 if 0 in numbers else 1 if count in numbers else first
-
-
 def _beyond(
     members: Sequence[re.Match[str]], whole: set[str], count: str
 ) -> Iterable[Contradiction]:
     expected = f"a number of a set of {int(count)}"
     for name, index in ((member[0], quoted(member["index"])) for member in members):
         if name not in whole:
-            yield Contradiction(name, Mismatch(expected=expected, found=index))
+            yield Contradiction(name, expected, index)

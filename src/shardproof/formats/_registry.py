@@ -1,5 +1,6 @@
 """Which formats are known, and which of them a directory is of."""
 
+import functools
 import importlib
 import json
 import os
@@ -18,56 +19,14 @@ from shardproof.formats._format import Format
 _GROUP = "shardproof.formats"
 """Entry points of this group are formats of other packages: a name, and ``module:FORMAT``."""
 
-
-class _Known(NamedTuple):
-    """A format of ours, by what there is to see before its module is imported.
-
-    Attributes:
-        module: Where it is, below this room.
-        marks: Paths in a directory, one of which is there where its manifest is.
-        suffixes: Extensions of shards, or whole names, by which it is known without a manifest.
-        only_its_own: Pattern of names that no other gives: they tell that the manifest is gone.
-    """
-
-    module: str
-    marks: tuple[str, ...] = ()
-    suffixes: tuple[str, ...] = ()
-    only_its_own: str = ""
+_LISTED = ("own", "samples", "tokens", "hub", "weights", "lists")
 
 
-_OURS = {
-    "saev": _Known("own.saev", ("shards.json",), (".bin",)),
-    "receipts": _Known("own.receipts", ("plan.json", signs.RECEIPTS_FOLDER)),
-    "checkpoint": _Known("own.checkpoint", (), (".shard", ".json")),
-    "mds": _Known("samples.mds", ("index.json",), (), r"(?m)^shard\.\d{5}\.[\w.]+$"),
-    "litdata": _Known("samples.litdata", ("index.json",), (), r"(?m)^chunk-\d+-\d+\.[\w.]+$"),
-    "arrow": _Known(
-        "samples.arrow",
-        ("state.json", "dataset_dict.json"),
-        (),
-        r"(?m)^data-\d{5}-of-\d{5}\.arrow$",
-    ),
-    "tfrecord": _Known("samples.tfrecord", (), (".tfrecord", ".tfrecords", ".gz")),
-    "energon": _Known("samples.energon", (".nv-meta",)),
-    "wids": _Known("samples.wids", ("shardindex.json",), (".json",)),
-    "webdataset": _Known("samples.webdataset", (), (".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst")),
-    "megatron": _Known("tokens.megatron", (), (".idx",)),
-    "npy": _Known("tokens.npy", (), (".npy",)),
-    "llmc": _Known("tokens.llmc", (), (".bin",)),
-    "hf-cache": _Known("hub.cache", ("blobs", "snapshots", "../../blobs")),
-    "hf-local-dir": _Known("hub.local_dir", (".cache/huggingface/download",)),
-    "safetensors": _Known("weights.safetensors", ("model_index.json",), (".safetensors", ".json")),
-    "torch-dcp": _Known("weights.torch_dcp", (".metadata", ".metadata.tmp")),
-    "parquet": _Known("samples.parquet", (), (".parquet", ".crc", "_metadata")),
-    "croissant": _Known("lists.croissant", ("croissant.json",)),
-    "model-signing": _Known("lists.model_signing", ("model.sig",)),
-    "bagit": _Known("lists.bagit", ("bagit.txt",), (".txt",)),
-    "dvc": _Known("lists.dvc", (), (".dvc", ".lock")),
-    "digests": _Known("lists.digests"),
-}
-"""In the order in which they are told."""
-
-_STATING = ("receipts", "mds", "wids", "hf-cache", "hf-local-dir", "croissant", "model-signing")
+@functools.cache
+def _ours(rooms: tuple[str, ...] = (*_LISTED, "plain")) -> dict[str, Format]:
+    """Return our formats by name, in the order in which they are listed; their code is not read."""
+    modules = (importlib.import_module(f"shardproof.formats.{room}") for room in rooms)
+    return {form.name: form for module in modules for form in module.FORMATS}
 
 
 class Located(NamedTuple):
@@ -90,7 +49,7 @@ def names() -> list[str]:
         >>> formats.names()[:3]
         ['saev', 'receipts', 'checkpoint']
     """
-    return [*_OURS, *_others()]
+    return [*_ours(), *_others()]
 
 
 def get(name: str) -> Format:
@@ -104,13 +63,11 @@ def get(name: str) -> Format:
         >>> formats.get("saev").manifest_file
         'shards.json'
     """
-    if name in _OURS:
-        module = importlib.import_module(f"shardproof.formats.{_OURS[name].module}")
-        form: Format = module.FORMAT
+    if form := _ours(_LISTED).get(name) or _ours().get(name):
         return form
     others = _others()
     if name not in others:
-        known = ", ".join([*_OURS, *others])
+        known = ", ".join([*_ours(), *others])
         raise ValueError(f"format: expected one of {known}, found {quoted(name)}")
     return _loaded(others[name])
 
@@ -163,7 +120,7 @@ def detect(path: str) -> Format:
     """
     try:
         if signs.is_prefix(path):
-            return get(signs.CHECKPOINT.format)
+            return signs.CHECKPOINT
         os.close(open_root(path))
         found = claims(path)
     except PermissionError as error:
@@ -181,18 +138,25 @@ def detect(path: str) -> Format:
 
 def claims(path: str) -> list[Format]:
     """Return the formats that recognize a directory; of those only the ones no other includes."""
-    by_mark = [
-        name
-        for name, entry in _OURS.items()
-        if any(is_there(os.path.join(path, mark)) for mark in entry.marks)
-    ]
-    found = _recognizing(map(get, by_mark), path)
-    if found:
+    by_mark = {
+        form: [mark for mark in form.marks if is_there(os.path.join(path, mark))]
+        for form in _ours(_LISTED).values()  # those of plain files have none
+    }
+    marked = [form for form, marks in by_mark.items() if marks]
+    if found := _recognizing(marked, path):
         return found
     names = os.listdir(path)
-    _refuse_what_lost_its_manifest(path, names, by_mark)
+    _refuse_what_lost_its_manifest(path, names, {m for marks in by_mark.values() for m in marks})
+    # A number may follow: x.tfrecord-00000-of-00010.
+    ends = {os.path.splitext(name)[1].partition("-")[0] or name for name in names}
+    forms = _ours().values()
+    known = [
+        form
+        for form in forms
+        if any((os.path.splitext(suffix)[1] or suffix) in ends for suffix in form.suffixes)
+    ]
     found = (
-        _recognizing(map(get, _by_suffix(names)), path)
+        _recognizing(known, path)
         or _of_others(path)
         or _recognizing([get("digests")], path)  # beside any other format it is a seal
     )
@@ -204,22 +168,18 @@ def claims(path: str) -> list[Format]:
 
 def stating(path: str) -> list[Format]:
     """Return our formats that state digests and recognize a directory, whatever others include."""
-    return [form for form in map(get, (*_STATING, "bagit", "dvc")) if form.recognizes(path)]
+    return [form for form in _ours().values() if form.states_digests and form.recognizes(path)]
 
 
-def _refuse_what_lost_its_manifest(
-    path: str, names: Collection[str], by_mark: Iterable[str]
-) -> None:
+def _refuse_what_lost_its_manifest(path: str, names: Collection[str], marks: set[str]) -> None:
     """Raise where a manifest is no JSON (sound JSON may be another's), or only shards are left."""
-    marks = {mark for name in by_mark for mark in _OURS[name].marks if mark in names}
-    of_json = sorted(mark for mark in marks if mark.endswith((".json", ".sig")))
+    of_json = sorted(mark for mark in marks if mark in names and mark.endswith((".json", ".sig")))
     states = {mark: _why_no_json(path, mark) for mark in of_json}
     found = {mark: f"it {state}" for mark, state in states.items() if state}
     lines = "\n".join(names)
-    for name, entry in _OURS.items():
-        shards = sorted(re.findall(entry.only_its_own, lines)) if entry.only_its_own else []
-        if shards:
-            lost = get(name).manifest_file
+    for form in _ours(_LISTED).values():
+        if form.only_its_own and (shards := sorted(re.findall(form.only_its_own, lines))):
+            lost = form.manifest_file
             state = states.get(lost, "is missing") or "says nothing of them"
             files = f"{len(shards)} file{'s' * (len(shards) > 1)}"
             there = f"{files} {re.sub(r'[0-9]+', '*', shards[0])}"
@@ -243,12 +203,6 @@ def _why_no_json(root: str, name: str) -> str:
     return ""
 
 
-def _by_suffix(names: Iterable[str]) -> list[str]:
-    # A number may follow: x.tfrecord-00000-of-00010.
-    there = {os.path.splitext(name)[1].partition("-")[0] or name for name in names}
-    return [name for name, entry in _OURS.items() if not there.isdisjoint(entry.suffixes)]
-
-
 def _of_others(path: str) -> list[Format]:
     try:
         return _recognizing(map(_loaded, _others().values()), path)
@@ -259,8 +213,9 @@ def _of_others(path: str) -> list[Format]:
 
 def _recognizing(formats: Iterable[Format], path: str) -> list[Format]:
     found = [form for form in formats if form.recognizes(path)]
+    whole = [form for form in found if form.includes == ("*",)]
     included = {name for form in found for name in form.includes}
-    return [form for form in found if form.name not in included]
+    return [form for form in whole or found if form.name not in included]
 
 
 def _others() -> "dict[str, importlib.metadata.EntryPoint]":

@@ -1,15 +1,16 @@
-"""The names and first bytes by which each format is recognised, in one place for all that ask.
+"""By which files and first bytes the formats of a test tree are known, without reading more.
 
 Nothing but the standard library, and what is made of it, is imported: every test run of every
-environment that has shardproof loads its pytest plugin, which reads this.
+environment that has shardproof loads its pytest plugin, which asks this.
 """
 
 import fnmatch
 import glob
 import os
-from typing import NamedTuple
 
 from shardproof._base.opening import is_directory, is_there, matching
+from shardproof.formats.own import CHECKPOINT, METADATA, RECEIPTS, RECEIPTS_FOLDER, SAEV
+from shardproof.formats.own import FORMATS as SIGNS
 
 __all__ = [
     "CHECKPOINT",
@@ -19,37 +20,16 @@ __all__ = [
     "RECEIPTS_FOLDER",
     "SAEV",
     "SIGNS",
-    "Sign",
     "begins_with",
     "is_manifest",
     "is_prefix",
     "manifest_name",
 ]
 
-METADATA = ".metadata.json"
-"""How the name of a checkpoint's metadata file ends; what is before it is the prefix."""
-
 METADATA_FIELDS = (b'"schema_version"', b'"world_size"')
-"""The fields by which its text is known; other files may have such a name."""
-
-RECEIPTS_FOLDER = "receipts"
+"""The fields by which a checkpoint's metadata are known; other files may have such a name."""
 
 _FIRST_BYTES = 4096
-
-
-class Sign(NamedTuple):
-    """The files of which the promise of a format consists: names, and patterns where these vary."""
-
-    format: str
-    manifest_file: str
-    further_parts: tuple[str, ...]
-
-
-SAEV = Sign("saev", "shards.json", ("metadata.json",))
-RECEIPTS = Sign("receipts", "plan.json", (f"{RECEIPTS_FOLDER}/shard_[0-9]*.json",))
-CHECKPOINT = Sign("checkpoint", f"*{METADATA}", (f"*{METADATA}",))
-SIGNS = (SAEV, RECEIPTS, CHECKPOINT)
-"""Those of every format, in the order in which the formats are asked."""
 
 
 def is_prefix(path: str) -> bool:

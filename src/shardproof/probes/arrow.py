@@ -23,21 +23,19 @@ def probe(_: PromisedFile, fd: int, size: int) -> Mismatch | None:
     if head[:6] == _MAGIC:
         return _wrong_footer(fd, size)
     if head[:4] != _CONTINUED:
-        expected = "the begin of an Arrow file or stream"
-        return Mismatch(expected=expected, found=quoted(head))
+        return Mismatch("the begin of an Arrow file or stream", quoted(head))
     last = read_at(fd, 8, max(0, size - 8))
     if last == _END_OF_STREAM:
         return None
     expected = "the mark at the end of a stream of Arrow"
-    return Mismatch(expected=expected, found=f"{quoted(last)}: the stream is cut")
+    return Mismatch(expected, f"{quoted(last)}: the stream is cut")
 
 
 def _wrong_footer(fd: int, size: int) -> Mismatch | None:
     tail = read_at(fd, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
     if tail[4:] != _MAGIC:
-        return Mismatch(expected="'ARROW1' at the end", found=quoted(tail[4:]))
+        return Mismatch("'ARROW1' at the end", quoted(tail[4:]))
     n_bytes = int.from_bytes(tail[:4], "little", signed=True)
     if 0 < n_bytes <= size - _TAIL_BYTES - 8:
         return None
-    expected = f"a footer within {size} bytes"
-    return Mismatch(expected=expected, found=f"a length of {n_bytes}")
+    return Mismatch(f"a footer within {size} bytes", f"a length of {n_bytes}")

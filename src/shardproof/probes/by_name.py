@@ -35,7 +35,7 @@ def probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
     if (promised.digest or "").startswith("git-sha1:"):
         return None
     pointer = impostor(fd, size, among_texts=True)
-    return None if pointer is None else Mismatch(expected="the bytes of the file", found=pointer)
+    return None if pointer is None else Mismatch("the bytes of the file", pointer)
 
 
 def flaw_of_list(kind: type, fd: int, size: int) -> Mismatch | None:
@@ -43,7 +43,7 @@ def flaw_of_list(kind: type, fd: int, size: int) -> Mismatch | None:
     try:
         json.decode(read_at(fd, min(size, json.MAX_BYTES)), kind, path="")
     except ManifestError as error:
-        return Mismatch(expected="a list that can be read", found=error.problem)
+        return Mismatch("a list that can be read", error.problem)
     return None
 
 

@@ -61,7 +61,7 @@ def probe(_promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
     if header.end < size and read_at(fd, len(_MAGIC), header.end) == _MAGIC:
         return None
     expected = f"{header.end} bytes for {header.n_items} items of type {quoted(header.type)}"
-    return Mismatch(expected=expected, found=f"{size} bytes")
+    return Mismatch(expected, f"{size} bytes")
 
 
 def read_header(fd: int, size: int) -> ArrayHeader | Mismatch | None:
@@ -72,17 +72,17 @@ def read_header(fd: int, size: int) -> ArrayHeader | Mismatch | None:
     head = read_at(fd, _HEAD_BYTES)
     n_length = _LENGTH_BYTES.get(head[6:8], 0)
     if head[:6] != _MAGIC or not n_length or len(head) < 8 + n_length:
-        return Mismatch(expected=NOT_NPY, found=quoted(head[:12]))
+        return Mismatch(NOT_NPY, quoted(head[:12]))
     length = int.from_bytes(head[8 : 8 + n_length], "little")
     start = 8 + n_length + length
     if start > size:
-        return Mismatch(expected=f"a header of {length} bytes", found=f"{size} bytes in all")
+        return Mismatch(f"a header of {length} bytes", f"{size} bytes in all")
     if length > _MAX_HEADER:
         return None
     head = head if start <= len(head) else read_at(fd, start)
     text = head[8 + n_length : start].decode("latin-1")
     if not text.lstrip().startswith("{"):
-        return Mismatch(expected=NOT_NPY, found=quoted(text))
+        return Mismatch(NOT_NPY, quoted(text))
     return _parsed(text, start)
 
 

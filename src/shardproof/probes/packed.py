@@ -48,7 +48,7 @@ def probe(kind: str, fd: int, size: int) -> Mismatch | None:
     """Return what is wrong with the begin, the frames or the end of a file, by bounded reads."""
     head = read_at(fd, HEAD_BYTES)
     if kind != kind_of(head) and kind != "zlib":
-        return Mismatch(expected=f"the begin of {kind}", found=quoted(head))
+        return Mismatch(f"the begin of {kind}", quoted(head))
     if kind == "zstd":
         return _wrong_blocks(fd, size)
     last = read_at(fd, _END_BYTES, max(0, size - _END_BYTES))
@@ -59,7 +59,7 @@ def probe(kind: str, fd: int, size: int) -> Mismatch | None:
         "xz": last.endswith(b"YZ"),
     }
     if not is_whole.get(kind, True):
-        return Mismatch(expected=f"the end of {kind}", found="other bytes: the file is cut")
+        return Mismatch(f"the end of {kind}", "other bytes: the file is cut")
     is_unpacked = kind in {"gzip", "zlib"} and size <= SMALL_BYTES
     return wrong_inside(fd, lambda _: None) if is_unpacked else None
 
@@ -96,7 +96,7 @@ def wrong_inside(
         if whole:
             read.tail()
     except (EOFError, zlib.error) as error:
-        return Mismatch(expected="a packed stream whose checksums hold", found=told(error))
+        return Mismatch("a packed stream whose checksums hold", told(error))
     return wrong
 
 
@@ -127,14 +127,14 @@ def _wrong_blocks(fd: int, size: int) -> Mismatch | None:
             is_between = n_checksum < 0
             is_packed |= not is_between
             if not n_bytes:
-                return Mismatch(expected=f"a frame of zstd at byte {at}", found=quoted(head))
+                return Mismatch(f"a frame of zstd at byte {at}", quoted(head))
         else:
             block = int.from_bytes(head[:3], "little")
             is_between = bool(block & 1)
             n_bytes = 3 + (1 if block >> 1 & 3 == 1 else block >> 3) + n_checksum * is_between
         at += n_bytes
         if at > size:
-            return Mismatch(expected=f"{at} bytes of zstd, or more", found=f"{size} bytes")
+            return Mismatch(f"{at} bytes of zstd, or more", f"{size} bytes")
     return None
 
 

@@ -53,7 +53,7 @@ def probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
     if not isinstance(footer, ParquetFooter):
         return footer
     if promised.n_items not in {None, footer.n_rows}:
-        return Mismatch(expected=f"{promised.n_items} rows", found=f"{footer.n_rows} rows")
+        return Mismatch(f"{promised.n_items} rows", f"{footer.n_rows} rows")
     return None
 
 
@@ -72,13 +72,11 @@ def _footer(read: _Read, size: int, max_bytes: int) -> ParquetFooter | Mismatch 
     tail = last[-_TAIL_BYTES:]
     head = last[:4] if len(last) == size else read(4, 0)
     if head not in {_MAGIC, _ENCRYPTED} or tail[4:] not in {_MAGIC, _ENCRYPTED}:
-        found = f"{quoted(head)} and {quoted(tail[4:])}"
-        return Mismatch(expected="'PAR1' at the begin and the end", found=found)
+        return Mismatch("'PAR1' at the begin and the end", f"{quoted(head)} and {quoted(tail[4:])}")
     n_bytes = int.from_bytes(tail[:4], "little")
     start = size - _TAIL_BYTES - n_bytes
     if not n_bytes or start < len(_MAGIC):
-        expected = f"a footer within {size} bytes"
-        return Mismatch(expected=expected, found=f"a length of {n_bytes}")
+        return Mismatch(f"a footer within {size} bytes", f"a length of {n_bytes}")
     if tail[4:] == _ENCRYPTED or n_bytes > max_bytes:
         return None
     at = len(last) - _TAIL_BYTES - n_bytes
@@ -86,7 +84,7 @@ def _footer(read: _Read, size: int, max_bytes: int) -> ParquetFooter | Mismatch 
     try:
         footer = _parsed(text)
     except (ThriftError, IndexError) as error:
-        return Mismatch(expected="a footer of parquet", found=told(error))
+        return Mismatch("a footer of parquet", told(error))
     return _misplaced(footer, start) or footer
 
 
@@ -94,11 +92,10 @@ def _misplaced(footer: ParquetFooter, end: int) -> Mismatch | None:
     for chunk in footer.chunks:
         if chunk.begin < len(_MAGIC) or chunk.n_bytes < 0 or chunk.begin + chunk.n_bytes > end:
             expected = f"column chunks between bytes {len(_MAGIC)} and {end}"
-            found = f"one of {chunk.n_bytes} bytes at {chunk.begin}"
-            return Mismatch(expected=expected, found=found)
+            return Mismatch(expected, f"one of {chunk.n_bytes} bytes at {chunk.begin}")
     n_rows = sum(footer.rows_of_files.values())
     if n_rows != footer.n_rows:
-        return Mismatch(expected=f"{footer.n_rows} rows in row groups", found=f"{n_rows} rows")
+        return Mismatch(f"{footer.n_rows} rows in row groups", f"{n_rows} rows")
     return None
 
 
@@ -176,7 +173,7 @@ def prove(_: PromisedFile, fd: int, size: int) -> Mismatch | bool:
                 return page
             if page.checksum is not None and _crc_of(fd, page) != page.checksum:
                 expected = f"a page with the CRC-32 {page.checksum:08x}"
-                return Mismatch(expected=expected, found=f"another at byte {page.begin}")
+                return Mismatch(expected, f"another at byte {page.begin}")
     return False
 
 
@@ -193,11 +190,10 @@ def _pages(fd: int, chunk: ColumnChunk) -> Iterator[_Page | Mismatch]:
         try:
             n_header, page = _page_header(text, at)
         except (ThriftError, IndexError) as error:
-            yield Mismatch(expected=f"the header of a page at byte {at}", found=told(error))
+            yield Mismatch(f"the header of a page at byte {at}", told(error))
             return
         if page.n_bytes < 0 or page.begin + page.n_bytes > end:
-            expected = f"a page within bytes {at} to {end}"
-            yield Mismatch(expected=expected, found=f"one of {page.n_bytes} bytes")
+            yield Mismatch(f"a page within bytes {at} to {end}", f"one of {page.n_bytes} bytes")
             return
         yield page
         at += n_header + page.n_bytes

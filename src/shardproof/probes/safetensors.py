@@ -89,10 +89,9 @@ def header_of(fd: int, size: int) -> SafetensorsHeader | Mismatch | None:
     n_bytes = int.from_bytes(begin[:_LENGTH_BYTES], "little")
     text = begin[_LENGTH_BYTES : _LENGTH_BYTES + n_bytes]
     if n_bytes > _MAX_HEADER_BYTES or not text.startswith(b"{"):
-        expected = "a header of safetensors"
-        return Mismatch(expected=expected, found=quoted(begin[: _LENGTH_BYTES + 8]))
+        return Mismatch("a header of safetensors", quoted(begin[: _LENGTH_BYTES + 8]))
     if _LENGTH_BYTES + n_bytes > size:
-        return Mismatch(expected=f"a header of {n_bytes} bytes", found=f"{size} bytes in all")
+        return Mismatch(f"a header of {n_bytes} bytes", f"{size} bytes in all")
     if n_bytes > _MAX_PARSED_BYTES:
         return None
     if len(text) < n_bytes:
@@ -107,7 +106,7 @@ def _parsed(text: bytes, size: int) -> SafetensorsHeader | Mismatch:
     try:
         tensors = _decode_tensors(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Mismatch(expected="a header of safetensors in JSON", found=told(error))
+        return Mismatch("a header of safetensors in JSON", told(error))
     if found:
         tensors.pop("__metadata__", None)
     return _broken_law(tensors, n_data_bytes) or SafetensorsHeader(tensors, metadata)
@@ -124,12 +123,12 @@ def _broken_law(tensors: Mapping[str, TensorInfo], n_data_bytes: int) -> Mismatc
             n_bytes = item_bytes * prod(info.shape)
             if end - begin != n_bytes:
                 expected = f"{quoted(n_bytes)} bytes of {quoted(name)}, by its shape"
-                return Mismatch(expected=expected, found=f"bytes {begin} to {end}")
+                return Mismatch(expected, f"bytes {begin} to {end}")
     at = 0
     for begin, end in sorted(places):
         if begin != at or end < begin:
-            return Mismatch(expected=f"a tensor at byte {at}", found=f"one from {begin} to {end}")
+            return Mismatch(f"a tensor at byte {at}", f"one from {begin} to {end}")
         at = end
     if at != n_data_bytes:
-        return Mismatch(expected=f"{at} bytes of tensors", found=f"{n_data_bytes} bytes")
+        return Mismatch(f"{at} bytes of tensors", f"{n_data_bytes} bytes")
     return None

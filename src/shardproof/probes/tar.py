@@ -24,9 +24,7 @@ BLOCK_BYTES = 512
 _NO_BYTES = bytes(BLOCK_BYTES)
 _END_BYTES = 2 * BLOCK_BYTES
 _END = bytes(_END_BYTES)
-_NO_END = Mismatch(
-    expected="two blocks of zeros at the end", found="other bytes: the copy may have stopped"
-)
+_NO_END = Mismatch("two blocks of zeros at the end", "other bytes: the copy may have stopped")
 _ENDLESS = 2**63
 _RECORD_BYTES = 20 * BLOCK_BYTES
 """What most writers fill up with zeros; an archive without a member has no more."""
@@ -61,11 +59,14 @@ def probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
             wrong = packed.wrong_inside(fd, look, whole=whole)
         return wrong
     if size % BLOCK_BYTES or size < _END_BYTES:
-        return Mismatch(expected="blocks of 512 bytes, two or more", found=f"{size} bytes")
+        return Mismatch("blocks of 512 bytes, two or more", f"{size} bytes")
     end = _end_of_members(lambda n_bytes, at: head[at : at + n_bytes], size)
     if end == 0 and (promised.n_items or size > _RECORD_BYTES):
-        return Mismatch(expected="a header at byte 0", found="zeros")
-    return end if isinstance(end, Mismatch) else _missing_end(head, fd, size)
+        return Mismatch("a header at byte 0", "zeros")
+    if isinstance(end, Mismatch):
+        return end
+    tail = head if size == len(head) else read_at(fd, _END_BYTES, size - _END_BYTES)
+    return None if tail.endswith(_END) else _NO_END
 
 
 def prove(promised: PromisedFile, fd: int, size: int) -> Mismatch | bool:
@@ -96,16 +97,8 @@ def is_header(block: bytes) -> bool:
     return (rest - 256 * n_high) % 65521 == 0
 
 
-def _missing_end(head: bytes, fd: int, size: int) -> Mismatch | None:
-    tail = head if size == len(head) else read_at(fd, _END_BYTES, size - _END_BYTES)
-    return None if tail.endswith(_END) else _NO_END
-
-
 def _end_of_members(read: _Read, size: int, at: int = 0) -> int | Mismatch | None:
-    """Return where zeros stand in the place of a header; or what is wrong with a member before.
-
-    None where a header can't be read, or tells by other means how long its member is.
-    """
+    """Return where zeros stand for a header, or what is wrong before; None where nothing tells."""
     while at < size:
         header = read(BLOCK_BYTES, at)
         if header == _NO_BYTES:
@@ -114,13 +107,12 @@ def _end_of_members(read: _Read, size: int, at: int = 0) -> int | Mismatch | Non
             return None
         n_bytes = _number(header[_SIZE])
         if n_bytes is None or not is_header(header):
-            return Mismatch(expected=f"a header at byte {at}", found=quoted(header[:12]))
+            return Mismatch(f"a header at byte {at}", quoted(header[:12]))
         kind = header[_TYPE]
         n_bytes = 0 if kind in _WITHOUT_DATA else n_bytes
         end = at + BLOCK_BYTES + -(-n_bytes // BLOCK_BYTES) * BLOCK_BYTES
         if end > size:
-            expected = f"{end} bytes or more, for the member at byte {at}"
-            return Mismatch(expected=expected, found=f"{size} bytes")
+            return Mismatch(f"{end} bytes or more, for the member at byte {at}", f"{size} bytes")
         if kind == _SPARSE or (kind in _EXTENDED and _states_a_size(read, n_bytes, at)):
             return None
         at = end
@@ -170,7 +162,7 @@ def _wrong_inside(n_items: int | None, whole: bool, read: packed.Forward) -> Mis
     """Return what is wrong with an archive that is packed, or with its begin; see `probe`."""
     head = read(_RECORD_BYTES + 1, 0)
     if not head.strip(b"\0") and (n_items or len(head) > _RECORD_BYTES):
-        return Mismatch(expected="a header at byte 0", found="zeros")
+        return Mismatch("a header at byte 0", "zeros")
     if not whole:
         end = _end_of_members(lambda n_bytes, at: head[at : at + n_bytes], _ENDLESS)
         return end if isinstance(end, Mismatch) else None

@@ -52,7 +52,7 @@ def probe(_: PromisedFile, fd: int, size: int) -> Mismatch | None:
         begin, at = at, at + _HEAD.size + n_bytes + _FOOT_BYTES
     if at > size:
         expected = f"a record of {n_bytes} bytes at byte {begin}"
-        return Mismatch(expected=expected, found=f"an end after {size} bytes")
+        return Mismatch(expected, f"an end after {size} bytes")
     return None
 
 
@@ -80,7 +80,7 @@ def _wrong_begin(read: _Read) -> Mismatch | None:
 
 
 def _no_length(head: bytes, at: int) -> Mismatch:
-    return Mismatch(expected=f"the length of a record at byte {at}", found=quoted(head))
+    return Mismatch(f"the length of a record at byte {at}", quoted(head))
 
 
 def _length_in(head: bytes) -> int | None:
@@ -105,8 +105,7 @@ def _wrong_record(read: _Read) -> Mismatch | None:
         while left and (piece := read(min(left, _PIECE_BYTES), end - left)):
             state, left = _behind_data(piece, state), left - len(piece)
         if left or read(_FOOT_BYTES, end) != _masked(state).to_bytes(_FOOT_BYTES, "little"):
-            expected = f"the data of the record at byte {at}, by their checksum"
-            return Mismatch(expected=expected, found="others")
+            return Mismatch(f"the data of the record at byte {at}, by their checksum", "others")
         at = end + _FOOT_BYTES
     return None
 

@@ -1,12 +1,12 @@
 """What is wanted: promised files that are not as promised, as the source has them."""
 
 import dataclasses
-import errno
 from collections.abc import Callable, Container, Iterator
 from typing import NamedTuple
 
 import msgspec
 
+from shardproof._base.errnos import may_be_whole
 from shardproof._base.proofs import SealedProof
 from shardproof.checks import check
 from shardproof.fetching import RemoteFile
@@ -49,8 +49,7 @@ def want(
 ) -> Iterator[Wanted]:
     """Yield what was not tried yet; what nobody could look at, or may read, may be whole."""
     for file, finding in broken_in(promise.manifest, report):
-        is_seen = finding.conclusive and finding.errno not in {errno.EACCES, errno.EPERM}
-        if is_seen and file not in tried:
+        if not may_be_whole(finding.errno) and file not in tried:
             remote = told_of(promise.name_at_source(file.name)) or told_of(file.name)
             if remote and file.size is not None:
                 remote = msgspec.structs.replace(remote, size=file.size)

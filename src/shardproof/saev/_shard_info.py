@@ -16,7 +16,7 @@ from shardproof._base.names import real_root
 from shardproof._base.opening import is_there, permission_denied, refuse_empty
 from shardproof.checks import check
 from shardproof.errors import ManifestPermissionError
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile, refuse_names
+from shardproof.manifest import Contradiction, Manifest, PromisedFile, refuse_names
 from shardproof.saev._metadata import (
     LABELS_FILE,
     MAX_COUNT,
@@ -220,4 +220,4 @@ def _counts(metadata: Metadata, n_shards: int) -> list[int]:
 
 
 def _contradiction(expected: str, found: str) -> Contradiction:
-    return Contradiction(SHARDS_FILE, Mismatch(expected=expected, found=found))
+    return Contradiction(SHARDS_FILE, expected, found)

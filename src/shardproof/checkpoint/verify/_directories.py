@@ -158,8 +158,8 @@ def read_manifest(root: str, prefix: str = "") -> Manifest:
                 is_gone = isinstance(error, CheckpointNotFoundError)
                 refusal = ManifestNotFoundError if is_gone else ManifestError
                 raise refusal(error.problem, path=error.path) from error
-            mismatch = Mismatch(expected="metadata of a checkpoint", found=error.problem)
-            damaged.append(Contradiction(name, mismatch))
+            mismatch = Mismatch("metadata of a checkpoint", error.problem)
+            damaged.append(Contradiction(name, *mismatch))
     files = []
     for shard in shards.values():
         checksum, begin = shard.checksum, header_size(shard.checksum)
@@ -190,4 +190,4 @@ def _probe(
 ) -> Mismatch | None:
     header = headers[file.name]
     mismatch = header_mismatch(header, read_at(fd, header_size(header.checksum)))
-    return Mismatch(expected=mismatch[0], found=mismatch[1]) if mismatch else None
+    return Mismatch(mismatch[0], mismatch[1]) if mismatch else None

@@ -15,8 +15,9 @@ import itertools
 import re
 from collections.abc import Callable, Sequence
 
+from shardproof._base.errnos import MAX_NAME_BYTES
 from shardproof._base.messages import quoted
-from shardproof._base.names import MAX_NAME_BYTES, MAX_PATH_BYTES
+from shardproof._base.names import MAX_PATH_BYTES
 
 _MAGIC = re.compile(r"[*?\[]")
 _WILD = re.compile(r"\[[^\]]*\]|[*?]")

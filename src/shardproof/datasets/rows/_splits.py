@@ -6,8 +6,9 @@ The dataset card says it, if it has configurations (`_card`); else the names of 
 
 from collections.abc import Mapping, Sequence
 
+from shardproof._base.errnos import MAX_NAME_BYTES
 from shardproof._base.messages import quoted, shown, told
-from shardproof._base.names import MAX_NAME_BYTES, MAX_PATH_BYTES
+from shardproof._base.names import MAX_PATH_BYTES
 from shardproof.datasets.rows._card import Config, config_of, first_of
 from shardproof.datasets.rows._conventions import (
     PARQUET,

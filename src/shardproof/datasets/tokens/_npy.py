@@ -50,7 +50,7 @@ class HeaderError(Exception):
 
     def __init__(self, expected: str, found: str) -> None:
         super().__init__(f"expected {expected}, found {found}")
-        self.mismatch = Mismatch(expected=expected, found=found)
+        self.mismatch = Mismatch(expected, found)
 
 
 class CutHeaderError(HeaderError):
@@ -97,8 +97,7 @@ def wrong_size(header: NpyHeader, size: int) -> Mismatch | None:
     """Return how a file's size breaks its header's word; None where it keeps it."""
     if size == header.n_bytes:
         return None
-    expected = f"{header.n_bytes} bytes for {header.n_items} items"
-    return Mismatch(expected=expected, found=f"{size} bytes")
+    return Mismatch(f"{header.n_bytes} bytes for {header.n_items} items", f"{size} bytes")
 
 
 def read_into(fd: int, items: npt.NDArray[Any], offset: int, path: str) -> None:

@@ -13,10 +13,11 @@ from shardproof.datasets.tokens._comms import FunctionSource
 from shardproof.datasets.tokens._ranks import Follower, Leader, RankOutcome
 from shardproof.datasets.tokens._token_files import TokenShard
 from shardproof.datasets.tokens._tokens import SharedShardedDataset
-from shardproof.errors import FetchError, FetchTimeoutError, ShardReadError, ShardValidationError
+from shardproof.errors import FetchError, FetchTimeoutError, ShardReadError
 from shardproof.fetching.cache import Cache, CachedFetcher, Lease, PrefetchEvent, PrefetchTally
 from shardproof.fetching.sources import FsspecSource, HttpSource, Source
 from shardproof.fetching.transfer import Limits
+from shardproof.report import ShardValidationError
 
 logger = logging.getLogger("shardproof.fetching")
 

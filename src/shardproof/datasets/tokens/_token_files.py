@@ -25,6 +25,7 @@ from shardproof.datasets.tokens._npy import (
     wrong_size,
 )
 from shardproof.errors import ShardReadError
+from shardproof.probes.npy import ArrayHeader
 
 AnyPath = str | os.PathLike[str]
 
@@ -172,11 +173,10 @@ class Items:
         """Close the file, as the finalizer does next: what interrupts one does not end both."""
         next(self._closing, None)
 
-    @property
-    def n_in_header(self) -> int | None:
-        """As how many items the header can be read; None if it is no whole number of them."""
-        n, rest = divmod(self.header.start, self.header.dtype.itemsize)
-        return None if rest else n
+    def as_array(self) -> tuple[int, ArrayHeader]:
+        """Return the descriptor, to be used while nobody closes it, and where its items are."""
+        header, dtype = self.header, self.header.dtype
+        return self._fd, ArrayHeader(dtype.str, (header.n_items,), dtype.itemsize, header.start)
 
     def close(self) -> None:
         self._is_closed = True

@@ -1,1 +1,38 @@
 """What the client of the Hugging Face Hub leaves on a disk: its cache, and local directories."""
+
+from shardproof.formats._format import Format, later
+
+CACHE = Format.of_module(
+    "hub.cache",
+    name="hf-cache",
+    description="a repository, or a snapshot of one, in the cache of huggingface_hub",
+    manifest_file="snapshots/*",
+    beside=("blobs/*", "refs/*", "trees/*", ".no_exist/*"),
+    marks=("blobs", "snapshots", "../../blobs"),
+    states_digests=True,
+    complete="where links and refs lead; sizes, where the client kept the listing; that no "
+    "download was cut off, and no weights are missing that an index names; safetensors, parquet",
+    valid="the digest by which each blob is named, or which the listing states",
+    blind_spots="files that were never downloaded and no index names; the bytes of copies in the "
+    "place of links, where no listing was kept; copies whose names differ in case alone",
+    includes=("*",),
+    store="../../blobs",
+    name_at_source=later("hub.cache", "name_in_repository"),
+)
+LOCAL_DIR = Format.of_module(
+    "hub.local_dir",
+    name="hf-local-dir",
+    description="a directory into which huggingface_hub downloaded a repository, or files of one",
+    manifest_file=".cache/huggingface/download/*.metadata",
+    further_parts=(".cache/huggingface/trees/*.json",),
+    beside=(".cache/huggingface/*",),
+    marks=(".cache/huggingface/download",),
+    states_digests=True,
+    complete="sizes, where the client kept the listing; that no download was cut off, and no "
+    "weights are missing that an index names; safetensors, parquet",
+    valid="the digest that the client noted of each file",
+    blind_spots="files that were never downloaded and no index names; the bytes of files from "
+    "servers whose entity tags are no digests; files whose names differ in case alone",
+    includes=("*",),
+)
+FORMATS = (CACHE, LOCAL_DIR)

@@ -5,25 +5,23 @@ import os
 import posixpath
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from shardproof._base import json
 from shardproof._base.names import refusals
 from shardproof._base.opening import names_in, permission_denied
-from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.errors import ManifestError, ManifestPermissionError
+from shardproof.manifest import Manifest, Mismatch, PromisedFile
 
-INCLUDED = (
-    *("safetensors", "parquet", "arrow", "npy", "webdataset", "mds", "litdata"),
-    *("model-signing", "torch-dcp", "tfrecord"),
-)
-"""Formats whose files repositories hold: each file is proven here, whatever it belongs to."""
+Listing = Mapping[str, PromisedFile]
+"""What the client kept of the Hub's listing of a commit, by paths; nothing where it can't be read:
+then the client asks anew."""
 
 A_PART = Mismatch(
-    expected="the whole file",
-    found="a part: its download is under way or was cut off; run it again, or remove the part",
+    "the whole file",
+    "a part: its download is under way or was cut off; run it again, or remove the part",
 )
 """What is said of a file into which a download writes."""
 
@@ -43,29 +41,17 @@ class _ListedAtHub(msgspec.Struct, gc=False):
     lfs_sha256: _Digits | None = None
 
 
-class _VersionOfTree(msgspec.Struct):
-    """Of which version a listing is; only those of the first are known."""
-
-    format_version: int
-
-
-class _RepositoryTree(_VersionOfTree):
-    """All files of a commit."""
+class _RepositoryTree(msgspec.Struct):
+    """All files of a commit, in the one version of listings that is known."""
 
     files: dict[str, _ListedAtHub]
+    format_version: Literal[1]
 
 
 class _IndexOfWeights(msgspec.Struct):
     """Which tensor is in which file."""
 
     weight_map: dict[str, str]
-
-
-class CommitListing(NamedTuple):
-    """What the client kept of a commit's listing, by paths; or why it can't be read."""
-
-    files: Mapping[str, PromisedFile]
-    problem: Contradiction | None = None
 
 
 def digest_of(name: str) -> str | None:
@@ -94,36 +80,18 @@ def without_part(name: str) -> str | None:
     return _PART.sub("", name) if name.endswith(".incomplete") else None
 
 
-def listings_in(root: str, folder: str, commits: Collection[str]) -> dict[str, CommitListing]:
+def listings_in(root: str, folder: str, commits: Collection[str]) -> dict[str, Listing]:
     """Return the listings of commits that the client kept in a folder of the root."""
-    kept = {*names_in(os.path.join(root, folder))}
-    found = [commit for commit in commits if f"{commit}.json" in kept]
-    return {commit: _listing(root, f"{folder}/{commit}.json") for commit in found}
-
-
-def _listing(root: str, name: str) -> CommitListing:
-    try:
-        tree = json.read(root, name, _RepositoryTree)
-    except ManifestPermissionError:
-        raise
-    except ManifestNotFoundError:  # a link that leads nowhere: the client asks the Hub anew
-        return CommitListing({})
-    except ManifestError as error:
-        if _may_be_sound(root, name):
-            return CommitListing({})
-        expected = "a listing of the repository (without it the client asks the Hub anew)"
-        return CommitListing(
-            {}, Contradiction(name, Mismatch(expected=expected, found=error.problem))
-        )
-    files = tree.files if tree.format_version == 1 else {}
-    return CommitListing({path: _as_promised(path, file) for path, file in files.items()})
-
-
-def _may_be_sound(root: str, name: str) -> bool:
-    """Whether a listing is none that is torn: it is of another version, or of a million files."""
-    with contextlib.suppress(ManifestError):
-        return json.read(root, name, _VersionOfTree).format_version != 1
-    return os.lstat(os.path.join(root, name)).st_size > json.MAX_BYTES
+    kept, listings = {*names_in(os.path.join(root, folder))}, dict[str, Listing]()
+    for commit in (each for each in commits if f"{each}.json" in kept):
+        try:
+            tree = json.read(root, f"{folder}/{commit}.json", _RepositoryTree)
+        except ManifestPermissionError:
+            raise
+        except ManifestError:
+            continue
+        listings[commit] = {path: _as_promised(path, file) for path, file in tree.files.items()}
+    return listings
 
 
 def _as_promised(path: str, file: _ListedAtHub) -> PromisedFile:
@@ -132,14 +100,14 @@ def _as_promised(path: str, file: _ListedAtHub) -> PromisedFile:
 
 
 def owed_weights(
-    root: str, folder: str, here: Collection[str], listing_of: Callable[[str], CommitListing]
+    root: str, folder: str, here: Collection[str], listing_of: Callable[[str], Listing]
 ) -> Iterator[str]:
     """Yield weights that an index names beside others that are here, and the Hub lists."""
     for index in [path for path in here if path.endswith(_INDEX)]:
         with contextlib.suppress(ManifestError):  # its own digest tells what is wrong with it
             weights = json.read(root, folder + index, _IndexOfWeights).weight_map.values()
             named = {posixpath.join(posixpath.dirname(index), each) for each in weights}
-            listed = listing_of(index).files
+            listed = listing_of(index)
             if not named.isdisjoint(here):
                 owed = sorted(named.difference(here))
                 yield from (path for path in owed if not listed or path in listed)

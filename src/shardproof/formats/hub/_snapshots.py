@@ -9,7 +9,7 @@ from typing import NamedTuple
 from shardproof._base import json
 from shardproof._base.opening import files_below, is_directory, is_of_a_desktop, names_in, real_path
 from shardproof.errors import ManifestError
-from shardproof.formats.hub._laws import CommitListing, listings_in
+from shardproof.formats.hub._laws import Listing, listings_in
 
 _REF_IN_THE_MAKING = re.compile(r".*\.[0-9a-f]{8}\.tmp", re.DOTALL)
 
@@ -34,7 +34,7 @@ class Snapshot(NamedTuple):
 
     commit: str
     files: Sequence[CachedFile]
-    listing: CommitListing
+    listing: Listing
 
     @property
     def folder(self) -> str:
@@ -66,10 +66,8 @@ def commits_in(root: str, refs: Mapping[str, object]) -> list[str]:
 
 def snapshots_of(root: str, commits: Sequence[str]) -> list[Snapshot]:
     """Return what is here of each commit, in the same order."""
-    listings, none = listings_in(root, "trees", commits), CommitListing({})
-    return [
-        Snapshot(commit, _files_in(root, commit), listings.get(commit, none)) for commit in commits
-    ]
+    listings = listings_in(root, "trees", commits)
+    return [Snapshot(each, _files_in(root, each), listings.get(each, {})) for each in commits]
 
 
 def _files_in(root: str, commit: str) -> list[CachedFile]:

@@ -14,10 +14,8 @@ from pathlib import Path
 from shardproof._base.messages import quoted
 from shardproof._base.opening import is_directory, is_regular, is_there, names_in, real_path
 from shardproof.errors import ManifestError, ManifestNotFoundError
-from shardproof.formats._format import Format
 from shardproof.formats.hub._laws import (
     A_PART,
-    INCLUDED,
     digest_of,
     is_another,
     manifest_of,
@@ -33,17 +31,15 @@ from shardproof.formats.hub._snapshots import (
     refs_in,
     snapshots_of,
 )
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.manifest import Contradiction, Manifest, PromisedFile
 from shardproof.probes import by_name
-
-__all__ = ["FORMAT"]
 
 _FOLDER = re.compile(r"(?:datasets|kernels|models|spaces)--.+", re.DOTALL)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _STORE_MARK = ".huggingface-shared-blobs"
 
 
-def _recognizes(path: str) -> bool:
+def recognizes(path: str) -> bool:
     repository, _ = _located(path)
     if _FOLDER.fullmatch(os.path.basename(repository)) is None:
         return False
@@ -59,7 +55,7 @@ def _located(path: str) -> tuple[str, str | None]:
     return path, None
 
 
-def _read_manifest(path: str) -> Manifest:
+def read_manifest(path: str) -> Manifest:
     root, commit = _located(path)
     with permissions_told(root):
         refs = {} if commit else refs_in(root)
@@ -73,7 +69,7 @@ def _read_manifest(path: str) -> Manifest:
         files,
         root=Path(root),
         path=Path(path),
-        format=FORMAT.name,
+        format="hf-cache",
         probe=by_name.probe,
         contradictions=functools.partial(_contradictions, root, snapshots, refs, commit),
         stores=stores,
@@ -94,7 +90,7 @@ def _promises(root: str, snapshots: Sequence[Snapshot]) -> dict[str, PromisedFil
 
 
 def _promise(root: str, snapshot: Snapshot, file: CachedFile) -> PromisedFile:
-    name, listed = snapshot.folder + file.path, snapshot.listing.files.get(file.path)
+    name, listed = snapshot.folder + file.path, snapshot.listing.get(file.path)
     made = promise(name, digest_of(file.blob or ""), listed)
     if file.target is None and listed is None and _may_be_empty(os.path.join(root, name)):
         return PromisedFile(name=name, size=0)
@@ -110,7 +106,7 @@ def _owed(root: str, snapshot: Snapshot) -> Iterator[tuple[str, PromisedFile]]:
     here = {file.path for file in snapshot.files}
     for path in owed_weights(root, snapshot.folder, here, lambda _: snapshot.listing):
         name = snapshot.folder + path
-        yield name, promise(name, None, snapshot.listing.files.get(path))
+        yield name, promise(name, None, snapshot.listing.get(path))
 
 
 def _unlinked(root: str, snapshots: Sequence[Snapshot]) -> dict[str, PromisedFile]:
@@ -120,7 +116,7 @@ def _unlinked(root: str, snapshots: Sequence[Snapshot]) -> dict[str, PromisedFil
     return {
         (name := snapshot.folder + path): promise(name, None, listed)
         for snapshot in (snapshots if alone else ())
-        for path, listed in snapshot.listing.files.items()
+        for path, listed in snapshot.listing.items()
         if _tag_of(listed) in alone and path not in {file.path for file in snapshot.files}
     }
 
@@ -151,8 +147,6 @@ def _contradictions(
     only: str | None,
 ) -> Iterator[Contradiction]:
     for snapshot in snapshots:
-        if snapshot.listing.problem is not None:
-            yield snapshot.listing.problem
         yield from _misled(snapshot)
     yield from _lost(root, refs, {snapshot.commit for snapshot in snapshots if snapshot.files})
     yield from _cut_off(root, snapshots, only)
@@ -164,14 +158,14 @@ def _misled(snapshot: Snapshot) -> Iterator[Contradiction]:
         if file.target is None or os.path.isabs(file.target):
             continue
         expected, digest = None, digest_of(file.blob or "")
-        listed = snapshot.listing.files.get(file.path)
+        listed = snapshot.listing.get(file.path)
         if file.blob is None:
             expected = "a link to a file of 'blobs'"
         elif listed is not None and is_another(digest, listed.digest):
             expected = f"a link to {listed.digest}, as the Hub lists it"
         if expected:
-            mismatch = Mismatch(expected=expected, found=f"a link to {quoted(file.target)}")
-            yield Contradiction(snapshot.folder + file.path, mismatch)
+            found = f"a link to {quoted(file.target)}"
+            yield Contradiction(snapshot.folder + file.path, expected, found)
 
 
 def _lost(
@@ -181,75 +175,38 @@ def _lost(
     for name, commit in refs.items():
         if isinstance(commit, ManifestError):
             found = commit.problem
-        elif commit in here or _is_known_to_lack(root, commit):
+        elif commit in here or (
+            _COMMIT.fullmatch(commit) and is_there(os.path.join(root, ".no_exist", commit))
+        ):
             continue
         else:
             found = f"{quoted(commit)}: run the download again, or remove the ref"
-        expected = "a commit of which there is a snapshot"
-        yield Contradiction(f"refs/{name}", Mismatch(expected=expected, found=found))
-
-
-def _is_known_to_lack(root: str, commit: str) -> bool:
-    if _COMMIT.fullmatch(commit) is None:
-        return False
-    return is_there(os.path.join(root, ".no_exist", commit))
+        yield Contradiction(f"refs/{name}", "a commit of which there is a snapshot", found)
 
 
 def _cut_off(root: str, snapshots: Sequence[Snapshot], only: str | None) -> Iterator[Contradiction]:
     """Yield parts of files that are not there whole; a client that is killed leaves them."""
     blobs = {*names_in(os.path.join(root, "blobs"))}
-    parts = {name: tag for name in sorted(blobs) if (tag := without_part(name)) is not None}
-    copies = _tags_of_copies(snapshots) if parts else None
-    if copies is None:
-        return
-    wanted = _tags_wanted(root, snapshots[0], parts.values()) if only else parts.values()
-    for name, tag in parts.items():
-        if tag in wanted and tag not in copies and tag not in blobs:
-            yield Contradiction(f"blobs/{name}", A_PART)
-
-
-def _tags_of_copies(snapshots: Sequence[Snapshot]) -> set[str] | None:
-    """Return the tags of files that are no links; None where nobody knows one."""
-    copies = [
-        snapshot.listing.files.get(file.path)
+    copies = [  # in the place of links
+        snapshot.listing.get(file.path)
         for snapshot in snapshots
         for file in snapshot.files
         if file.target is None
     ]
-    known = {_tag_of(listed) for listed in copies if listed is not None}
-    return None if None in copies else known
-
-
-def _tags_wanted(root: str, snapshot: Snapshot, tags: Collection[str]) -> Collection[str]:
-    """Return the tags that a snapshot may want: without a listing all of them, if it is alone."""
-    if listed := snapshot.listing.files.values():
-        return {_tag_of(file) for file in listed}
-    return tags if len(names_in(os.path.join(root, "snapshots"))) == 1 else ()
+    whole = blobs.union(_tag_of(listed) for listed in copies if listed)
+    listed = {_tag_of(file) for each in snapshots for file in each.listing.values()}
+    is_of_all = not only or (not listed and len(names_in(os.path.join(root, "snapshots"))) == 1)
+    for name in sorted(blobs) if None not in copies else ():  # else nobody knows what one is
+        tag = without_part(name)
+        if tag is not None and tag not in whole and (is_of_all or tag in listed):
+            yield Contradiction(f"blobs/{name}", *A_PART)
 
 
 def _tag_of(listed: PromisedFile) -> str:
     return (listed.digest or "").partition(":")[2]
 
 
-def _name_in_repository(name: str) -> str:
+def name_in_repository(name: str) -> str:
     """Return the path in the repository of what is promised as one of a snapshot."""
     parts = name.split("/", 2)
     return parts[2] if parts[0] == "snapshots" and len(parts) == 3 else name
-
-
-FORMAT = Format(
-    name="hf-cache",
-    description="a repository, or a snapshot of one, in the cache of huggingface_hub",
-    manifest_file="snapshots/*",
-    beside=("blobs/*", "refs/*", "trees/*", ".no_exist/*"),
-    recognizes=_recognizes,
-    read_manifest=_read_manifest,
-    complete="where links and refs lead; sizes, where the client kept the listing; that no "
-    "download was cut off, and no weights are missing that an index names; safetensors, parquet",
-    valid="the digest by which each blob is named, or which the listing states",
-    blind_spots="files that were never downloaded and no index names; the bytes of copies in the "
-    "place of links, where no listing was kept; copies whose names differ in case alone",
-    includes=INCLUDED,
-    store="../../blobs",
-    name_at_source=_name_in_repository,
-)

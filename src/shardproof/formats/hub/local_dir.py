@@ -6,8 +6,6 @@ README that was edited is a finding, and so is a shard that was damaged.
 """
 
 import base64
-import contextlib
-import errno
 import functools
 import hashlib
 import os
@@ -15,22 +13,19 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from shardproof._base import json
 from shardproof._base.messages import quoted
-from shardproof._base.names import NotRegularError, open_inside, open_root
 from shardproof._base.opening import (
     files_below,
     is_directory,
     is_of_a_desktop,
     is_regular,
     names_in,
-    read_at,
 )
-from shardproof.errors import ManifestNotFoundError
-from shardproof.formats._format import Format
+from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.formats.hub._laws import (
     A_PART,
-    INCLUDED,
-    CommitListing,
+    Listing,
     digest_of,
     listings_in,
     manifest_of,
@@ -39,10 +34,8 @@ from shardproof.formats.hub._laws import (
     promise,
     without_part,
 )
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.manifest import Contradiction, Manifest, PromisedFile
 from shardproof.probes import by_name
-
-__all__ = ["FORMAT"]
 
 _FOLDER = ".cache/huggingface"
 _NOTES = f"{_FOLDER}/download"
@@ -59,11 +52,11 @@ class _Note(NamedTuple):
     problem: str | None = None
 
 
-def _recognizes(path: str) -> bool:
+def recognizes(path: str) -> bool:
     return bool(names_in(os.path.join(path, _NOTES)))
 
 
-def _read_manifest(path: str) -> Manifest:
+def read_manifest(path: str) -> Manifest:
     with permissions_told(path):
         folder = os.path.join(path, _NOTES)
         found = files_below(folder, hidden=True) if is_directory(folder) else []
@@ -74,42 +67,31 @@ def _read_manifest(path: str) -> Manifest:
             raise ManifestNotFoundError(problem, path=folder)
         listings = listings_in(path, f"{_FOLDER}/trees", {note.commit for note in notes})
         late = _late(path, names, notes, listings.values())
-        files = _promises(path, notes, {**listings, "": CommitListing(late)})
+        files = _promises(path, notes, {**listings, "": late})
     return manifest_of(
         files,
         root=Path(path),
         path=Path(folder),
-        format=FORMAT.name,
+        format="hf-local-dir",
         probe=by_name.probe,
-        contradictions=functools.partial(_contradictions, listings, names),
+        contradictions=functools.partial(_contradictions, names),
         damaged=list(_damaged(note for note in notes if note.path not in late)),
     )
 
 
 def _notes(root: str, names: Iterable[str]) -> Iterator[_Note]:
-    root_fd = open_root(root)
-    try:
-        for name in names:
-            with contextlib.suppress(FileNotFoundError):  # the client removed it meanwhile
-                yield _read_note(root, root_fd, name)
-    finally:
-        os.close(root_fd)
-
-
-def _read_note(root: str, root_fd: int, name: str) -> _Note:
-    path = name.removesuffix(_NOTE)
-    try:
-        fd = open_inside(f"{_NOTES}/{name}", root=root, dir_fd=root_fd)
-    except NotRegularError as error:
-        return _Note(path, problem=error.found)
-    except OSError as error:
-        if error.errno != errno.ELOOP:
+    for name in names:
+        path = name.removesuffix(_NOTE)
+        try:
+            data = json.read_bytes(root, f"{_NOTES}/{name}", max_bytes=_MAX_NOTE_BYTES)
+        except ManifestPermissionError:
             raise
-        return _Note(path, problem="a symbolic link that leads back to itself")
-    try:
-        return _note(path, read_at(fd, _MAX_NOTE_BYTES))
-    finally:
-        os.close(fd)
+        except ManifestNotFoundError:  # the client removed it meanwhile
+            continue
+        except ManifestError as error:
+            yield _Note(path, problem=error.problem)
+        else:
+            yield _note(path, data)
 
 
 def _note(path: str, data: bytes) -> _Note:
@@ -122,30 +104,30 @@ def _note(path: str, data: bytes) -> _Note:
 
 
 def _late(
-    root: str, names: Iterable[str], notes: Iterable[_Note], listings: Collection[CommitListing]
+    root: str, names: Iterable[str], notes: Sequence[_Note], listings: Collection[Listing]
 ) -> dict[str, PromisedFile]:
     """Return what is listed of files that are here before their notes, or whose notes are torn."""
     locked = {name.removesuffix(_LOCK) for name in names if name.endswith(_LOCK)}
     torn = {note.path for note in notes if note.problem is not None}
     late = {}
-    for path in (locked - {note.path for note in notes}) | torn:
-        found = [each.files[path] for each in listings if path in each.files]
+    for path in locked.difference(note.path for note in notes) | torn:
+        found = [each[path] for each in listings if path in each]
         if found and found.count(found[0]) == len(found) and is_regular(os.path.join(root, path)):
             late[path] = found[0]
     return late
 
 
 def _promises(
-    root: str, notes: Sequence[_Note], listings: Mapping[str, CommitListing]
+    root: str, notes: Sequence[_Note], listings: Mapping[str, Listing]
 ) -> dict[str, PromisedFile]:
     commits = {note.path: note.commit for note in notes}
 
-    def listing_of(path: str) -> CommitListing:
-        return listings.get(commits.get(path, ""), CommitListing({}))
+    def listing_of(path: str) -> Listing:
+        return listings.get(commits.get(path, ""), {})
 
-    files = {**listings[""].files}
+    files = {**listings[""]}
     for path, _, tag, _ in notes:
-        files[path] = promise(path, digest_of(tag), listing_of(path).files.get(path))
+        files[path] = promise(path, digest_of(tag), listing_of(path).get(path))
     for path in owed_weights(root, "", {**files}, listing_of):
         files[path] = PromisedFile(name=path)
     return files
@@ -154,14 +136,11 @@ def _promises(
 def _damaged(notes: Iterable[_Note]) -> Iterator[Contradiction]:
     for note in notes:
         if note.problem is not None:
-            mismatch = Mismatch(expected="lines of commit, tag and time", found=note.problem)
-            yield Contradiction(f"{_NOTES}/{note.path}{_NOTE}", mismatch)
+            name = f"{_NOTES}/{note.path}{_NOTE}"
+            yield Contradiction(name, "lines of commit, tag and time", note.problem)
 
 
-def _contradictions(
-    listings: Mapping[str, CommitListing], names: Sequence[str]
-) -> Iterator[Contradiction]:
-    yield from (each.problem for each in listings.values() if each.problem is not None)
+def _contradictions(names: Sequence[str]) -> Iterator[Contradiction]:
     parts = {name: stem for name in names if (stem := without_part(name)) is not None}
     noted = {name.removesuffix(_NOTE) for name in names if parts and name.endswith(_NOTE)}
     hashed = set(map(_hashed, noted))
@@ -169,7 +148,7 @@ def _contradictions(
         folder, base = os.path.split(stem)
         now, before = os.path.join(folder, base.partition(".")[0]), stem.rpartition(".")[0]
         if now not in hashed and before not in noted:
-            yield Contradiction(f"{_NOTES}/{name}", A_PART)
+            yield Contradiction(f"{_NOTES}/{name}", *A_PART)
 
 
 def _hashed(path: str) -> str:
@@ -177,20 +156,3 @@ def _hashed(path: str) -> str:
     folder, name = os.path.split(path)
     digest = hashlib.sha1(os.fsencode(name + _NOTE), usedforsecurity=False).digest()
     return os.path.join(folder, base64.urlsafe_b64encode(digest).decode())
-
-
-FORMAT = Format(
-    name="hf-local-dir",
-    description="a directory into which huggingface_hub downloaded a repository, or files of one",
-    manifest_file=f"{_NOTES}/*{_NOTE}",
-    further_parts=(f"{_FOLDER}/trees/*.json",),
-    beside=(f"{_FOLDER}/*",),
-    recognizes=_recognizes,
-    read_manifest=_read_manifest,
-    complete="sizes, where the client kept the listing; that no download was cut off, and no "
-    "weights are missing that an index names; safetensors, parquet",
-    valid="the digest that the client noted of each file",
-    blind_spots="files that were never downloaded and no index names; the bytes of files from "
-    "servers whose entity tags are no digests; files whose names differ in case alone",
-    includes=INCLUDED,
-)

@@ -8,7 +8,6 @@ import functools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from shardproof._base import digest, digest_lists, json
@@ -16,11 +15,8 @@ from shardproof._base.messages import quoted
 from shardproof._base.names import entries_of, refusals
 from shardproof._base.opening import files_below, is_directory, is_there, names_in
 from shardproof.errors import ManifestError, ManifestNotFoundError
-from shardproof.formats._format import Format
 from shardproof.formats._opened import status_of
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile, RefusedEntry
-
-__all__ = ["FORMAT"]
 
 _BAGIT, _INFO, _PAYLOAD = "bagit.txt", "bag-info.txt", "data"
 _LIST = re.compile(r"(?P<tag>tag)?manifest-(?P<algorithm>[A-Za-z0-9_-]+)\.txt")
@@ -62,13 +58,13 @@ class _BagList(NamedTuple):
         return not self.name.startswith("tag")
 
 
-def _recognizes(path: str) -> bool:
+def recognizes(path: str) -> bool:
     """Whether there is ``bagit.txt``, or what is written before it."""
     names = os.listdir(path)
     return _BAGIT in names or (_PAYLOAD in names and any(map(_BEGUN.fullmatch, names)))
 
 
-def _read_manifest(path: str) -> Manifest:
+def read_manifest(path: str) -> Manifest:
     if not is_there(os.path.join(path, _BAGIT)):
         problem = "only what is written before is there: bag it again, or give --format digests"
         raise ManifestNotFoundError(problem, path=os.path.join(path, _BAGIT))
@@ -84,13 +80,11 @@ def _read_manifest(path: str) -> Manifest:
         for name, text in each.digests.items():
             if text is not None:
                 stated.setdefault(name, []).append(text)
-    return Manifest(
-        root=Path(path),
-        path=Path(path, payload[0].name),
-        format=FORMAT.name,
-        files=[
-            PromisedFile.by_digest(name, *digest.provable(texts)) for name, texts in stated.items()
-        ],
+    return Manifest.at(
+        path,
+        payload[0].name,
+        "bagit",
+        [PromisedFile.by_digest(name, *digest.provable(texts)) for name, texts in stated.items()],
         contradictions=functools.partial(_contradictions, path, kind, payload, stated),
         damaged=[RefusedEntry.of(error, path) for each in lists for error in each.wrong],
     )
@@ -101,11 +95,10 @@ def _kind_of(path: str) -> _BagKind:
     version, encoding = _VERSION.search(text), _ENCODING.search(text)
     if version is None or encoding is None:
         expected = "BagIt-Version, and a version, and Tag-File-Character-Encoding"
-        return _BagKind(problem=Mismatch(expected=expected, found=quoted(text)))
+        return _BagKind(problem=Mismatch(expected, quoted(text)))
     name = encoding[1].lower()
     if name not in _ENCODINGS:
-        expected = f"an encoding: {', '.join(_ENCODINGS)}"
-        return _BagKind(problem=Mismatch(expected=expected, found=quoted(name)))
+        return _BagKind(problem=Mismatch(f"an encoding: {', '.join(_ENCODINGS)}", quoted(name)))
     return _BagKind((int(version[1]), int(version[2])), _ENCODINGS[name])
 
 
@@ -153,18 +146,16 @@ def _contradictions(
     path: str, kind: _BagKind, payload: list[_BagList], stated: Mapping[str, object]
 ) -> Iterator[Contradiction]:
     if kind.problem is not None:
-        yield Contradiction(_BAGIT, kind.problem)
+        yield Contradiction(_BAGIT, *kind.problem)
     folder = os.path.join(path, _PAYLOAD)
     below = files_below(folder, hidden=True) if is_directory(folder) else []
     here = {f"{_PAYLOAD}/{name}" for name in below}
     for name in sorted(here.difference(*[each.digests for each in payload])):
-        mismatch = Mismatch(expected="a file that a list has", found="one that none has")
-        yield Contradiction(name, mismatch)
+        yield Contradiction(name, "a file that a list has", "one that none has")
     for each in payload if kind.version >= _FIRST else ():
         for name in stated:
             if name not in each.digests and name.startswith(f"{_PAYLOAD}/"):
-                expected = f"a line in {each.name}, as in the other lists"
-                yield Contradiction(name, Mismatch(expected=expected, found="none"))
+                yield Contradiction(name, f"a line in {each.name}, as in the other lists", "none")
     yield from _another_sum(path, here)
 
 
@@ -180,20 +171,4 @@ def _another_sum(path: str, here: set[str]) -> Iterator[Contradiction]:
         n_bytes = sum(status.st_size for status in found)
         if (n_bytes, len(here)) != (int(oxum[1]), int(oxum[2])):
             expected = f"{oxum[1]} bytes in {oxum[2]} files below {_PAYLOAD}"
-            mismatch = Mismatch(expected=expected, found=f"{n_bytes} bytes in {len(here)} files")
-            yield Contradiction(_INFO, mismatch)
-
-
-FORMAT = Format(
-    name="bagit",
-    description="a BagIt bag (RFC 8493)",
-    manifest_file="manifest-*.txt",
-    further_parts=("tagmanifest-*.txt",),
-    beside=(_BAGIT, _INFO, "fetch.txt"),
-    recognizes=_recognizes,
-    read_manifest=_read_manifest,
-    complete="that every file below `data` is listed, in every list of the payload; bytes and "
-    "files as Payload-Oxum says",
-    valid="each digest of each file, of the payload and of the tags",
-    blind_spots="tag files that no list has; the sizes in fetch.txt",
-)
+            yield Contradiction(_INFO, expected, f"{n_bytes} bytes in {len(here)} files")

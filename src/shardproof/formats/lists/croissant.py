@@ -13,7 +13,6 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Collection, Iterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,11 +21,8 @@ from shardproof._base import digest, json
 from shardproof._base.names import refusals
 from shardproof._base.opening import names_in
 from shardproof.errors import ManifestError, ManifestNotFoundError
-from shardproof.formats._format import Format
 from shardproof.formats._opened import status_of
 from shardproof.manifest import Manifest, PromisedFile
-
-__all__ = ["FORMAT"]
 
 _NAMES = ("croissant.json", "metadata.json")
 _MARK = b"mlcommons.org/croissant"
@@ -56,7 +52,7 @@ class _CroissantMetadata(msgspec.Struct):
     distribution: list[_FileObject] | _FileObject
 
 
-def _recognizes(path: str) -> bool:
+def recognizes(path: str) -> bool:
     """Whether there are metadata that promise something here: those of most data sets do not."""
     name = _metadata_in(path)
     try:
@@ -76,7 +72,7 @@ def _metadata_in(path: str) -> str | None:
     return None
 
 
-def _read_manifest(path: str) -> Manifest:
+def read_manifest(path: str) -> Manifest:
     name = _metadata_in(path)
     if name is None:
         where = next((each for each in _NAMES if each in names_in(path)), _NAMES[0])
@@ -86,7 +82,7 @@ def _read_manifest(path: str) -> Manifest:
     files = _files(path, name)
     if not files:
         raise ManifestError("it has no file that lies beside it", path=os.path.join(path, name))
-    return Manifest(root=Path(path), path=Path(path, name), format=FORMAT.name, files=files)
+    return Manifest.at(path, name, "croissant", files)
 
 
 def _files(path: str, name: str) -> list[PromisedFile]:
@@ -130,17 +126,3 @@ def _digest(algorithm: str, text: str | None) -> str | None:
         if len(value) == _DIGEST_BYTES[algorithm]:
             return f"{algorithm}:{value.hex()}"
     return f"{algorithm}:{text}"
-
-
-FORMAT = Format(
-    name="croissant",
-    description="files that Croissant metadata describe, and that lie beside them",
-    manifest_file="croissant.json",
-    beside=("metadata.json",),
-    recognizes=_recognizes,
-    read_manifest=_read_manifest,
-    complete="the size of each file, where it is stated in bytes",
-    valid="the SHA-256 and the MD5 of each file, where it is no placeholder: an address, a word, "
-    "zeros",
-    blind_spots="file sets, which state no digest; files within archives or at other addresses",
-)

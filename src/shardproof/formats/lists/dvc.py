@@ -29,10 +29,7 @@ from shardproof._base.opening import (
 )
 from shardproof._base.yaml import NotYamlError, yaml_field
 from shardproof.errors import ManifestError, ManifestNotFoundError
-from shardproof.formats._format import Format
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
-
-__all__ = ["FORMAT"]
 
 _SUFFIX, _LIST = ".dvc", ".dir"
 _LOCK, _PIPELINE = "dvc.lock", "dvc.yaml"
@@ -105,7 +102,7 @@ class _DvcFolder(NamedTuple):
         return [f"{folder}{entry.relpath}" for entry in self.entries]
 
 
-def _recognizes(path: str) -> bool:
+def recognizes(path: str) -> bool:
     return any(_is_one(name) for name in os.listdir(path))
 
 
@@ -114,7 +111,7 @@ def _is_one(name: str) -> bool:
     return name == _LOCK or is_file
 
 
-def _read_manifest(path: str) -> Manifest:
+def read_manifest(path: str) -> Manifest:
     names = [name for name in names_in(path) if _is_one(name)]
     if not names:
         raise ManifestNotFoundError("there is no file of DVC, such as data.dvc", path=path)
@@ -133,27 +130,20 @@ def _read_manifest(path: str) -> Manifest:
         if not (
             isinstance(folder, Mismatch) or folder.entries or is_directory(f"{path}/{output.path}")
         ):
-            folder = Mismatch(expected="an empty folder", found="none: run `dvc checkout`")
+            folder = Mismatch("an empty folder", "none: run `dvc checkout`")
         if isinstance(folder, Mismatch):
-            damaged.append(Contradiction(output.path, folder))
+            damaged.append(Contradiction(output.path, *folder))
         else:
             folders.append(folder)
-            files += _promises(folder)
+            files += (
+                _promise(name, entry.md5, entry.size, folder.output)
+                for name, entry in zip(folder.names, folder.entries, strict=True)
+            )
     if not (files or damaged or folders):
         raise ManifestError("it tracks no file in this directory", path=Path(path, names[0]))
-    return Manifest(
-        root=Path(path),
-        path=Path(path, names[0]),
-        format=FORMAT.name,
-        files=files,
-        damaged=damaged,
-        stores=_stores(cache, folders),
+    return Manifest.at(
+        path, names[0], "dvc", files, damaged=damaged, stores=_stores(cache, folders)
     )
-
-
-def _promises(folder: _DvcFolder) -> Iterator[PromisedFile]:
-    for name, entry in zip(folder.names, folder.entries, strict=True):
-        yield _promise(name, entry.md5, entry.size, folder.output)
 
 
 def _promise(name: str, md5: str | None, size: int | None, output: _DvcOutput) -> PromisedFile:
@@ -201,7 +191,7 @@ def _unfinished(
             if n_locked < n_outs:
                 expected = f"{n_outs} outputs of the stage {quoted(each)}"
                 found = f"{n_locked}: it has not run to its end, run `dvc repro`"
-                yield Contradiction(_LOCK, Mismatch(expected=expected, found=found))
+                yield Contradiction(_LOCK, expected, found)
 
 
 def _of_stages(
@@ -293,7 +283,7 @@ def _listed(path: str, cache: str | None, output: _DvcOutput) -> _DvcFolder | Mi
         md5 = digest.begin("md5", 0)
         md5.update(data)
         if f"{md5.hexdigest()}{_LIST}" != output.md5:
-            return Mismatch(expected=expected, found="another text: remove it, run `dvc fetch`")
+            return Mismatch(expected, "another text: remove it, run `dvc fetch`")
         where = os.path.join(cache or "", name)
         return _DvcFolder(output, json.decode(data, list[_DvcEntry], path=where))
     folder = os.path.join(path, output.path)
@@ -304,22 +294,4 @@ def _listed(path: str, cache: str | None, output: _DvcOutput) -> _DvcFolder | Mi
         if names and len(names) == output.nfiles:  # as with `cache: false`: nothing else is known
             return _DvcFolder(output, [_DvcEntry(name) for name in names])
     here = f"; {len(names)} files are there" if names else ""
-    return Mismatch(expected=expected, found=f"none: run `dvc fetch`{here}")
-
-
-FORMAT = Format(
-    name="dvc",
-    description="files and folders that DVC tracks, or stages in `dvc.lock` wrote",
-    manifest_file="*.dvc",
-    further_parts=(_LOCK, _PIPELINE, ".dvc/config", ".dvcignore"),
-    beside=(".gitignore", ".dvc/*"),
-    recognizes=_recognizes,
-    read_manifest=_read_manifest,
-    complete="the size of each file that is tracked alone; that the list of each folder is there, "
-    "and is the one by its name; of a folder that is not cached how many files it has; that each "
-    "stage of `dvc.yaml` has run to its end",
-    valid="the MD5 of each file, where DVC 3 wrote it",
-    blind_spots="what no file of DVC tracks yet; files beyond the list of a folder; digests of DVC "
-    "2, which changed the line ends of texts first; folders that DVC does not cache; stages in "
-    "folders whose names are templates, files of DVC in folders below; MD5 tells accidents only",
-)
+    return Mismatch(expected, f"none: run `dvc fetch`{here}")

@@ -14,21 +14,19 @@ import os
 import re
 import stat
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
 from shardproof._base import digest, digest_lists, json
+from shardproof._base.errnos import is_conclusive
 from shardproof._base.messages import quoted, told
 from shardproof._base.opening import files_below, real_path
 from shardproof.errors import ManifestError, ManifestNotFoundError
-from shardproof.formats._format import Format, SignerKey
+from shardproof.formats._format import SignerKey
 from shardproof.formats._signed import require_signature
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
-from shardproof.report import is_conclusive
-
-__all__ = ["FORMAT", "SignedParts"]
 
 _BUNDLE = "model.sig"
 _PART = re.compile(r"(.+):(\d{1,18}):(\d{1,18})", re.DOTALL)
@@ -118,7 +116,7 @@ class _SignedPart(NamedTuple):
     digest: str | None
 
 
-def _recognizes(path: str) -> bool:
+def recognizes(path: str) -> bool:
     try:
         return b'"dsseEnvelope"' in json.read_bytes(path, _BUNDLE, max_bytes=json.MAX_BYTES)
     except ManifestNotFoundError:
@@ -127,7 +125,7 @@ def _recognizes(path: str) -> bool:
         return True
 
 
-def _read_manifest(path: str, key: SignerKey | None = None) -> Manifest:
+def read_manifest(path: str, key: SignerKey | None = None) -> Manifest:
     where = os.path.join(path, _BUNDLE)
     statement = _statement(path, where, key)
     how = statement.predicate.serialization
@@ -141,11 +139,11 @@ def _read_manifest(path: str, key: SignerKey | None = None) -> Manifest:
     else:
         files, prove = [PromisedFile.by_digest(*each) for each in digests], None
     permits = functools.partial(_permits, path, how, {file.name for file in files})
-    return Manifest(
-        root=Path(path),
-        path=Path(where),
-        format=FORMAT.name,
-        files=files,
+    return Manifest.at(
+        path,
+        _BUNDLE,
+        "model-signing",
+        files,
         prove=prove,
         damaged=list(_another_sum(statement)),
         contradictions=tuple if key else functools.partial(_unsigned, path, permits),
@@ -157,21 +155,14 @@ def _read_manifest(path: str, key: SignerKey | None = None) -> Manifest:
 def _statement(path: str, where: str, key: SignerKey | None) -> _AnyStatement:
     envelope = json.read(path, _BUNDLE, _SigstoreBundle).envelope
     if key:
-        texts = (encode(envelope.payload) for encode in (_signed_text, _signed_before_1))
+        # What is signed: the protocol of DSSE, "pre-authentication encoding"; and as it was before
+        # version 1.0, which took bytes for the text that shows them.
+        about = len(_PAYLOAD_TYPE), _PAYLOAD_TYPE, len(envelope.payload), envelope.payload
+        texts = (b"DSSEv1 %d %b %d %b" % about, b"DSSEV1 %d %b %d %a" % about)
         signature, *_ = envelope.signatures or [_Signature()]
         require_signature(texts, signature.sig, key, path=where)
     kind: type[_AnyStatement] = _AnyStatement  # type: ignore[assignment] # it takes unions too
     return json.decode(envelope.payload, kind, path=where)
-
-
-def _signed_text(payload: bytes) -> bytes:
-    """Return what is signed: the protocol of DSSE, "pre-authentication encoding"."""
-    return b"DSSEv1 %d %b %d %b" % (len(_PAYLOAD_TYPE), _PAYLOAD_TYPE, len(payload), payload)
-
-
-def _signed_before_1(payload: bytes) -> bytes:
-    """Return what was signed before version 1.0: it took bytes for the text that shows them."""
-    return b"DSSEV1 %d %b %d %a" % (len(_PAYLOAD_TYPE), _PAYLOAD_TYPE, len(payload), payload)
 
 
 def _digests(
@@ -240,7 +231,7 @@ class SignedParts:
                 found = digest.of_file(fd, stated.algorithm, min(end, size), start=begin, threads=1)
                 if not digest.same(stated, found):
                     where = f"from byte {begin} to byte {end}"
-                    return Mismatch(expected=f"{stated} {where}", found=str(found))
+                    return Mismatch(f"{stated} {where}", str(found))
         return all(part.digest is not None for part in parts)
 
 
@@ -251,7 +242,7 @@ def _another_sum(statement: _AnyStatement) -> Iterator[Contradiction]:
     found = hashlib.sha256(b"".join(digests)).hexdigest()
     if stated != [found] and isinstance(statement, _Statement):
         expected = f"files whose digests together have the digest {quoted(', '.join(stated))}"
-        yield Contradiction(_BUNDLE, Mismatch(expected=expected, found=quoted(found)))
+        yield Contradiction(_BUNDLE, expected, quoted(found))
 
 
 def _permits(
@@ -280,22 +271,4 @@ def _unsigned(path: str, permits: Callable[[str, bool], bool]) -> Iterator[Contr
     for name in files_below(path, hidden=True):
         is_left_out = "/." in f"/{name}" or name in digest_lists.NAMES.values()
         if not is_left_out and not permits(name, True):
-            mismatch = Mismatch(expected="a file that was signed", found="one that was not")
-            yield Contradiction(name, mismatch)
-
-
-FORMAT = Format(
-    name="model-signing",
-    description="a model with a signature of OpenSSF's model_signing",
-    manifest_file=_BUNDLE,
-    recognizes=_recognizes,
-    read_manifest=_read_manifest,
-    read_signed=_read_manifest,
-    complete="that no file is there that was not signed, and the list is the one that was; sizes, "
-    "where parts of files were signed",
-    valid="the digest of each file, or of all its parts; with `--against KEY.pem`, as each level, "
-    "that the owner of the key signed the list, and nothing is there that was not signed",
-    blind_spots="who signed it, and hidden files, without a key; who issued a certificate, and "
-    "models that Sigstore signed without a key: `model_signing verify` proves these",
-    includes=("safetensors",),
-)
+            yield Contradiction(name, "a file that was signed", "one that was not")

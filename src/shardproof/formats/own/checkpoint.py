@@ -5,15 +5,12 @@ import os
 import re
 
 from shardproof.formats import signs
-from shardproof.formats._format import Format
 from shardproof.manifest import Manifest
-
-__all__ = ["FORMAT"]
 
 _SHARD = re.compile(r".+_shard_[0-9]+\.shard", re.DOTALL)
 
 
-def _recognizes(path: str) -> bool:
+def recognizes(path: str) -> bool:
     if signs.is_prefix(path):
         return True
     names = os.listdir(path)
@@ -28,22 +25,10 @@ def _recognizes(path: str) -> bool:
     return False
 
 
-def _read_manifest(path: str) -> Manifest:
+def read_manifest(path: str) -> Manifest:
     # It takes numpy: only where there are some.
     from shardproof.checkpoint import verify  # noqa: PLC0415
 
     if signs.is_prefix(path):
         return verify.read_manifest(*os.path.split(path))
     return verify.read_manifest(path)
-
-
-FORMAT = Format(
-    name=signs.CHECKPOINT.format,
-    description="checkpoints of which each rank wrote a shard",
-    manifest_file=signs.CHECKPOINT.manifest_file,
-    further_parts=signs.CHECKPOINT.further_parts,
-    recognizes=_recognizes,
-    read_manifest=_read_manifest,
-    complete="the size and header of each shard; that all are of one save",
-    valid="the digest of each shard",
-)

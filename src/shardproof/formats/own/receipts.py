@@ -5,13 +5,10 @@ import stat
 
 from shardproof._base.opening import mode_of
 from shardproof.formats import signs
-from shardproof.formats._format import Format
 from shardproof.manifest import Manifest
 
-__all__ = ["FORMAT"]
 
-
-def _recognizes(path: str) -> bool:
+def recognizes(path: str) -> bool:
     receipts = os.path.join(path, signs.RECEIPTS_FOLDER)
     mode = mode_of(receipts)
     plan = os.path.join(path, signs.RECEIPTS.manifest_file)
@@ -24,21 +21,8 @@ def _recognizes(path: str) -> bool:
         return any(entry.name.startswith("shard_") for entry in entries)
 
 
-def _read_manifest(path: str) -> Manifest:
+def read_manifest(path: str) -> Manifest:
     # It takes 20 ms to import: only where there are receipts.
     from shardproof.receipts import verdict  # noqa: PLC0415
 
     return verdict.read_manifest(path)
-
-
-FORMAT = Format(
-    name=signs.RECEIPTS.format,
-    description="outputs of a data-prep run, with a receipt for each completed shard",
-    manifest_file=signs.RECEIPTS.manifest_file,
-    further_parts=signs.RECEIPTS.further_parts,
-    recognizes=_recognizes,
-    read_manifest=_read_manifest,
-    complete="the size of each output; that receipts and plan agree",
-    valid="the checksum that each receipt states",
-    blind_spots="outputs whose receipt has a placeholder in place of a checksum",
-)

@@ -39,14 +39,14 @@ def read_offsets(first: bytes, fd: int, size: int, n_samples: int) -> SampleOffs
     """Return where a file's samples lie, by its first `FIRST_BYTES`, or why that can't be."""
     found = int.from_bytes(first[:4], "little")
     if found != n_samples:
-        return Mismatch(expected=f"{n_samples} samples", found=f"{found} samples")
+        return Mismatch(f"{n_samples} samples", f"{found} samples")
     table_end = 4 * (n_samples + 2)
     if table_end > size or len(first) < 8:  # or it was cut meanwhile
-        return Mismatch(expected=f"{n_samples + 1} offsets", found=f"{size} bytes in all")
+        return Mismatch(f"{n_samples + 1} offsets", f"{size} bytes in all")
     # Of the offsets in between, those that one read brings: a large table is longer than a page.
     places = struct.unpack_from(f"<{min(n_samples + 1, len(first) // 4 - 1)}I", first, 4)
     if list(places) != sorted(places):
-        return Mismatch(expected="samples one after the other", found="offsets that go back")
+        return Mismatch("samples one after the other", "offsets that go back")
     is_in_first = len(first) >= min(size, table_end + _BYTES_BEHIND)
     last = first if is_in_first else read_at(fd, 4 + _BYTES_BEHIND, table_end - 4)
     last = last[table_end - 4 :] if is_in_first else last

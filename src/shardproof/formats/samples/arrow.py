@@ -6,7 +6,6 @@ A dictionary of data sets has a folder for each split, and ``dataset_dict.json``
 import functools
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -14,11 +13,8 @@ from shardproof._base import json
 from shardproof._base.names import refusals
 from shardproof._base.opening import is_there
 from shardproof.errors import ManifestError
-from shardproof.formats._format import Format
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.probes import arrow, by_name
-
-__all__ = ["FORMAT"]
 
 _STATE, _INFO, _SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
 _RowsInfo = msgspec.defstruct("_RowsInfo", ())  # that it is an object
@@ -36,7 +32,7 @@ class _SavedSplits(msgspec.Struct):
     splits: list[str]
 
 
-def _recognizes(path: str) -> bool:
+def recognizes(path: str) -> bool:
     return is_there(os.path.join(path, _SPLITS)) or _is_state(path)
 
 
@@ -51,14 +47,14 @@ def _is_state(path: str) -> bool:
         return False
 
 
-def _read_manifest(path: str) -> Manifest:
+def read_manifest(path: str) -> Manifest:
     is_dict = is_there(os.path.join(path, _SPLITS))
     files = list(_of_splits(path) if is_dict else _of_state(path, ""))
-    return Manifest(
-        root=Path(path),
-        path=Path(path, _SPLITS if is_dict else _STATE),
-        format=FORMAT.name,
-        files=files,
+    return Manifest.at(
+        path,
+        _SPLITS if is_dict else _STATE,
+        "arrow",
+        files,
         probe=_probe,
         contradictions=functools.partial(_unfinished, path, files),
     )
@@ -93,19 +89,4 @@ def _unfinished(path: str, files: Sequence[PromisedFile]) -> Iterator[Contradict
             if not refusals([name]):
                 json.read(path, name, _RowsInfo)
         except ManifestError as error:
-            expected = "a description of the rows"
-            yield Contradiction(name, Mismatch(expected=expected, found=error.problem))
-
-
-FORMAT = Format(
-    name="arrow",
-    description="data sets that `datasets` saved to a disk",
-    manifest_file=_STATE,
-    beside=(_SPLITS, "*dataset_info.json", "*state.json", "*.lock", "*cache-*.arrow"),
-    recognizes=_recognizes,
-    read_manifest=_read_manifest,
-    complete="the begin of each file and its end: a footer, or the mark that ends a stream; that "
-    "the description of the rows is there",
-    valid="nothing more: the format states no digest; seal it",
-    blind_spots="changed rows; sizes and counts, which are not written down",
-)
+            yield Contradiction(name, "a description of the rows", error.problem)

@@ -12,7 +12,6 @@ import os
 import re
 import struct
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -21,14 +20,10 @@ from shardproof._base import json
 from shardproof._base.messages import quoted
 from shardproof._base.opening import files_below, is_there, matching, read_at
 from shardproof.errors import ManifestError
-from shardproof.formats._format import Format
 from shardproof.formats._opened import opened
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.probes import tar
 
-__all__ = ["FORMAT", "EnergonProbe"]
-
-_NAME = "energon"
 _FOLDER = ".nv-meta"
 _JSON = f"{_FOLDER}/.info.json"
 _YAML = f"{_FOLDER}/.info.yaml"
@@ -60,34 +55,27 @@ class _EnergonInfo(msgspec.Struct, omit_defaults=True):
     energon_version: str | None = None
 
 
-def _recognizes(path: str) -> bool:
+def recognizes(path: str) -> bool:
     is_counted = any(is_there(os.path.join(path, name)) for name in (_JSON, _YAML))
     return is_counted or (is_there(os.path.join(path, _FOLDER)) and bool(matching(path, "*.tar")))
 
 
-def _read_manifest(path: str) -> Manifest:
+def read_manifest(path: str) -> Manifest:
     is_old = not is_there(os.path.join(path, _JSON)) and is_there(os.path.join(path, _YAML))
-    counts = _old_counts(path) if is_old else _counts(path)
-    manifest = Path(path, _YAML if is_old else _JSON)
+    info = _YAML if is_old else _JSON
+    if is_old:
+        counts = _old_counts(path)
+    else:
+        counts = [*json.read(path, _JSON, _EnergonInfo, usual=_EnergonInfo).shard_counts.items()]
     files = list(_promises(counts))
     if not files:
-        raise ManifestError("expected the counts of one shard or more, found none", path=manifest)
+        problem = "expected the counts of one shard or more, found none"
+        raise ManifestError(problem, path=os.path.join(path, info))
     if is_there(os.path.join(path, _STAMP)):
         files.append(PromisedFile(name=_DATABASE))
-    return Manifest(
-        root=Path(path),
-        path=manifest,
-        format=_NAME,
-        files=files,
-        probe=EnergonProbe(path),
-        prove=_prove,
-        contradictions=functools.partial(_unfinished, path),
-    )
-
-
-def _counts(path: str) -> list[tuple[str, int]]:
-    info = json.read(path, _JSON, _EnergonInfo, usual=_EnergonInfo)
-    return list(info.shard_counts.items())
+    contradictions = functools.partial(_unfinished, path)
+    more = {"probe": EnergonProbe(path), "prove": _prove, "contradictions": contradictions}
+    return Manifest.at(path, info, "energon", files, **more)
 
 
 def _old_counts(path: str) -> list[tuple[str, int]]:
@@ -120,7 +108,7 @@ def _unfinished(path: str) -> Iterator[Contradiction]:
                 f"a file in {_FOLDER} with {quoted(word.decode())}, as Energon's reader needs"
             )
             found = "none: `energon prepare` was interrupted, or left it out; run it again"
-            yield Contradiction(name, Mismatch(expected=expected, found=found))
+            yield Contradiction(name, expected, found)
 
 
 def _promises(counts: Iterable[tuple[str, int]]) -> Iterator[PromisedFile]:
@@ -143,8 +131,7 @@ class EnergonProbe:
         if promised.name == _DATABASE:
             return _cut_database(fd, size)
         if promised.name.endswith(_INDEX):
-            expected = "the first and last byte of a sample at the end"
-            other = Mismatch(expected=expected, found="other numbers")
+            other = Mismatch("the first and last byte of a sample at the end", "other numbers")
             return None if _last_sample(fd, size) else other
         return tar.probe(promised, fd, size) or self._another_end(promised, fd)
 
@@ -158,7 +145,7 @@ class EnergonProbe:
         if tar.is_header(first) and not behind.strip(b"\0"):
             return None
         expected = f"a last sample from byte {start} to byte {end}, as the index says"
-        return Mismatch(expected=expected, found="none there")
+        return Mismatch(expected, "none there")
 
     def _indexed(self, promised: PromisedFile) -> tuple[int, int] | None:
         """Return where an archive's last sample is by its index; None if that can't be told."""
@@ -182,31 +169,14 @@ def _cut_database(fd: int, size: int) -> Mismatch | None:
     """Return how a database of SQLite is no whole one; its file format, sections 1.3.2, 1.3.7."""
     head = read_at(fd, _DATABASE_HEADER.size)
     if len(head) < _DATABASE_HEADER.size or not head.startswith(_DATABASE_MAGIC):
-        return Mismatch(expected="a database of SQLite", found=quoted(head[:16]))
+        return Mismatch("a database of SQLite", quoted(head[:16]))
     page_bytes, change, n_pages, vouched = _DATABASE_HEADER.unpack(head)
     n_bytes = n_pages * (2**16 if page_bytes == 1 else page_bytes)
     if change != vouched or size >= n_bytes:
         return None
-    return Mismatch(expected=f"{n_bytes} bytes for {n_pages} pages", found=f"{size} bytes")
+    return Mismatch(f"{n_bytes} bytes for {n_pages} pages", f"{size} bytes")
 
 
 def _prove(promised: PromisedFile, fd: int, size: int) -> Mismatch | bool:
     is_archive = not promised.name.endswith(_INDEX) and promised.name != _DATABASE
     return is_archive and tar.prove(promised, fd, size)
-
-
-FORMAT = Format(
-    name=_NAME,
-    description="samples in tar archives that Megatron Energon prepared",
-    manifest_file=_JSON,
-    further_parts=(f"{_FOLDER}/*",),
-    beside=(f"*{_INDEX}",),
-    recognizes=_recognizes,
-    read_manifest=_read_manifest,
-    complete="the first headers of each archive, and the mark at its end; as many entries of its "
-    "index as it has samples, the last of them where the index says; that a file names the class "
-    "of samples, and one the splits",
-    valid="the checksum of each archive in gzip, all headers of each that is not compressed",
-    blind_spots="changed samples, but for archives in gzip; which shards the splits name",
-    includes=("webdataset",),
-)

@@ -11,7 +11,6 @@ import os
 import re
 import struct
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -20,12 +19,9 @@ from shardproof._base import json
 from shardproof._base.messages import quoted
 from shardproof._base.opening import names_in, read_at
 from shardproof.errors import ManifestError
-from shardproof.formats._format import Format
 from shardproof.formats.samples._offsets import FIRST_BYTES, INDEX, index_begin, read_offsets
 from shardproof.manifest import Manifest, Mismatch, Probe, PromisedFile
 from shardproof.probes import packed, parquet
-
-__all__ = ["FORMAT", "LitDataProbe"]
 
 _BEGIN = re.compile(rb'"chunks"\s*:\s*\[')
 _WORD = b'"chunk_bytes"'
@@ -72,12 +68,12 @@ class _UsualLitIndex(msgspec.Struct, omit_defaults=True):
     updated_at: Any = msgspec.UNSET
 
 
-def _recognizes(path: str) -> bool:
+def recognizes(path: str) -> bool:
     begin = index_begin(path)
     return _BEGIN.search(begin) is not None and _WORD in begin
 
 
-def _read_manifest(path: str) -> Manifest:
+def read_manifest(path: str) -> Manifest:
     index = json.read(path, INDEX, _LitIndex, usual=_UsualLitIndex)
     compression, level = index.config.compression, index.config.compression_level
     if level not in _KNOWN_LEVELS:
@@ -95,17 +91,13 @@ def _read_manifest(path: str) -> Manifest:
             if not states_size:
                 stated[name] = chunk.chunk_bytes
     probe = _probe_for(index.config, stated)
-    return Manifest(
-        root=Path(path), path=Path(path, INDEX), format=FORMAT.name, files=files, probe=probe
-    )
+    return Manifest.at(path, INDEX, "litdata", files, probe=probe)
 
 
 def _states_size(index: _LitIndex) -> bool:
-    """Whether the bytes that are stated of a chunk are surely those of its file.
-
-    Only newer writers know levels of compression. An index that was merged has the first data set's
-    config, whoever wrote the others, but no time.
-    """
+    """Whether the bytes that are stated of a chunk are surely those of its file."""
+    # Only newer writers know levels of compression. An index that was merged has the first data
+    # set's config, whoever wrote the others, but no time.
     config = index.config
     has_levels = config.compression_level is not msgspec.UNSET
     is_recent = has_levels and index.updated_at is not msgspec.UNSET
@@ -148,7 +140,7 @@ class LitDataProbe:
         stated, n_before = self.stated.get(promised.name, size), 4 * (n_samples + 2)
         if mismatch or size - stated in {0, n_before}:
             return mismatch
-        return Mismatch(expected=f"{stated} bytes, or {n_before} more", found=f"{size} bytes")
+        return Mismatch(f"{stated} bytes, or {n_before} more", f"{size} bytes")
 
 
 def _look_at_offsets(first: bytes, fd: int, size: int, n_samples: int) -> Mismatch | None:
@@ -158,28 +150,25 @@ def _look_at_offsets(first: bytes, fd: int, size: int, n_samples: int) -> Mismat
     table_end, begin, end, _ = offsets
     if begin == table_end and (end == size or _has_arrow(fd, size, end)):
         return None
-    expected = f"samples from byte {table_end} to {size}"
-    return Mismatch(expected=expected, found=f"from byte {begin} to {end}")
+    return Mismatch(f"samples from byte {table_end} to {size}", f"from byte {begin} to {end}")
 
 
 def _look_at_frames(first: bytes, fd: int, size: int, n_samples: int) -> Mismatch | None:
-    """Look at a chunk of compressed frames: how many samples it has, where the last frame ends.
-
-    Behind the header lie ``u32 offsets[n + 1]`` of what is unpacked, then where each frame lies.
-    """
+    """Look at a chunk of compressed frames: how many samples it has, where the last frame ends."""
+    # Behind the header lie ``u32 offsets[n + 1]`` of what is unpacked, then where each frame lies.
     if len(first) < _FRAMES.size:
-        return Mismatch(expected=f"{_FRAMES.size} bytes", found=f"{size} bytes")
+        return Mismatch(f"{_FRAMES.size} bytes", f"{size} bytes")
     _, version, _, found, _, n_frames = _FRAMES.unpack_from(first)
     if version != 1:
         return None
     if found != n_samples:
-        return Mismatch(expected=f"{n_samples} samples", found=f"{found} samples")
+        return Mismatch(f"{n_samples} samples", f"{found} samples")
     last = _FRAMES.size + 4 * (n_samples + 1) + _FRAME.size * (n_frames - 1)
     frame = read_at(fd, _FRAME.size, last)
     begin, n_bytes = _FRAME.unpack(frame) if len(frame) == _FRAME.size else (0, 0)
     if begin + n_bytes == size:
         return None
-    return Mismatch(expected=f"frames up to byte {size}", found=f"up to byte {begin + n_bytes}")
+    return Mismatch(f"frames up to byte {size}", f"up to byte {begin + n_bytes}")
 
 
 def _has_arrow(fd: int, size: int, end: int) -> bool:
@@ -188,16 +177,3 @@ def _has_arrow(fd: int, size: int, end: int) -> bool:
     if not 0 < n_bytes < 2**32:
         return False
     return read_at(fd, _ARROW_END.size, end + n_bytes) == _ARROW_END.pack(n_bytes, _WITH_ARROW)
-
-
-FORMAT = Format(
-    name="litdata",
-    description="chunks of LitData",
-    manifest_file=INDEX,
-    recognizes=_recognizes,
-    read_manifest=_read_manifest,
-    complete="the size of each chunk, how many samples it has and where they are; of "
-    "compressed chunks that the blocks of zstd reach to the end",
-    valid="nothing more: the format states no digest; seal it",
-    blind_spots="changed samples",
-)

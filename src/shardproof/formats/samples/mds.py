@@ -7,7 +7,6 @@ https://github.com/mosaicml/streaming/tree/main/streaming/base/format
 import os
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -16,12 +15,9 @@ from shardproof._base import digest, json
 from shardproof._base.messages import quoted
 from shardproof._base.opening import files_below, read_at
 from shardproof.errors import ManifestError
-from shardproof.formats._format import Format
 from shardproof.formats.samples._offsets import FIRST_BYTES, INDEX, index_begin, read_offsets
 from shardproof.manifest import Manifest, Mismatch, PromisedFile
 from shardproof.probes import packed
-
-__all__ = ["FORMAT"]
 
 _BEGIN = re.compile(rb'"shards"\s*:\s*\[\s*([{\]])')
 _WORDS = {b"{": b'"raw_data"', b"]": b'"version"'}
@@ -85,13 +81,13 @@ class _UsualMdsIndex(msgspec.Struct):
     shards: list[_UsualMdsShard]
 
 
-def _recognizes(path: str) -> bool:
+def recognizes(path: str) -> bool:
     begin = index_begin(path)
     found = _BEGIN.search(begin)
     return found is not None and _WORDS[found[1]] in begin
 
 
-def _read_manifest(path: str) -> Manifest:
+def read_manifest(path: str) -> Manifest:
     index = json.read(path, INDEX, _MdsIndex, usual=_UsualMdsIndex)
     if index.version != 2:
         problem = f"expected version 2, found {index.version}"
@@ -99,9 +95,7 @@ def _read_manifest(path: str) -> Manifest:
     is_packed = any(shard.zip_data or shard.zip_meta for shard in index.shards)
     here = frozenset(files_below(path) if is_packed else ())
     files = [file for shard in index.shards for file in _promises(shard, here)]
-    return Manifest(
-        root=Path(path), path=Path(path, INDEX), format=FORMAT.name, files=files, probe=_probe
-    )
+    return Manifest.at(path, INDEX, "mds", files, probe=_probe)
 
 
 def _promises(shard: _MdsShard, here: frozenset[str]) -> Iterator[PromisedFile]:
@@ -135,28 +129,12 @@ def _probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
         return offsets
     table_end, begin, end, behind = offsets
     if end != size:
-        return Mismatch(expected=f"samples up to byte {size}", found=f"up to byte {end}")
+        return Mismatch(f"samples up to byte {size}", f"up to byte {end}")
     if not table_end <= begin <= min(size, table_end + _MAX_CONFIG_BYTES):
-        expected = f"a first sample from byte {table_end} on"
-        return Mismatch(expected=expected, found=f"one at byte {begin}")
+        return Mismatch(f"a first sample from byte {table_end} on", f"one at byte {begin}")
     text, n_bytes = behind[: begin - table_end], begin - table_end
     # No reader needs it, so that whoever else writes shards may leave it out.
     if text and (text[:1] != b"{" or (len(text) == n_bytes and text[-1:] != b"}")):
         found = f"one from {quoted(text[:1])} to {quoted(text[-1:])}"
-        return Mismatch(expected=f"a JSON object from byte {table_end} to {begin}", found=found)
+        return Mismatch(f"a JSON object from byte {table_end} to {begin}", found)
     return None
-
-
-FORMAT = Format(
-    name="mds",
-    description="samples of MosaicML Streaming: MDS, JSON lines or separated values",
-    manifest_file=INDEX,
-    beside=(f"*/{INDEX}",),
-    recognizes=_recognizes,
-    read_manifest=_read_manifest,
-    complete="the size of each file; of MDS how many samples it has, and where they are; of "
-    "zstd, gz and bz2 that they begin and end so",
-    valid="each digest that the index states; by default Streaming writes none",
-    blind_spots="changed samples where no digest is stated; any bytes in br and snappy, which "
-    "have no marks",
-)

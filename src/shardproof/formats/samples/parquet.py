@@ -3,46 +3,24 @@
 dask, fastparquet and Spark write ``_metadata``: the footers of all files in one, with their names.
 """
 
-import functools
 import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-
-import msgspec
+from collections.abc import Sequence
 
 from shardproof._base import json
-from shardproof._base.messages import quoted
 from shardproof._base.opening import files_below, is_directory, names_in, read_at
 from shardproof.errors import ManifestError, ManifestNotFoundError
-from shardproof.formats._counted import CountedSet, promised_by_names
-from shardproof.formats._format import Format
+from shardproof.formats import _hadoop
+from shardproof.formats._counted import promised_by_names
 from shardproof.formats._opened import opened
-from shardproof.formats.samples import _hadoop
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.probes import parquet
-
-__all__ = ["FORMAT"]
 
 _SUFFIX = ".parquet"
 _METADATA = "_metadata"
 _MAX_METADATA_BYTES = 2**27
-_INFO = "dataset_info.json"
-_BEHIND_SPLIT = r"(?:-\d{4,6}-of-\d{4,6}(?:-[0-9a-f]+)?)?\.parquet"
 
 
-class _SplitInfo(msgspec.Struct):
-    num_examples: int | None = None
-
-
-class _DatasetInfo(msgspec.Struct):
-    """How many examples each split has; its files begin with the dataset's name, or without."""
-
-    dataset_name: str | None = None
-    splits: dict[str, _SplitInfo] | None = None
-
-
-def _recognizes(path: str) -> bool:
+def recognizes(path: str) -> bool:
     names = names_in(path)
     if _listed(names):
         return True
@@ -57,105 +35,31 @@ def _listed(names: Sequence[str]) -> list[str]:
     return [name for name in _hadoop.expected_of(names) if name.endswith(_SUFFIX)]
 
 
-def _read_manifest(path: str) -> Manifest:
+def read_manifest(path: str) -> Manifest:
     names, metadata = names_in(path), os.path.join(path, _METADATA)
     footer = None
     if _METADATA in names:
         footer = parquet.footer_in(json.read_bytes(path, _METADATA, max_bytes=_MAX_METADATA_BYTES))
-    damaged = [Contradiction(_METADATA, footer)] if isinstance(footer, Mismatch) else []
+    damaged = [Contradiction(_METADATA, *footer)] if isinstance(footer, Mismatch) else []
     rows, below = dict[str, int](), list[str]()
     if isinstance(footer, parquet.ParquetFooter):
         rows, below = dict(footer.rows_of_files), files_below(path)  # also what was added since
         rows.pop("", None)
     counted = promised_by_names(each for each in _listed([*names, *below]) if each not in rows)
     if not rows and not counted.names and isinstance(footer, Mismatch):
-        problem = f"expected {footer.expected}, found {footer.found}"
-        raise ManifestError(problem, path=metadata)
+        raise ManifestError(f"expected {footer.expected}, found {footer.found}", path=metadata)
     if not rows and not counted.names and footer is None:
         raise ManifestNotFoundError("there is no parquet file", path=path)
-    return Manifest(
-        root=Path(path),
-        path=Path(path, _METADATA if rows else [*counted.names, _METADATA][0]),
-        format=FORMAT.name,
-        files=[
+    return Manifest.at(
+        path,
+        _METADATA if rows else [*counted.names, _METADATA][0],
+        "parquet",
+        [
             *(PromisedFile(name=name, n_items=n_rows) for name, n_rows in rows.items()),
             *(PromisedFile(name=name) for name in counted.names),
         ],
         probe=parquet.probe,
-        prove=_hadoop.HadoopProof(path, parquet.prove),
-        contradictions=functools.partial(_contradictions, path, names, counted, [*rows]),
+        prove=_hadoop.proof_of(path, [*names, *below], parquet.prove),
+        contradictions=lambda: [*counted.contradictions, *_hadoop.uncommitted(names)],
         damaged=damaged,
     )
-
-
-def _contradictions(
-    path: str, there: Sequence[str], counted: CountedSet, parts: Sequence[str]
-) -> Iterator[Contradiction]:
-    yield from counted.contradictions
-    yield from _hadoop.uncommitted(there)
-    info = _info_in(path)
-    for split, n_examples in _stated(info).items():
-        names = _files_of(split, info.dataset_name, [*parts, *counted.names])
-        n_rows = _rows_in(path, names)
-        if names and n_rows not in {None, n_examples}:
-            expected = f"{n_examples} rows in the split {quoted(split)}, as {_INFO} says"
-            yield Contradiction(names[0], Mismatch(expected=expected, found=f"{n_rows} rows"))
-
-
-def _info_in(path: str) -> _DatasetInfo:
-    try:
-        return json.read(path, _INFO, _DatasetInfo)
-    except ManifestError:  # it is not what lists the shards, and may be of another program
-        return _DatasetInfo()
-
-
-def _files_of(split: str, dataset_name: str | None, names: Sequence[str]) -> list[str]:
-    """Return the files of a split: ``train-00000-of-00002.parquet``, ``json-train.parquet``."""
-    befores = [split] if dataset_name is None else [f"{dataset_name}-{split}", split]
-    for before in befores:
-        is_of_split = re.compile(re.escape(before) + _BEHIND_SPLIT).fullmatch
-        if found := [name for name in names if is_of_split(name)]:
-            return found
-    return []
-
-
-def _stated(info: _DatasetInfo) -> Mapping[str, int]:
-    """Return how many rows each split has, where that is written down."""
-    counts = ((name, split.num_examples) for name, split in (info.splits or {}).items())
-    return {name: n for name, n in counts if n is not None and name.isalnum()}
-
-
-def _rows_in(root: str, names: Sequence[str]) -> int | None:
-    """Return how many rows files have together; None where one is not whole."""
-    n_rows = 0
-    for name in names:
-        try:
-            with opened(name, root) as fd:
-                footer = None if fd is None else parquet.footer_of(fd, os.fstat(fd).st_size)
-        except OSError:  # a finding of its own
-            return None
-        if not isinstance(footer, parquet.ParquetFooter):
-            return None
-        n_rows += footer.n_rows
-    return n_rows
-
-
-FORMAT = Format(
-    name="parquet",
-    description="parquet files: those that `_metadata` names, with `-00003-of-00042` in their "
-    "names, or without",
-    manifest_file=f"*{_SUFFIX}",
-    beside=(
-        *("dataset_info.json", "dataset_infos.json", "README.md", ".gitattributes"),
-        *(_METADATA, "_common_metadata", *_hadoop.BESIDE),
-    ),
-    recognizes=_recognizes,
-    read_manifest=_read_manifest,
-    complete="that each file has its footer, every column chunk lies before it, and row groups "
-    "have as many rows as it, and `_metadata`, say; as many rows in a split as dataset_info.json "
-    "states; that no job was killed before it committed (`_temporary`)",
-    valid="the CRC-32 of each page that has one (`write_page_checksum=True`), and of each 512 "
-    "bytes where Spark left a `.crc` beside; no file as a whole",
-    blind_spots="changed values without checksums, changed headers of pages; files that are gone, "
-    "where neither `_metadata`, a `.crc` that is left nor a name tells of them; encrypted footers",
-)

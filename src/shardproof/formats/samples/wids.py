@@ -9,23 +9,17 @@ import os
 import posixpath
 import re
 from collections.abc import Collection, Iterator, Sequence
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from shardproof._base import json
-from shardproof._base.messages import quoted
 from shardproof._base.opening import is_there, matching, names_in, read_at
 from shardproof.errors import ManifestError
-from shardproof.formats._format import Format
 from shardproof.formats._opened import opened
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.manifest import Manifest, PromisedFile
 from shardproof.probes import tar
 
-__all__ = ["FORMAT"]
-
-_NAME = "wids"
 _USUAL_NAME = "shardindex.json"
 _MARK = b'"wids_version"'
 _HEAD_BYTES = 4096
@@ -61,7 +55,7 @@ class _WidsIndex(msgspec.Struct, omit_defaults=True):
     name: str | None = None
 
 
-def _recognizes(path: str) -> bool:
+def recognizes(path: str) -> bool:
     return is_there(os.path.join(path, _USUAL_NAME)) or bool(_indices(path))
 
 
@@ -76,23 +70,17 @@ def _is_index(root: str, name: str) -> bool:
         return fd is not None and _MARK in read_at(fd, _HEAD_BYTES)
 
 
-def _read_manifest(path: str) -> Manifest:
+def read_manifest(path: str) -> Manifest:
     # Where nothing looks like one, reading the usual one says why it does not.
     names = _indices(path) or [_USUAL_NAME]
-    files, contradictions = _merged([(name, _promises(path, name)) for name in names])
-    first = Path(path, names[0])
+    files = list[PromisedFile]()
+    for name in names:
+        known = {file.name for file in files}
+        files += [file for file in _promises(path, name) if file.name not in known]
     if not files:
         problem = "expected archives in this directory, found none, or addresses elsewhere"
-        raise ManifestError(problem, path=first)
-    return Manifest(
-        root=Path(path),
-        path=first,
-        format=_NAME,
-        files=files,
-        probe=tar.probe,
-        prove=tar.prove,
-        contradictions=lambda: contradictions,
-    )
+        raise ManifestError(problem, path=os.path.join(path, names[0]))
+    return Manifest.at(path, names[0], "wids", files, probe=tar.probe, prove=tar.prove)
 
 
 def _promises(path: str, index: str) -> list[PromisedFile]:
@@ -125,41 +113,3 @@ def _copies(shards: Sequence[_WidsShard], here: Collection[str]) -> Iterator[Pro
 def _promise(shard: _WidsShard, name: str) -> PromisedFile:
     md5 = f"md5:{shard.md5sum}" if shard.md5sum else None
     return PromisedFile(name=name, size=shard.filesize, digest=md5, n_items=shard.nsamples)
-
-
-def _merged(
-    promises: Sequence[tuple[str, Sequence[PromisedFile]]],
-) -> tuple[list[PromisedFile], list[Contradiction]]:
-    """Return what all indices promise, each archive once, and where a later one disagrees."""
-    files: list[PromisedFile] = []
-    contradictions = []
-    for index, more in promises:
-        known = {file.name: file for file in files}
-        files += [file for file in more if file.name not in known]
-        for file in more:
-            said, again = _said(known.get(file.name, file)), _said(file)
-            for what in said.keys() & again.keys():
-                if said[what] != again[what]:
-                    found = f"{again[what]} in {quoted(index)}"
-                    mismatch = Mismatch(expected=f"{what} {said[what]}", found=found)
-                    contradictions.append(Contradiction(file.name, mismatch))
-    return files, contradictions
-
-
-def _said(file: PromisedFile) -> dict[str, str]:
-    """Return what is stated of a file, as a report shows it."""
-    stated = {"bytes": file.size, "samples": file.n_items, "digest": file.digest}
-    return {what: quoted(value) for what, value in stated.items() if value is not None}
-
-
-FORMAT = Format(
-    name=_NAME,
-    description="samples in tar archives, which an index for random access lists",
-    manifest_file="*.json",
-    recognizes=_recognizes,
-    read_manifest=_read_manifest,
-    complete="sizes that the index states; the first headers of each archive, the mark at its end",
-    valid="MD5 digests that the index states; else what archives prove by themselves",
-    blind_spots="archives that are listed by an address elsewhere, and of which no copy is here",
-    includes=("webdataset",),
-)

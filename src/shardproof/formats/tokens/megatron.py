@@ -11,7 +11,6 @@ import os
 import re
 import struct
 from collections.abc import Collection, Iterator, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from shardproof._base import fanout
@@ -19,13 +18,9 @@ from shardproof._base.messages import quoted
 from shardproof._base.names import open_root
 from shardproof._base.opening import matching, read_at
 from shardproof.errors import ManifestNotFoundError
-from shardproof.formats._format import Format
 from shardproof.formats._opened import opened
 from shardproof.manifest import Manifest, Mismatch, PromisedFile
 
-__all__ = ["FORMAT"]
-
-_NAME = "megatron"
 _INDEX, _DATA = ".idx", ".bin"
 _MAGIC = b"MMIDIDX\0\0"
 _MAGIC_OF_OLD = b"TNTIDX\0\0"
@@ -63,7 +58,7 @@ class _IndexTables(NamedTuple):
         return size in {self.end, self.end + self.n_sequences}
 
 
-def _recognizes(path: str) -> bool:
+def recognizes(path: str) -> bool:
     return any(_is_index(path, name) for name in matching(path, f"*{_INDEX}")[:_MOST_LOOKED_AT])
 
 
@@ -72,7 +67,7 @@ def _is_index(root: str, name: str) -> bool:
         return fd is not None and read_at(fd, len(_MAGIC)) == _MAGIC
 
 
-def _read_manifest(path: str) -> Manifest:
+def read_manifest(path: str) -> Manifest:
     dir_fd = open_root(path)
     try:
         there = frozenset(matching(path, f"*{_DATA}"))
@@ -88,7 +83,7 @@ def _read_manifest(path: str) -> Manifest:
         os.close(dir_fd)
     if not files:
         raise ManifestNotFoundError(f"expected indices (*{_INDEX}), found none", path=path)
-    return Manifest(root=Path(path), path=Path(path), format=_NAME, files=files, probe=_probe)
+    return Manifest.at(path, "", "megatron", files, probe=_probe)
 
 
 def _promises(root: str, dir_fd: int, name: str, there: Collection[str]) -> list[PromisedFile]:
@@ -136,11 +131,11 @@ def _int64_at(fd: int, at: int) -> int:
 def _tables(fd: int) -> _IndexTables | Mismatch:
     header = read_at(fd, _HEADER.size)
     if len(header) < _HEADER.size or not header.startswith(_MAGIC):
-        return Mismatch(expected="the header of an index", found=quoted(header[:9]))
+        return Mismatch("the header of an index", quoted(header[:9]))
     _, version, code, n_sequences, n_boundaries = _HEADER.unpack(header)
     if version != _VERSION or code not in _TOKEN_BYTES:
         found = f"version {version}, type of tokens {code}"
-        return Mismatch(expected="version 1, type of tokens 1 to 8", found=found)
+        return Mismatch("version 1, type of tokens 1 to 8", found)
     return _IndexTables(_TOKEN_BYTES[code], n_sequences, n_boundaries)
 
 
@@ -153,24 +148,11 @@ def _probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
         return tables
     if not tables.fits(size):
         counts = f"{tables.n_sequences} sequences and {tables.n_boundaries} boundaries"
-        return Mismatch(expected=f"{tables.end} bytes for {counts}", found=f"{size} bytes")
+        return Mismatch(f"{tables.end} bytes for {counts}", f"{size} bytes")
     expected = f"documents from sequence 0 to {tables.n_sequences}"
     if not tables.n_boundaries:
-        return Mismatch(expected=expected, found="none")
+        return Mismatch(expected, "none")
     first, last = _int64_at(fd, tables.boundaries), _int64_at(fd, tables.end - 8)
     if (first, last) == (0, tables.n_sequences):
         return None
-    return Mismatch(expected=expected, found=f"documents from {first} to {last}")
-
-
-FORMAT = Format(
-    name=_NAME,
-    description="tokens as Megatron-LM's indexed data sets: pairs of .bin and .idx",
-    manifest_file=f"*{_INDEX}",
-    recognizes=_recognizes,
-    read_manifest=_read_manifest,
-    complete="the size of each file, which the index implies; documents that cover all sequences",
-    valid="nothing more: the format states no digest",
-    blind_spots="changed tokens; pairs that are gone; data without an index, but for those that "
-    "are called as others; data whose sequences are in another order than Megatron's builder has",
-)
+    return Mismatch(expected, f"documents from {first} to {last}")

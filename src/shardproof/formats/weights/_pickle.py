@@ -1,16 +1,16 @@
 """What a pickle says, without doing it: nothing it names is imported, called or looked up.
 
 A pickle is a program: a row of steps that push values on a stack and put them together (the module
-`pickletools` describes each). Those that name a class or a function, call it, or set what is in an
-object only write down here that they were asked to. A dictionary is its pairs in a row: nothing is
-hashed, so that no key can be chosen to make it slow. Nothing is copied or walked twice either, so
-that the time goes with the length of the pickle, whatever it says.
+`pickletools`, which takes it apart, describes each). Those that name a class or a function, call
+it, or set what is in an object only write down here that they were asked to. A dictionary is its
+pairs in a row: nothing is hashed, so that no key can be chosen to make it slow. Nothing is copied
+or walked twice either, so that the time goes with the length of the pickle, whatever it says.
 """
 
-import functools
-import struct
+import pickletools
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from shardproof._base.messages import quoted, told
 from shardproof.errors import ManifestError
@@ -20,6 +20,8 @@ _MAX_STEPS = 8_000_000
 
 _MAX_DEPTH = 1000
 _MAX_FIELDS = 64
+_MAX_NAME = 1000
+_LEAST_PROTOCOL = 3
 _DATA_MODULES = {"collections", "datetime", "decimal", "enum", "fractions", "pathlib", "uuid"}
 """Modules of Python whose classes stand in data."""
 
@@ -39,13 +41,7 @@ class Pairs(list[object]):
 
 
 class PickledObject:
-    """What a class or a function was to make, or itself where ``args`` is None.
-
-    Attributes:
-        name: That of the class or function, with its module.
-        args: What it was to be called with.
-        state: What was to be put into what it made.
-    """
+    """What a class or a function was to make of ``args``, or itself; and its state."""
 
     __slots__ = ("args", "name", "state")
 
@@ -64,200 +60,95 @@ class PickledObject:
 
 
 def read_pickle(data: bytes, *, path: str) -> object:
-    """Return what a pickle says: plain data, `Pairs` and `PickledObject`.
-
-    Args:
-        data: The pickle, of protocol 3 or above: names in older ones mean others.
-        path: The file that a refusal names.
-    """
-    reader = _Reader(data)
+    """Return what a pickle of protocol 3 or above says: plain data, `Pairs` and `PickledObject`."""
+    reader, at = _Reader(), 0
     try:
-        if data[:1] != _PROTOCOL:
-            raise KeyError
-        for _ in range(_MAX_STEPS):
-            code = data[reader.at]
-            reader.at += 1
-            if code == _STOP:
+        if data[:1] != b"\x80":
+            raise ValueError(f"{quoted(data[:20])} at its begin")
+        for n_steps, (code, arg, place) in enumerate(pickletools.genops(data)):
+            at = place or 0
+            if n_steps >= _MAX_STEPS:
+                raise ValueError(f"more than {_MAX_STEPS} steps")
+            if code.name == "STOP":
                 return reader.stack.pop()
-            _STEPS[code](reader)
-        problem = f"expected a pickle of at most {_MAX_STEPS} steps, found more"
-    except KeyError:
-        at = max(reader.at - 1, 0)
-        found = quoted(data[at : at + 20])
-        problem = f"expected a pickle of plain data, found {found} at byte {at}"
-    except IndexError:
-        problem = f"expected a whole pickle, found one that breaks off at byte {reader.at}"
-    except ValueError as error:
-        problem = f"expected a pickle of plain data, found at byte {reader.at}: {told(error)}"
-    raise ManifestError(problem, path=path)
+            step = _STEPS.get(code.name)
+            if step is None:
+                raise ValueError(f"the step {code.name}")
+            step(reader, arg)
+        raise ValueError("no end")
+    except (IndexError, ValueError, RecursionError) as error:
+        why = "it takes what is not there" if isinstance(error, IndexError) else told(error)
+        problem = f"expected a pickle of plain data, found at byte {at}: {why}"
+        raise ManifestError(problem, path=path) from None
 
 
 class _Reader:
     """What a pickle has put on its stack so far."""
 
-    __slots__ = ("at", "data", "marks", "memo", "stack")
+    __slots__ = ("marks", "memo", "stack")
 
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.at = 0
+    def __init__(self) -> None:
         self.stack: list[object] = []
         self.marks: list[list[object]] = []
         self.memo: dict[int, object] = {}
-
-    def take(self, n_bytes: int) -> bytes:
-        """Return the next bytes."""
-        end = self.at + n_bytes
-        if end > len(self.data):
-            raise IndexError
-        piece = self.data[self.at : end]
-        self.at = end
-        return piece
-
-    def number(self, n_bytes: int) -> int:
-        """Return the number that is next."""
-        return int.from_bytes(self.take(n_bytes), "little")
 
     def since_mark(self) -> list[object]:
         """Return what is on the stack above the last mark, and take it away."""
         items, self.stack = self.stack, self.marks.pop()
         return items
 
+    def top(self, n_items: int) -> list[object]:
+        """Return the last items, and take them away."""
+        if len(self.stack) < n_items:
+            raise IndexError
+        items = self.stack[len(self.stack) - n_items :]
+        del self.stack[len(self.stack) - n_items :]
+        return items
 
-def _push(value: object, reader: _Reader) -> None:
-    reader.stack.append(value)
+    def push(self, value: object) -> None:
+        self.stack.append(value)
 
+    def mark(self) -> None:
+        if len(self.marks) == _MAX_DEPTH:
+            raise ValueError("it is nested too deep")
+        self.marks.append(self.stack)
+        self.stack = []
 
-def _protocol(reader: _Reader) -> None:
-    number = reader.number(1)
-    if number < _LEAST_PROTOCOL:
-        raise ValueError(f"protocol {number}, in which names mean others")
+    def recall(self, index: int) -> None:
+        if index not in self.memo:
+            raise ValueError("it refers to what is not there")
+        self.stack.append(self.memo[index])
 
+    def add(self, items: list[object]) -> None:
+        """Put items into what is on top; what a class of its own would hold is left out."""
+        into = self.stack[-1]
+        if isinstance(into, list):
+            if isinstance(into, Pairs) and len(items) % 2:
+                raise ValueError("a key without a value")
+            into += items
+        elif not isinstance(into, PickledObject):
+            raise ValueError(f"items for a {type(into).__name__}")
 
-def _skip(n_bytes: int, reader: _Reader) -> None:
-    reader.take(n_bytes)
+    def name(self, module: object, name: object) -> None:
+        if not isinstance(name, str) or not isinstance(module, str):
+            raise ValueError("a name that is no text")
+        if len(module) + len(name) > _MAX_NAME:
+            raise ValueError("a name of no class")
+        if _acts(module, name):
+            raise ValueError(f"the name {quoted(f'{module}.{name}')}")
+        self.stack.append(PickledObject(f"{module}.{name}"))
 
+    def call(self, named: object, *args: object) -> None:
+        """Write down a call: of a function, or of a class for a new object."""
+        if not isinstance(named, PickledObject) or not isinstance(args[0], tuple):
+            raise ValueError(f"a call of a {type(named).__name__}")
+        self.stack.append(PickledObject(named.name, args[0] if len(args) == 1 else args))
 
-def _push_new(kind: Callable[[], object], reader: _Reader) -> None:
-    reader.stack.append(kind())
-
-
-def _push_number(n_bytes: int, reader: _Reader) -> None:
-    reader.stack.append(reader.number(n_bytes))
-
-
-def _push_signed(n_bytes: int, reader: _Reader) -> None:
-    reader.stack.append(int.from_bytes(reader.take(n_bytes), "little", signed=True))
-
-
-def _push_long(reader: _Reader) -> None:
-    _push_signed(reader.number(1), reader)
-
-
-def _push_float(reader: _Reader) -> None:
-    reader.stack.append(struct.unpack(">d", reader.take(8))[0])
-
-
-def _push_text(n_bytes: int, reader: _Reader) -> None:
-    text = reader.take(reader.number(n_bytes))
-    reader.stack.append(text.decode("utf-8", "surrogatepass"))
-
-
-def _push_bytes(n_bytes: int, reader: _Reader) -> None:
-    reader.stack.append(reader.take(reader.number(n_bytes)))
-
-
-def _push_tuple(n_items: int, reader: _Reader) -> None:
-    if len(reader.stack) < n_items:
-        raise IndexError
-    reader.stack[-n_items:] = [tuple(reader.stack[-n_items:])]
-
-
-def _push_all(kind: Callable[[list[object]], object], reader: _Reader) -> None:
-    items = reader.since_mark()
-    reader.stack.append(kind(items))
-
-
-def _mark(reader: _Reader) -> None:
-    if len(reader.marks) == _MAX_DEPTH:
-        raise ValueError("it is nested too deep")
-    reader.marks.append(reader.stack)
-    reader.stack = []
-
-
-def _pop(reader: _Reader) -> None:
-    reader.stack.pop()
-
-
-def _pop_all(reader: _Reader) -> None:
-    reader.since_mark()
-
-
-def _duplicate(reader: _Reader) -> None:
-    reader.stack.append(reader.stack[-1])
-
-
-def _memoize(reader: _Reader) -> None:
-    reader.memo[len(reader.memo)] = reader.stack[-1]
-
-
-def _put(n_bytes: int, reader: _Reader) -> None:
-    reader.memo[reader.number(n_bytes)] = reader.stack[-1]
-
-
-def _get(n_bytes: int, reader: _Reader) -> None:
-    index = reader.number(n_bytes)
-    if index not in reader.memo:
-        raise ValueError("it refers to what is not there")
-    reader.stack.append(reader.memo[index])
-
-
-def _add_one(n_items: int, reader: _Reader) -> None:
-    """Put one item, or a key and its value, into what is below."""
-    items = reader.stack[-n_items:]
-    del reader.stack[-n_items:]
-    _add(items, reader)
-
-
-def _add_all(reader: _Reader) -> None:
-    _add(reader.since_mark(), reader)
-
-
-def _add(items: list[object], reader: _Reader) -> None:
-    """Put items into what is on top; what a class of its own would hold is left out."""
-    into = reader.stack[-1]
-    if isinstance(into, list):
-        if isinstance(into, Pairs) and len(items) % 2:
-            raise ValueError("a key without a value")
-        into += items
-    elif not isinstance(into, PickledObject):
-        raise ValueError(f"items for a {type(into).__name__}")
-
-
-def _name(reader: _Reader) -> None:
-    name, module = reader.stack.pop(), reader.stack.pop()
-    if not isinstance(name, str) or not isinstance(module, str):
-        raise ValueError("a name that is no text")
-    _push_named(module, name, reader)
-
-
-def _name_in_lines(reader: _Reader) -> None:
-    module, name = (_line(reader).decode() for _ in range(2))
-    _push_named(module, name, reader)
-
-
-def _line(reader: _Reader) -> bytes:
-    end = reader.data.find(b"\n", reader.at, reader.at + _MAX_NAME)
-    if end < 0:
-        raise ValueError("a name without an end")
-    return reader.take(end + 1 - reader.at)[:-1]
-
-
-def _push_named(module: str, name: str, reader: _Reader) -> None:
-    if len(module) + len(name) > _MAX_NAME:
-        raise ValueError("a name of no class")
-    if _acts(module, name):
-        raise ValueError(f"the name {quoted(f'{module}.{name}')}")
-    reader.stack.append(PickledObject(f"{module}.{name}"))
+    def build(self, state: object) -> None:
+        made = self.stack[-1]
+        if not isinstance(made, PickledObject):
+            raise ValueError(f"a state for a {type(made).__name__}")
+        made.state = state
 
 
 def _acts(module: str, name: str) -> bool:
@@ -271,82 +162,49 @@ def _acts(module: str, name: str) -> bool:
     return package in sys.stdlib_module_names and not is_data
 
 
-def _call(reader: _Reader) -> None:
-    """Write down a call: of a function, or of a class for a new object."""
-    args, named = reader.stack.pop(), reader.stack.pop()
-    _push_called(named, args, reader)
+def _protocol(_: _Reader, number: Any) -> None:
+    if number < _LEAST_PROTOCOL:
+        raise ValueError(f"protocol {number}, in which names mean others")
 
 
-def _call_with_keywords(reader: _Reader) -> None:
-    keywords, args, named = (reader.stack.pop() for _ in range(3))
-    _push_called(named, (args, keywords), reader)
+def _memoize(reader: _Reader, index: Any) -> None:
+    reader.memo[len(reader.memo) if index is None else index] = reader.stack[-1]
 
 
-def _push_called(named: object, args: object, reader: _Reader) -> None:
-    if not isinstance(named, PickledObject) or not isinstance(args, tuple):
-        raise ValueError(f"a call of a {type(named).__name__}")
-    reader.stack.append(PickledObject(named.name, args))
-
-
-def _set_state(reader: _Reader) -> None:
-    state = reader.stack.pop()
-    made = reader.stack[-1]
-    if not isinstance(made, PickledObject):
-        raise ValueError(f"a state for a {type(made).__name__}")
-    made.state = state
-
-
-_STOP = ord(".")
-_PROTOCOL = b"\x80"
-_LEAST_PROTOCOL = 3
-_MAX_NAME = 1000
-_partial = functools.partial
-_STEPS: dict[int, Callable[[_Reader], None]] = {
-    _PROTOCOL[0]: _protocol,
-    0x95: _partial(_skip, 8),  # the length of a frame
-    ord("N"): _partial(_push, None),
-    0x88: _partial(_push, True),
-    0x89: _partial(_push, False),
-    ord("K"): _partial(_push_number, 1),
-    ord("M"): _partial(_push_number, 2),
-    ord("J"): _partial(_push_signed, 4),
-    0x8A: _push_long,
-    ord("G"): _push_float,
-    0x8C: _partial(_push_text, 1),
-    ord("X"): _partial(_push_text, 4),
-    0x8D: _partial(_push_text, 8),
-    ord("C"): _partial(_push_bytes, 1),
-    ord("B"): _partial(_push_bytes, 4),
-    0x8E: _partial(_push_bytes, 8),
-    0x96: _partial(_push_bytes, 8),
-    ord(")"): _partial(_push, ()),
-    0x85: _partial(_push_tuple, 1),
-    0x86: _partial(_push_tuple, 2),
-    0x87: _partial(_push_tuple, 3),
-    ord("t"): _partial(_push_all, tuple),
-    ord("]"): _partial(_push_new, list),
-    0x8F: _partial(_push_new, list),
-    0x91: _partial(_push_all, list),
-    ord("}"): _partial(_push_new, Pairs),
-    ord("a"): _partial(_add_one, 1),
-    ord("s"): _partial(_add_one, 2),
-    ord("e"): _add_all,
-    ord("u"): _add_all,
-    0x90: _add_all,
-    ord("("): _mark,
-    ord("0"): _pop,
-    ord("1"): _pop_all,
-    ord("2"): _duplicate,
-    0x94: _memoize,
-    ord("q"): _partial(_put, 1),
-    ord("r"): _partial(_put, 4),
-    ord("h"): _partial(_get, 1),
-    ord("j"): _partial(_get, 4),
-    0x93: _name,
-    ord("c"): _name_in_lines,
-    ord("R"): _call,
-    0x81: _call,
-    0x92: _call_with_keywords,
-    ord("b"): _set_state,
+_Step = Callable[[_Reader, Any], object]
+_TAKEN = (
+    *("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "SHORT_BINUNICODE", "BINUNICODE"),
+    *("BINUNICODE8", "SHORT_BINBYTES", "BINBYTES", "BINBYTES8", "BYTEARRAY8"),
+)
+_STEPS: dict[str, _Step] = {
+    "PROTO": _protocol,
+    "FRAME": lambda *_: None,
+    **dict.fromkeys(_TAKEN, _Reader.push),
+    "NONE": lambda reader, _: reader.push(None),
+    "NEWTRUE": lambda reader, _: reader.push(True),
+    "NEWFALSE": lambda reader, _: reader.push(False),
+    "EMPTY_TUPLE": lambda reader, _: reader.push(()),
+    "EMPTY_LIST": lambda reader, _: reader.push([]),
+    "EMPTY_SET": lambda reader, _: reader.push([]),
+    "EMPTY_DICT": lambda reader, _: reader.push(Pairs()),
+    "TUPLE1": lambda reader, _: reader.push(tuple(reader.top(1))),
+    "TUPLE2": lambda reader, _: reader.push(tuple(reader.top(2))),
+    "TUPLE3": lambda reader, _: reader.push(tuple(reader.top(3))),
+    "TUPLE": lambda reader, _: reader.push(tuple(reader.since_mark())),
+    "FROZENSET": lambda reader, _: reader.push(reader.since_mark()),
+    "MARK": lambda reader, _: reader.mark(),
+    "POP": lambda reader, _: reader.top(1),
+    "POP_MARK": lambda reader, _: reader.since_mark(),
+    "DUP": lambda reader, _: reader.push(reader.stack[-1]),
+    **dict.fromkeys(("APPENDS", "SETITEMS", "ADDITEMS"), lambda r, _: r.add(r.since_mark())),
+    "APPEND": lambda reader, _: reader.add(reader.top(1)),
+    "SETITEM": lambda reader, _: reader.add(reader.top(2)),
+    **dict.fromkeys(("MEMOIZE", "BINPUT", "LONG_BINPUT"), _memoize),
+    **dict.fromkeys(("BINGET", "LONG_BINGET"), _Reader.recall),
+    "STACK_GLOBAL": lambda reader, _: reader.name(*reader.top(2)),
+    "GLOBAL": lambda reader, arg: reader.name(*str(arg).split(" ", 1)),
+    **dict.fromkeys(("REDUCE", "NEWOBJ"), lambda r, _: r.call(*r.top(2))),
+    "NEWOBJ_EX": lambda reader, _: reader.call(*reader.top(3)),
+    "BUILD": lambda reader, _: reader.build(*reader.top(1)),
 }
-"""What each step does, by its byte; all others are refused (the names are those in pickletools)."""
+"""What each step does, by its name in `pickletools`; all others are refused."""

@@ -9,7 +9,6 @@ import functools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import msgspec
 
@@ -19,12 +18,9 @@ from shardproof._base.names import open_root
 from shardproof._base.opening import matching
 from shardproof.errors import ManifestNotFoundError
 from shardproof.formats._counted import CountedSet, promised_by_names
-from shardproof.formats._format import Format
 from shardproof.manifest import Manifest, Mismatch, PromisedFile
 from shardproof.probes import by_name
 from shardproof.probes.safetensors import SafetensorsHeader, header_of
-
-__all__ = ["FORMAT"]
 
 _SUFFIX = ".safetensors"
 _INDEX = re.compile(r".*\.safetensors\.index(?:\.[\w-]+)?\.json")
@@ -38,14 +34,14 @@ class _WeightsIndex(msgspec.Struct):
     weight_map: dict[str, str]
 
 
-def _recognizes(path: str) -> bool:
+def recognizes(path: str) -> bool:
     return any(
         name == _PIPELINE or name.endswith(_SUFFIX) or _INDEX.fullmatch(name)
         for name in matching(path, "*")
     )
 
 
-def _read_manifest(path: str) -> Manifest:
+def read_manifest(path: str) -> Manifest:
     os.close(open_root(path))
     names = list(_names(path))
     indices = [name for name in names if _INDEX.fullmatch(os.path.basename(name))]
@@ -62,11 +58,11 @@ def _read_manifest(path: str) -> Manifest:
     files = [*owed, *counted.names, *missing]
     if not files:
         raise ManifestNotFoundError("there is no file of safetensors, and no index", path=path)
-    return Manifest(
-        root=Path(path),
-        path=Path(path, indices[0] if indices else files[0]),
-        format=FORMAT.name,
-        files=[PromisedFile(name=name) for name in files],
+    return Manifest.at(
+        path,
+        indices[0] if indices else files[0],
+        "safetensors",
+        [PromisedFile(name=name) for name in files],
         probe=functools.partial(_probe, owed),
         contradictions=functools.partial(tuple, counted.contradictions),
     )
@@ -102,19 +98,4 @@ def _probe(
     if not missing:
         return None
     found = f"{len(tensors) - len(missing)} of the {len(tensors)} that the index names"
-    return Mismatch(expected=f"the tensor {quoted(missing[0])}", found=found)
-
-
-FORMAT = Format(
-    name="safetensors",
-    description="weights of a model, alone or in several files with an index",
-    manifest_file="*.safetensors.index.json",
-    beside=("*.safetensors.index.*.json", "*.json", "*.md", "*.txt", "*.model", "*.jinja"),
-    recognizes=_recognizes,
-    read_manifest=_read_manifest,
-    complete="that each header is sound, its tensors reach just to the end of the file, and every "
-    "tensor is where the index says, without which `model-00001-of-00002` is not whole",
-    valid="nothing more: the format states no digest; seal it",
-    blind_spots="changed values of tensors; a file that no index names and no number implies; the "
-    "total size that an index states, which is often that of other files",
-)
+    return Mismatch(f"the tensor {quoted(missing[0])}", found)

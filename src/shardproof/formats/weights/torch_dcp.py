@@ -11,7 +11,6 @@ import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -21,11 +20,8 @@ from shardproof._base.messages import shown
 from shardproof._base.opening import names_in, read_at
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats import signs
-from shardproof.formats._format import Format
 from shardproof.formats.weights._pickle import Pairs, PickledObject, read_pickle
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
-
-__all__ = ["FORMAT"]
 
 _METADATA = ".metadata"
 _UNFINISHED = ".tmp"
@@ -64,7 +60,7 @@ class _FileLayout(NamedTuple):
     is_full: bool  # whether items lie one behind the other, as they were saved, from its begin
 
 
-def _recognizes(path: str) -> bool:
+def recognizes(path: str) -> bool:
     names = os.listdir(path)
     if any(_SHARD.fullmatch(name) or _OF_A_RANK.fullmatch(name) for name in names):
         return True
@@ -72,7 +68,7 @@ def _recognizes(path: str) -> bool:
     return _METADATA in names and signs.begins_with(os.path.join(path, _METADATA), _FIRST_FIELD)
 
 
-def _read_manifest(path: str) -> Manifest:
+def read_manifest(path: str) -> Manifest:
     names = names_in(path)
     of_ranks = [name for name in names if _OF_A_RANK.fullmatch(name)]
     parts = of_ranks if of_ranks and _METADATA not in names else [_METADATA]
@@ -82,11 +78,11 @@ def _read_manifest(path: str) -> Manifest:
             items.setdefault(file, []).append(item)
     for each in items.values():
         each.sort()
-    return Manifest(
-        root=Path(path),
-        path=Path(path, parts[0]),
-        format=FORMAT.name,
-        files=[PromisedFile(name=name) for name in items],
+    return Manifest.at(
+        path,
+        parts[0],
+        "torch-dcp",
+        [PromisedFile(name=name) for name in items],
         probe=functools.partial(_probe, {name: _layout(each) for name, each in items.items()}),
         contradictions=functools.partial(_contradictions, items),
         damaged=_unfinished(names),
@@ -141,10 +137,10 @@ def _probe(
     """Return whether a file does not end where its last item does."""
     layout = owed[promised.name]
     if size < layout.end:
-        return Mismatch(expected=f"items up to byte {layout.end}", found=f"{size} bytes")
+        return Mismatch(f"items up to byte {layout.end}", f"{size} bytes")
     if size == layout.end or not layout.is_full or _is_safetensors(layout, fd):
         return None
-    return Mismatch(expected=f"{layout.end} bytes", found=f"{size} bytes")
+    return Mismatch(f"{layout.end} bytes", f"{size} bytes")
 
 
 def _is_safetensors(layout: _FileLayout, fd: int) -> bool:
@@ -159,7 +155,7 @@ def _contradictions(items: Mapping[str, Sequence[_Item]]) -> Iterator[Contradict
         for before, after in itertools.pairwise(each):
             if before.begin < after.begin < before.end:
                 found = f"one from {before.begin} to {before.end} and one from {after.begin}"
-                yield Contradiction(name, Mismatch(expected="items apart", found=found))
+                yield Contradiction(name, "items apart", found)
                 break
 
 
@@ -167,25 +163,10 @@ def _unfinished(names: Sequence[str]) -> list[Contradiction]:
     """Return the leftovers of saves that did not finish: the files may be of those."""
     left = [name for name in names if name.endswith(_METADATA + _UNFINISHED)]
     mismatch = Mismatch(
-        expected=f"a save that finished: '{shown(_METADATA)}' alone",
-        found="one that was interrupted",
+        f"a save that finished: '{shown(_METADATA)}' alone", "one that was interrupted"
     )
     return [
-        Contradiction(name, mismatch)
+        Contradiction(name, *mismatch)
         for name in left
         if name == _METADATA + _UNFINISHED or _OF_A_RANK.fullmatch(name.removesuffix(_UNFINISHED))
     ]
-
-
-FORMAT = Format(
-    name="torch-dcp",
-    description="distributed checkpoints of PyTorch",
-    manifest_file=_METADATA,
-    beside=("__*.metadata",),
-    recognizes=_recognizes,
-    read_manifest=_read_manifest,
-    complete="that each file ends where its last item does, and no two items share bytes",
-    valid="nothing more: the format states no digest",
-    blind_spots="changed values of tensors; a file that is longer than its items where they are "
-    "compressed or in safetensors; what else the metadata would do to a program that unpickles it",
-)

@@ -71,8 +71,8 @@ def _promises(header: PlanHeader, receipts_fd: int, indices: Sequence[int]) -> l
     n_completed = 0
 
     def refuse(index: int, expected: str, found: str) -> None:
-        mismatch = Mismatch(expected=expected, found=found)
-        damaged.append(Contradiction(f"{RECEIPTS}/{receipt_name(index)}", mismatch))
+        mismatch = Mismatch(expected, found)
+        damaged.append(Contradiction(f"{RECEIPTS}/{receipt_name(index)}", *mismatch))
 
     for index, files in zip(indices, usual_files(header, receipts_fd, indices), strict=True):
         if index >= header.n_shards:

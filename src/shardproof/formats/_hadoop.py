@@ -24,10 +24,7 @@ _PIECE_BYTES = 2**20
 
 
 def expected_of(names: Iterable[str]) -> list[str]:
-    """Return what is expected where such names are: themselves, and of whom a checksum is there.
-
-    A number that is left out tells nothing: Spark writes no file for a partition without rows.
-    """
+    """Return what is expected where such names are: themselves, and of whom a checksum is there."""
     found = set(names)
     sums = [each for each in found if each.endswith(".crc") and each.startswith(".")]
     found.update(name[1:-4] for name in sums if not is_of_a_desktop(name))
@@ -38,22 +35,21 @@ def uncommitted(names: Iterable[str]) -> Iterator[Contradiction]:
     """Yield the folder of a job that has not ended: its files may not all be here."""
     if TEMPORARY in names:
         found = f"{quoted(TEMPORARY)}: let the job end; if it was killed, run it again"
-        yield Contradiction(TEMPORARY, Mismatch(expected="a job that committed", found=found))
+        yield Contradiction(TEMPORARY, "a job that committed", found)
+
+
+def proof_of(root: str, names: Iterable[str], inside: Prove | None) -> Prove | None:
+    """Return what reads the checksums beside files, if there are any, and those inside of them."""
+    has_some = any(name.endswith(".crc") for name in names)
+    return HadoopProof(root, inside) if has_some else inside
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class HadoopProof:
-    """Reads a file by the checksums beside it, where there are some, and by those in itself.
-
-    Those beside prove nothing for good: whoever writes the one may write the other.
-
-    Attributes:
-        root: Real absolute path of the directory.
-        inside: What reads those in itself.
-    """
+    """Reads a file by the checksums beside it, which are no proof, and by those in itself."""
 
     root: str
-    inside: Prove
+    inside: Prove | None
 
     def __call__(
         self, promised: PromisedFile, fd: int, size: int
@@ -62,7 +58,8 @@ class HadoopProof:
         folder, name = os.path.split(promised.name)
         with opened(os.path.join(folder, f".{name}.crc"), self.root) as sums_fd:
             wrong = None if sums_fd is None else _disagreement(fd, size, sums_fd)
-        return wrong or self.inside(promised, fd, size) or (sums_fd is not None and "agreed")
+        inside = self.inside(promised, fd, size) if self.inside else False
+        return wrong or inside or (sums_fd is not None and "agreed")
 
 
 def _disagreement(fd: int, size: int, sums_fd: int) -> Mismatch | None:
@@ -70,11 +67,11 @@ def _disagreement(fd: int, size: int, sums_fd: int) -> Mismatch | None:
     n_each = int.from_bytes(head[4:], "big")
     if head[:4] != _MAGIC or not 0 < n_each <= _PIECE_BYTES or n_sum_bytes % _CRC_BYTES:
         found = f"{n_sum_bytes + _HEADER_BYTES} bytes, {quoted(head)}: it is torn, remove it"
-        return Mismatch(expected="the checksums of Hadoop in the `.crc` beside it", found=found)
+        return Mismatch("the checksums of Hadoop in the `.crc` beside it", found)
     n_sums = n_sum_bytes // _CRC_BYTES
     if n_sums != -(-size // n_each):
         expected = f"{n_sums} pieces of {n_each} bytes, of which the `.crc` beside it is"
-        return Mismatch(expected=expected, found=f"{size} bytes")
+        return Mismatch(expected, f"{size} bytes")
     n_bytes = _PIECE_BYTES // n_each * n_each
     for at in range(0, size, n_bytes):
         data = read_at(fd, n_bytes, at)
@@ -82,5 +79,5 @@ def _disagreement(fd: int, size: int, sums_fd: int) -> Mismatch | None:
         computed = b"".join(zlib.crc32(piece).to_bytes(_CRC_BYTES, "big") for piece in pieces)
         if computed != read_at(sums_fd, len(computed), _HEADER_BYTES + at // n_each * _CRC_BYTES):
             expected = "bytes of which the checksums beside it are"
-            return Mismatch(expected=expected, found=f"others from byte {at} on")
+            return Mismatch(expected, f"others from byte {at} on")
     return None

@@ -19,8 +19,6 @@ from shardproof.fetching import Limits, open_source, sources
 from shardproof.fetching.transfer import listed, read_range
 from shardproof.manifest import PromisedFile
 
-__all__ = ["files_promised_at", "shown_address"]
-
 _MAX_LIST_BYTES = 256 * 2**20
 
 
@@ -97,20 +95,13 @@ def _names_in(root: str) -> list[str]:
     names, parts = files_below(root), set[str]()
     with contextlib.suppress(ManifestError):  # it is of no format, or of two, or is not whole
         form = formats.detect(root)
-        for pattern in (form.manifest_file, *form.further_parts):
-            parts.update(_hidden_parts(root, pattern) if pattern.startswith(".") else ())
-        parts.update(file.name for file in form.read_manifest(root).files)
+        parts = {file.name for file in form.read_manifest(root).files}
+        patterns = [each for each in (form.manifest_file, *form.further_parts) if each[0] == "."]
+        below = files_below(root, hidden=True) if patterns else []
+        found = (name for pattern in patterns for name in fnmatch.filter(below, pattern))
+        parts.update(name for name in found if not is_of_a_desktop(os.path.basename(name)))
     hidden = sorted(parts.difference(names))
     return names + [name for name in hidden if is_there(os.path.join(root, name))]
-
-
-def _hidden_parts(root: str, pattern: str) -> list[str]:
-    """Return the hidden files that a pattern of a format fits, but those of desktops."""
-    folder = os.path.dirname(pattern.partition("*")[0])
-    where = os.path.join(root, folder)
-    below = files_below(where, hidden=True) if "*" in pattern and is_directory(where) else []
-    found = [f"{folder}/{name}" for name in below if not is_of_a_desktop(os.path.basename(name))]
-    return fnmatch.filter(found, pattern) or [pattern]
 
 
 def _as_they_are(root: str, dir_fd: int, reads: bool, names: Sequence[str]) -> list[PromisedFile]:

@@ -7,19 +7,14 @@ a header (nanoGPT's) has no law, and other files with that ending are not promis
 
 import re
 import struct
-from pathlib import Path
+from collections.abc import Sequence
 
 from shardproof._base.messages import quoted
 from shardproof._base.opening import matching, read_at
-from shardproof.errors import ManifestNotFoundError
-from shardproof.formats._format import Format
+from shardproof.formats._flat import flat
 from shardproof.formats._opened import opened
-from shardproof.manifest import Manifest, Mismatch, PromisedFile
+from shardproof.manifest import Mismatch, PromisedFile
 
-__all__ = ["FORMAT"]
-
-_NAME = "llmc"
-_PATTERN = "*.bin"
 _START = struct.Struct("<iii")
 _HEADER_BYTES = 1024
 _EVALUATION = 20240522
@@ -36,7 +31,7 @@ _MOST_OF_SERIES = 3
 
 
 def _recognizes(path: str) -> bool:
-    return any(_is_shard(path, name) for name in matching(path, _PATTERN)[:_MOST_LOOKED_AT])
+    return any(_is_shard(path, name) for name in matching(path, "*.bin")[:_MOST_LOOKED_AT])
 
 
 def _is_shard(root: str, name: str, *, or_empty: bool = False) -> bool:
@@ -45,26 +40,17 @@ def _is_shard(root: str, name: str, *, or_empty: bool = False) -> bool:
     return or_empty if len(head) < 4 else int.from_bytes(head, "little") in _MAGICS
 
 
-def _read_manifest(path: str) -> Manifest:
-    names = _names(path)
-    if not names:
-        problem = f"expected shards with a header ({_PATTERN}), found none"
-        raise ManifestNotFoundError(problem, path=path)
-    files = [PromisedFile(name=name) for name in names]
-    return Manifest(root=Path(path), path=Path(path), format=_NAME, files=files, probe=_probe)
-
-
-def _names(path: str) -> list[str]:
+def _of_our_series(path: str, names: Sequence[str]) -> Sequence[str]:
     """Return the files of each series, alike but for digits, of which one is such a shard."""
     series: dict[str, list[str]] = {}
-    for name in matching(path, _PATTERN):
+    for name in names:
         series.setdefault(_DIGITS.sub("0", name), []).append(name)
-    ours = [
-        names
-        for names in series.values()
-        if any(_is_shard(path, name, or_empty=True) for name in names[:_MOST_OF_SERIES])
-    ]
-    return sorted(name for names in ours for name in names)
+    ours = (
+        some
+        for some in series.values()
+        if any(_is_shard(path, name, or_empty=True) for name in some[:_MOST_OF_SERIES])
+    )
+    return [name for some in ours for name in some]
 
 
 def _probe(_promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
@@ -72,14 +58,14 @@ def _probe(_promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
     head = read_at(fd, _START.size)
     magic, version, count = _START.unpack(head) if len(head) == _START.size else (0, 0, 0)
     if magic not in _MAGICS or size < _HEADER_BYTES or count < 0:
-        return Mismatch(expected="a header of llm.c, 1024 bytes", found=quoted(head))
+        return Mismatch("a header of llm.c, 1024 bytes", quoted(head))
     if magic == _EVALUATION:
         return _wrong_example(fd, size, count) if version == 1 else None
     token_bytes = _TOKEN_BYTES.get((magic, version))
     n_bytes = None if token_bytes is None else _HEADER_BYTES + count * token_bytes
     if n_bytes in {None, size}:
         return None
-    return Mismatch(expected=f"{n_bytes} bytes for {count} tokens", found=f"{size} bytes")
+    return Mismatch(f"{n_bytes} bytes for {count} tokens", f"{size} bytes")
 
 
 def _wrong_example(fd: int, size: int, count: int) -> Mismatch | None:
@@ -89,20 +75,22 @@ def _wrong_example(fd: int, size: int, count: int) -> Mismatch | None:
         head = read_at(fd, _EXAMPLE.size, at)
         mark, n_bytes = _EXAMPLE.unpack(head) if len(head) == _EXAMPLE.size else (0, 0)
         if mark != _BEGINS_EXAMPLE or n_bytes < _EXAMPLE.size:
-            return Mismatch(expected=f"example {index} at byte {at}", found=quoted(head))
+            return Mismatch(f"example {index} at byte {at}", quoted(head))
         at += n_bytes
     if at == size and count <= _MOST_EXAMPLES:
         return None
-    return Mismatch(expected=f"{at} bytes for {count} examples", found=f"{size} bytes")
+    return Mismatch(f"{at} bytes for {count} examples", f"{size} bytes")
 
 
-FORMAT = Format(
-    name=_NAME,
-    description="tokens as llm.c and modded-nanogpt have them: .bin files with a header",
-    manifest_file=_PATTERN,
+FORMAT = flat(
+    "llmc",
+    (".bin",),
+    probe=_probe,
+    choose=_of_our_series,
     recognizes=_recognizes,
-    read_manifest=_read_manifest,
+    description="tokens as llm.c and modded-nanogpt have them: .bin files with a header",
     complete="the size of each file, which its header implies",
     valid="nothing more: the format states no digest",
-    blind_spots="changed tokens; shards that are gone; files without a header, as nanoGPT's",
+    blind_spots="changed tokens; shards that are gone, where no name tells of them; files without "
+    "a header, as nanoGPT's",
 )

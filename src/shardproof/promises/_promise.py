@@ -16,23 +16,15 @@ from shardproof.formats import Format
 from shardproof.manifest import Manifest, RefusedEntry
 from shardproof.report import Level
 
-__all__ = ["Promise", "promise_of"]
-
 _ON_DISK = re.compile(r"([\w+.-]+::)*(file|local)://", re.ASCII | re.IGNORECASE)
 
 
 class Promise(NamedTuple):
-    """What is asked of a directory.
-
-    Attributes:
-        manifest: The promised files.
-        beside: Patterns of what may lie beside them.
-        name_at_source: What a promised file is called where it comes from.
-    """
+    """What is expected of a directory."""
 
     manifest: Manifest
-    beside: tuple[str, ...]
-    name_at_source: Callable[[str], str] = str
+    beside: tuple[str, ...]  # patterns of what may lie beside the expected files
+    name_at_source: Callable[[str], str] = str  # what a file is called where it comes from
 
 
 def promise_of(
@@ -58,8 +50,8 @@ def promise_of(
     address = os.fspath(against)
     _refuse_itself(path, address)
     # What fetches takes longer to import than all else here.
-    from shardproof.elsewhere import files_promised_at, shown_address  # noqa: PLC0415
     from shardproof.probes import by_name  # noqa: PLC0415
+    from shardproof.promises._elsewhere import files_promised_at, shown_address  # noqa: PLC0415
 
     with contextlib.suppress(ManifestError):  # of no format, or of two
         form = form or formats.detect(path)

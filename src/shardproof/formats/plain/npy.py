@@ -1,0 +1,26 @@
+"""Shards of tokens, or of any numbers, as ``.npy`` files. Those that are there are expected."""
+
+from shardproof._base import digest_lists
+from shardproof._base.opening import matching
+from shardproof.formats._flat import flat
+from shardproof.formats._format import later
+
+
+def recognizes(path: str) -> bool:
+    """Say whether half or more of what is there are such files, not counting lists of digests."""
+    n_files = sum(not digest_lists.is_list(name) for name in matching(path, "*"))
+    return 0 < n_files <= 2 * len(matching(path, "*.npy"))
+
+
+FORMAT = flat(
+    "npy",
+    (".npy",),
+    probe="npy",
+    prove=later("_ids_beside", "IdsProof"),
+    recognizes=recognizes,
+    description="arrays of numpy, such as shards of tokens with ids of their sequences",
+    complete="the size of each file, which its header implies",
+    valid="each sequence of tokens by its id, where there are ids beside them as templar has them",
+    blind_spots="changed numbers without ids; files that are gone, where no name tells of them; "
+    "types with fields or objects",
+)
