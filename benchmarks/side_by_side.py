@@ -21,7 +21,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from _races import Command, play_or, warm_race
@@ -105,15 +104,9 @@ def loaded(place: Path, own: Path) -> Run:
 
 
 def fetched(_: Path, own: Path, url: str, n_files: str) -> Run:
-    room: Any
-    try:
-        from shardproof import fetching as room  # noqa: PLC0415
+    from shardproof import fetching as room  # noqa: PLC0415
 
-        fetch = room.fetch_file
-    except ImportError:  # its name before rooms were redrawn
-        from shardproof import prefetch as room  # type: ignore[no-redef]  # noqa: PLC0415
-
-        fetch = room.fetch_shard
+    fetch = room.fetch_file
 
     def run() -> None:
         shutil.rmtree(own / "files", ignore_errors=True)

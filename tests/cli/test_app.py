@@ -75,7 +75,7 @@ class TestValidate:
         assert result.stdout == f"present: 3 of 3 files of '{shards_dir}'\n"
         assert result.stderr == ""
 
-    def test_findings(self, run, make_shards_dir) -> None:
+    def test_findings_are_printed_as_the_report_has_them(self, run, make_shards_dir) -> None:
         shards_dir = make_shards_dir(3, missing_shards=[1])
         result = run("validate", shards_dir)
         assert result.exit_code == 1
@@ -96,7 +96,7 @@ class TestValidate:
         testing.damage(shard, "flipped")
         assert run("validate", prefix, "--level", "valid").exit_code == 1
 
-    def test_levels(self, run, make_shards_dir) -> None:
+    def test_a_higher_level_finds_what_a_lower_one_does_not(self, run, make_shards_dir) -> None:
         shards_dir = make_shards_dir(2)
         os.truncate(shards_dir / "acts000000.bin", 1)
         assert run("validate", shards_dir).exit_code == 0
@@ -105,7 +105,7 @@ class TestValidate:
         assert "Files of another size (1):" in result.stdout
         assert "1 without a digest" in run("validate", "--level=valid", make_shards_dir(1)).stdout
 
-    def test_verbose(self, run, make_shards_dir) -> None:
+    def test_verbose_says_of_each_finding_what_to_do(self, run, make_shards_dir) -> None:
         shards_dir = make_shards_dir(3, missing_shards=[1], directory_shards=[2])
         lines = run("validate", "-v", shards_dir).stdout.splitlines()
         path, expected = f"{shards_dir}/acts00000", "expected a regular file, found"
@@ -116,7 +116,7 @@ class TestValidate:
         assert "expected" not in run("validate", "-v", make_shards_dir(1)).stdout
 
     @pytest.mark.parametrize("damage", [{}, {"missing_shards": [0]}])
-    def test_quiet(self, run, make_shards_dir, damage) -> None:
+    def test_quiet_prints_no_report(self, run, make_shards_dir, damage) -> None:
         result = run("validate", "-q", make_shards_dir(1, **damage))
         assert (result.output, result.exit_code) == ("", len(damage))
 
@@ -143,7 +143,9 @@ class TestValidate:
         assert (bool(result.exit_code), result.stdout) == (True, "")
         assert "Could not" in result.stderr
 
-    def test_json(self, run, make_shards_dir, tmp_path) -> None:
+    def test_json_has_reports_and_reasons_why_there_are_none(
+        self, run, make_shards_dir, tmp_path
+    ) -> None:
         shards_dir = make_shards_dir(2, missing_shards=[1])
         result = run("validate", "--json", shards_dir, tmp_path / "gone")
         assert result.exit_code == 2
@@ -153,7 +155,9 @@ class TestValidate:
         assert (failure["ok"], failure["exit_code"]) == (False, 2)
         assert "there is no such directory" in failure["error"]
 
-    def test_workers(self, run, make_shards_dir, monkeypatch) -> None:
+    def test_the_number_of_workers_reaches_the_library(
+        self, run, make_shards_dir, monkeypatch
+    ) -> None:
         seen = []
         real = shardproof.validate
         monkeypatch.setattr(
@@ -234,20 +238,19 @@ class TestStreams:
         result = in_process("validate", shards_dir, env={**os.environ, "COLUMNS": "40"})
         assert f"  - {shards_dir}/acts000000.bin\n" in result.stdout
 
-    def test_a_terminal_gets_a_table_with_colours(self, make_shards_dir) -> None:
-        healthy, damaged = make_shards_dir(2), make_shards_dir(2, missing_shards=[0])
-        text = on_terminal("validate", healthy, damaged, healthy / "gone")
-        assert "\x1b[1;31mMissing files (1):" in text
-        plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
-        assert re.search(r"Directory +Format +Level +Files +Verdict", plain)
-        assert re.search(rf"{healthy} +saev +present +2 +ok", plain)
-        assert re.search(rf"{damaged} +saev +present +2 +1 finding\b", plain)
-        assert re.search(r"gone +- +- +- +no readable promise", plain)
+    def test_a_terminal_gets_the_same_text_with_colours(self, make_shards_dir) -> None:
+        args = "validate", make_shards_dir(2), make_shards_dir(2, missing_shards=[0])
+        text = on_terminal(*args)
+        assert "\x1b[32mpresent: 2 of 2 files" in text
+        assert "\x1b[31m\x1b[1mMissing files (1):" in text
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", text).replace("\r\n", "\n")
+        assert plain == in_process(*args).stdout
 
-    def test_no_color_is_honoured(self, make_shards_dir) -> None:
-        text = on_terminal("validate", make_shards_dir(2, missing_shards=[0]), NO_COLOR="1")
+    @pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+    def test_who_wants_no_colours_gets_none(self, make_shards_dir, environment) -> None:
+        text = on_terminal("validate", make_shards_dir(2, missing_shards=[0]), **environment)
         assert "Missing files (1):" in text
-        assert not re.search(r"\x1b\[[0-9;]*3[0-9]", text)
+        assert "\x1b" not in text
 
     def test_a_path_cannot_paint_the_terminal(self, tmp_path) -> None:
         base = tmp_path / "evil\x1b[2J\u202e"
@@ -333,7 +336,7 @@ class TestStreamsThatAreGone:
         assert [(ended, bool(printed)) for ended, printed, _ in outcomes] == 3 * [(code, True)]
 
     @pytest.mark.parametrize("command", SOME, indirect=True)
-    def test_both(self, command) -> None:
+    def test_both_streams_at_once(self, command) -> None:
         args, _ = command
         children = [started(args, ">&- 2>&- <&-"), started(args, ">/dev/full 2>/dev/full")]
         assert [outcome(child) for child in children] == [(3, "", []), (3, "", [])]
@@ -394,9 +397,8 @@ class TestOutputThatFailsLate:
     def test_a_signal_ends_it_where_nobody_reads_yet(self, stream: str, name: str) -> None:
         """What is left to write is not waited for: its reader may never come."""
         code = (
-            "import sys, click; from shardproof.cli import app as cli, commands\n"
-            "@click.command(cls=commands.ShellCommand)\n"
-            "def app():\n"
+            "import click; from shardproof.cli import app as cli\n"
+            "def app(**_):\n"
             f"    while True: click.echo(1000 * 'x', err={stream == 'stderr'})\n"
             "cli.app = app; cli.main()"
         )
@@ -436,17 +438,15 @@ def clean_lines(text: str) -> list[str]:
     """The lines of what a terminal was told, of which none is forged and none paints."""
     lines = text.replace("\r\n", "\n").split("\n")
     assert all(map(str.isprintable, lines)), ascii(text)
-    assert not any(line.strip("│ ").startswith("Forged") for line in lines), text
+    assert not any(line.strip().startswith("Forged") for line in lines), text
     return lines
 
 
 class TestHostileNames:
-    def test_a_directory_has_one_row_in_the_table_of_verdicts(self) -> None:
-        # A dumb terminal has 80 columns: a short path, lest a fold of its own begins the line.
-        with tempfile.TemporaryDirectory(dir="/tmp") as base:
-            path = testing.write_layout(testing.Layout(n_shards=1), Path(base) / f"ok{HOSTILE}")
-            text = on_terminal("validate", path, path, TERM="dumb")
-        assert sum(line.endswith("  ok") for line in map(str.rstrip, clean_lines(text))) == 2
+    def test_a_directory_has_one_line_on_a_terminal(self, tmp_path) -> None:
+        path = testing.write_layout(testing.Layout(n_shards=1), tmp_path / f"ok{HOSTILE}")
+        text = on_terminal("validate", path, path, TERM="dumb")
+        assert len(clean_lines(text)) == 3
 
     def test_a_path_that_leads_round_in_a_circle(self, run, tmp_path) -> None:
         loop = tmp_path / HOSTILE
@@ -454,11 +454,6 @@ class TestHostileNames:
         result = run("stage", "x", "--to", loop)
         assert result.exit_code == 2
         assert clean_lines(result.stderr)[0].startswith("Usage: ")
-
-    def test_where_the_demo_builds(self, run, tmp_path) -> None:
-        result = run("demo", "--to", tmp_path / HOSTILE)
-        assert result.exit_code == 0
-        clean_lines(result.stdout)
 
     @pytest.mark.parametrize("command", ["stage", "latest", "convert", "fetch"])
     def test_a_path_that_is_printed_is_shown_on_a_terminal_and_raw_in_a_script(
@@ -495,13 +490,14 @@ class TestHostileNames:
             ["receipts", "--level", "{}", "x"],
         ],
     )
-    @pytest.mark.parametrize("text", [HOSTILE, "[red]", "[/x]", "x" * 10_000])
-    def test_wrong_usage(self, run, monkeypatch, words, text: str) -> None:
+    @pytest.mark.parametrize("text", [HOSTILE, "x" * 10_000])
+    def test_wrong_usage_is_told_in_a_few_clean_lines(
+        self, run, monkeypatch, words, text: str
+    ) -> None:
         monkeypatch.setenv("COLUMNS", "1000")
         result = run(*(word.format(text) for word in words))
         assert (result.exit_code, result.stdout) == (2, "")
         assert len(clean_lines(result.stderr)) < 20
-        assert text in result.stderr or len(text) > 10
         assert len(result.stderr) < 10_000
 
 
@@ -594,15 +590,6 @@ class TestDemo:
         assert f"Could not look at '{tmp_path}/kept'" in result.output
         assert os.listdir(tmp_path / "kept") == []
 
-    @pytest.mark.parametrize("operation", ["mkdir", "write", "stat", "scandir"])
-    def test_what_could_not_be_done_is_told(self, operation: str, run, tmp_path) -> None:
-        with FileSystemFaults(tmp_path) as fs:
-            fs.fail(operation, errno.EIO, times=1)
-            result = run("demo", "--to", tmp_path)
-        assert result.exit_code == 3
-        assert "Could not look at '" in result.stderr
-        assert "Input/output error" in result.stderr
-
 
 TOLD_TO_END = """
 import os, signal, sys, tempfile
@@ -628,15 +615,6 @@ def test_a_demo_that_is_told_to_end_leaves_nothing(call: str, tmp_path: Path) ->
     env = {**os.environ, "TMPDIR": str(tmp_path)}
     done = subprocess.run(command, capture_output=True, text=True, env=env)
     assert (done.returncode, done.stderr) == (143, "")
-    assert os.listdir(tmp_path) == []
-
-
-def test_a_demo_whose_directory_could_not_be_removed_at_first(run, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with FileSystemFaults(tmp_path) as fs:
-        fs.fail("rmdir", errno.EIO, times=1)
-        result = run("demo")
-    assert (result.exit_code, result.stderr) == (0, "")
     assert os.listdir(tmp_path) == []
 
 
@@ -684,7 +662,7 @@ def test_in_a_path_that_is_too_long_as_a_whole_somebody_else_may_look() -> None:
 class TestLongCells:
     """One long text in a table, of a small file, makes no other line of the output longer."""
 
-    def test_a_reason(self, run, make_receipts_dir) -> None:
+    def test_a_long_reason_of_a_receipt(self, run, make_receipts_dir) -> None:
         plan = make_receipts_dir(n_shards=100, absent=range(1, 100))
         path = plan / "receipts" / "shard_000000.json"
         said = json.loads(path.read_text())
@@ -698,7 +676,7 @@ class TestLongCells:
             *(f"{index:<5}  absent     there is no receipt" for index in range(1, 100)),
         }
 
-    def test_a_name(self, run, tmp_path) -> None:
+    def test_a_long_name_of_a_tensor(self, run, tmp_path) -> None:
         long, saver = "\x01" * 4000, shardproof.MultiShardSaver()
         arrays = {name: np.zeros(1) for name in ("a", long, "b")}
         saver.save_shard(tmp_path / "model", 0, arrays)
@@ -722,16 +700,6 @@ class TestLongCells:
             "0     日本      float64  1      8",
             "0     abcdefgh  float64  1      8",
         ]
-
-
-@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE])
-def test_a_directory_that_nobody_could_look_at_is_not_called_wrong(run, tmp_path, number) -> None:
-    (tmp_path / "to").mkdir()
-    with FileSystemFaults(tmp_path) as fs:
-        fs.fail("stat", number, match="to", times=1)
-        result = run("stage", tmp_path, "--to", tmp_path / "to")
-    assert result.exit_code == 3
-    assert f"Could not look at '{tmp_path}/to'" in result.output
 
 
 def test_version_and_help(run) -> None:

@@ -131,7 +131,8 @@ def test_what_never_ends_is_wrong_usage(
     result = run(url, tmp_path, option, seconds)
 
     assert result.exit_code == 2
-    assert f"Invalid value for '{option}': " in result.stderr
+    name = option.strip("-").replace("-", "_")
+    assert f"{name}: expected a finite number, 0.001 or more" in result.stderr
     assert not shard_hub.requests
     assert not list(tmp_path.iterdir())
 
@@ -152,7 +153,7 @@ def test_attempts_are_told_where_that_is_wanted(url: str, shard_hub: Hub, tmp_pa
     "url",
     ["http://127.0.0.1:1/", "a/b", "nonsense://a/b", "hf://a", "http://127.0.0.1:1/%2Fetc"],
 )
-def test_wrong_usage(url: str, tmp_path: Path) -> None:
+def test_addresses_of_no_file_are_wrong_usage(url: str, tmp_path: Path) -> None:
     result = run(url, tmp_path, "--attempts", "1")
 
     assert result.exit_code == 2
@@ -306,7 +307,7 @@ rich.progress.Progress.stop = stop
 
 BEHIND_A_WRITE = """
 import io
-from shardproof.cli import terminal
+from shardproof.cli import output
 class Struck(io.FileIO):
     def write(self, data):
         n_bytes = super().write(data)
@@ -314,9 +315,9 @@ class Struck(io.FileIO):
             Struck.write = io.FileIO.write
             raise KeyboardInterrupt
         return n_bytes
-class Patient(terminal._Patient, Struck):
+class Patient(output._Patient, Struck):
     pass
-terminal._Patient = Patient
+output._Patient = Patient
 """
 
 

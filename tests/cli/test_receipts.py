@@ -35,7 +35,7 @@ def run(*args: object):
 
 def words(text: str) -> str:
     """What is in a box, on one line."""
-    return " ".join(text.replace("│", " ").split())
+    return " ".join(text.split())
 
 
 def lines(result) -> list[list[str]]:
@@ -43,7 +43,7 @@ def lines(result) -> list[list[str]]:
 
 
 class TestTable:
-    def test_it_says_why(self, store) -> None:
+    def test_each_shard_that_is_not_done_has_a_reason(self, store) -> None:
         store.claim(5)
         result = run(store.path)
         assert result.exit_code == 1
@@ -66,7 +66,7 @@ class TestTable:
         assert f"by uid {os.geteuid()} on " in shown[3][2]
         assert shown[3][2].strip().endswith("for 0:00:00")
 
-    def test_all_done(self, store) -> None:
+    def test_a_plan_that_is_done_has_one_line(self, store) -> None:
         for index in store.pending():
             complete(store, index)
         result = run(store.path)
@@ -92,14 +92,14 @@ class TestTable:
         path.write_text(json.dumps(json.loads(path.read_bytes()) | {"claimed_at": claimed_at}))
         assert "claimed    by uid" in run(store.path).stdout
 
-    def test_the_level(self, store) -> None:
+    def test_only_valid_sees_changed_outputs(self, store) -> None:
         (store.path / "shard_000000.bin").write_bytes(b"nekots")
         assert "3 of 8" in run(store.path).stdout
         assert "2 of 8" in run(store.path, "--level", "valid").stdout
 
 
 class TestPending:
-    def test_one_a_line(self, store) -> None:
+    def test_pending_numbers_stand_one_a_line(self, store) -> None:
         result = run(store.path, "--pending")
         assert (result.exit_code, result.stdout) == (0, "2\n3\n4\n5\n6\n")
 
@@ -108,7 +108,7 @@ class TestPending:
         result = run(store.path, "--pending", "--ranges")
         assert (result.exit_code, result.stdout) == (0, "2-3,5-6\n")
 
-    def test_nothing(self, store) -> None:
+    def test_of_a_plan_that_is_done_no_number_is_printed(self, store) -> None:
         for index in store.pending():
             complete(store, index)
         for options in ([], ["--ranges"]):
@@ -116,7 +116,7 @@ class TestPending:
             assert (result.exit_code, result.stdout) == (0, "")
 
 
-def test_json(store) -> None:
+def test_json_has_counts_and_shards(store) -> None:
     result = run(store.path, "--json")
     said = json.loads(result.stdout)
     assert result.exit_code == 1
@@ -299,7 +299,7 @@ class TestOutputDirectory:
 
 
 class TestTrouble:
-    def test_no_plan(self, tmp_path) -> None:
+    def test_without_a_plan_the_exit_code_is_2(self, tmp_path) -> None:
         for path in (tmp_path, tmp_path / "none"):
             result = run(path)
             assert result.exit_code == 2
@@ -335,7 +335,7 @@ class TestTrouble:
         assert (result.exit_code, result.stdout) == (2, "")
         assert "leave one of the two out" in words(result.stderr)
 
-    def test_wrong_usage(self, store) -> None:
+    def test_wrong_options_are_wrong_usage(self, store) -> None:
         assert run(store.path, "--format", "slurm").exit_code == 2
         assert run().exit_code == 2
 

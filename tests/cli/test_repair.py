@@ -53,7 +53,7 @@ def test_links_out_of_a_directory(run, make_shards_dir, tmp_path: Path) -> None:
     assert run("validate", "--follow-links", path)[0] == 0
 
 
-def test_a_tree(run, tmp_path: Path) -> None:
+def test_recursive_finds_every_directory_of_a_tree(run, tmp_path: Path) -> None:
     for golden in GOLDENS[:4]:
         shutil.copytree(golden.path, tmp_path / golden.name, symlinks=True)
     done = CliRunner().invoke(app.app, ["validate", "-r", "--json", str(tmp_path)])
@@ -71,7 +71,7 @@ def test_what_is_broken_is_printed_for_an_array(run, make_shards_dir) -> None:
     assert run("validate", "--broken", "indices", make_shards_dir(2)) == (0, "")
 
 
-def test_strict(run, make_shards_dir) -> None:
+def test_strict_reports_stray_files(run, make_shards_dir) -> None:
     path = make_shards_dir(2)
     (path / "stray").touch()
     assert run("validate", path)[0] == 0
@@ -79,7 +79,7 @@ def test_strict(run, make_shards_dir) -> None:
     assert (code, "Files that nothing promises (1):" in text) == (1, True)
 
 
-def test_repair(run, make_shards_dir, tmp_path: Path) -> None:
+def test_repair_fetches_what_is_missing(run, make_shards_dir, tmp_path: Path) -> None:
     path = make_shards_dir(3)
     whole = shutil.copytree(path, tmp_path / "whole")
     (path / "acts000001.bin").unlink()

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,6 @@ import shardproof
 from shardproof import testing
 from shardproof.cli import app
 from shardproof.testing.faults import FileSystemFaults
-from tests.helpers.waiting import files_below, until
 
 
 @pytest.fixture
@@ -52,7 +50,7 @@ def test_a_prefix_of_a_checkpoint(make_checkpoint, to) -> None:
     assert shardproof.validate(path, level="valid").ok
 
 
-def test_in_a_script(make_shards_dir, to) -> None:
+def test_a_script_gets_a_path_that_is_no_text(make_shards_dir, to) -> None:
     """A path need not be text."""
     odd = to / os.fsdecode(b"disk \xff")
     odd.mkdir()
@@ -80,7 +78,7 @@ def test_no_readable_promise(to) -> None:
 @pytest.mark.parametrize(
     "options", [["--to", "/nowhere"], ["--level", "whole"], ["--workers", "0"], ["--to"]]
 )
-def test_wrong_usage(make_shards_dir, options: list[str]) -> None:
+def test_wrong_options_are_wrong_usage(make_shards_dir, options: list[str]) -> None:
     assert run(make_shards_dir(1), *options).exit_code == 2
 
 
@@ -118,21 +116,3 @@ def test_a_source_that_changes(make_shards_dir, to) -> None:
         result = run(shards_dir, "--to", to)
     assert (result.exit_code, result.stdout) == (3, "")
     assert "it changed while it was copied" in result.stderr
-
-
-def test_an_interrupt(make_shards_dir, to) -> None:
-    shards_dir = make_shards_dir(40)
-    script = f"""
-from shardproof.cli import app as cli
-from shardproof.testing.faults import FileSystemFaults
-with FileSystemFaults({str(to)!r}) as fs:
-    fs.slow("write", 0.1, match="*.tmp")
-    cli.main()
-"""
-    command = [sys.executable, "-c", script, "stage", str(shards_dir), "--to", str(to)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
-        until(lambda: files_below(to, "*.bin") or child.poll() is not None)
-        child.send_signal(signal.SIGINT)
-        out, _ = child.communicate(timeout=60)
-    assert (child.returncode, out) == (130, b"")
-    assert list(to.rglob("*.tmp")) == list(to.rglob("shards.json")) == []

@@ -658,7 +658,7 @@ def test_tensors_without_torch_are_refused_at_construction(kind, path, monkeypat
 
 @ALL
 def test_a_framework_that_there_is_not(kind, tmp_path):
-    text = "framework: expected 'numpy' or 'torch', found 'torhc'; did you mean 'torch'"
+    text = "framework: expected 'numpy' or 'torch', found 'torhc'"
     with pytest.raises(ValueError, match=text):
         kind(tmp_path / "nowhere", layer=6, framework="torhc")
 

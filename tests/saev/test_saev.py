@@ -468,7 +468,7 @@ class TestMetadata:
     def test_a_wrong_value_is_refused_when_it_is_given(self, field: str, value, text: str) -> None:
         with pytest.raises(TypeError) as caught:
             Metadata(**FIELDS | {field: value})
-        assert str(caught.value) == f"shardproof.Metadata(): {field}: {text}"
+        assert str(caught.value) == f"Metadata(): {field}: {text}"
 
     @pytest.mark.parametrize(
         ("field", "value", "text"),
@@ -481,7 +481,7 @@ class TestMetadata:
     def test_a_word_that_is_none_of_the_choices(self, field: str, value: str, text: str) -> None:
         with pytest.raises(ValueError, match=field) as caught:
             Metadata(**FIELDS | {field: value})
-        assert str(caught.value).startswith(f"shardproof.Metadata(): {field}: {text}")
+        assert str(caught.value).startswith(f"Metadata(): {field}: {text}")
 
     def test_numbers_of_numpy_are_numbers(self, tmp_path) -> None:
         fields = FIELDS | {

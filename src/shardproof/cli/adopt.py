@@ -1,11 +1,10 @@
 """The command ``shardproof adopt``: what other tools fetched need not be fetched again."""
 
-import json
+from typing import Any
 
 import click
 
 from shardproof._base.messages import printable, shown, told
-from shardproof.cli.commands import ShellCommand
 from shardproof.cli.exits import (
     COULD_NOT_LOOK,
     FINDINGS,
@@ -15,19 +14,17 @@ from shardproof.cli.exits import (
     warn,
 )
 from shardproof.cli.logs import log_shown
+from shardproof.cli.output import print_json
 from shardproof.cli.paths import (
-    argument,
     given_text,
     json_option,
     quiet_option,
     workers_option,
 )
 
-__all__ = ["adopt"]
 
-
-@click.command(cls=ShellCommand)
-@argument("directory", "DIR", "Where the shards of one source are kept.")
+@click.command()
+@click.argument("directory", metavar="DIR", type=given_text)
 @click.option(
     "--from",
     "source",
@@ -47,22 +44,16 @@ __all__ = ["adopt"]
 @json_option
 @quiet_option("Print only errors, and what is not taken over.")
 def adopt(
-    *,
-    directory: str,
-    source: str | None,
-    match: str,
-    proven_only: bool,
-    workers: int | None,
-    as_json: bool,
-    quiet: bool,
+    *, directory: str, source: str | None, proven_only: bool, as_json: bool, quiet: bool, **how: Any
 ) -> None:
-    """Take over shards that other tools fetched: proven, or on your word. Nothing is removed.
+    """Take over shards that other tools fetched.
 
-    What the source does not have is left alone, and named.
+    DIR is where the shards of one source are kept. Each file is verified, or taken on your word;
+    none is moved or removed. A file that the source does not have is left alone, and named.
 
     Exit codes: 0 taken over, but for what is left alone; 1 some have other bytes, or are no regular
-    files, or none is there; 2 no such directory, or wrong usage; 3 a file could not be looked at,
-    or the source not be asked; 130 interrupted, 143 ended by SIGTERM (129: SIGHUP).
+    files, or none is there; 2 no such directory, or wrong usage; 3 a file could not be read, or the
+    source not be asked.
     """
     from shardproof import fetching  # noqa: PLC0415 - not for the other commands
 
@@ -71,13 +62,11 @@ def adopt(
     ends = errors_end_it("look at", directory, refused=COULD_NOT_LOOK, as_json=as_json)
     with ends, shown_log, left_alone:
         try:
-            report = fetching.adopt(
-                directory, source, match=match, trust=not proven_only, workers=workers
-            )
+            report = fetching.adopt(directory, source, trust=not proven_only, **how)
         except (FileNotFoundError, NotADirectoryError) as error:
             end_with(told(error), NO_PROMISE, json_of=directory if as_json else None)
     if as_json:
-        click.echo(json.dumps(report.to_dict(), indent=2))
+        print_json(report.to_dict())
     elif not quiet:
         n_unproven, n_findings = len(report.unproven), len(report.findings)
         counts = f"{report.n_proven} proven, {n_unproven} on your word, {n_findings} not taken over"

@@ -1,53 +1,73 @@
 """The command ``shardproof``, for job scripts.
 
-Exit codes: 0 every promise kept; 1 findings; 2 no readable promise, or wrong usage; 3 something
-could not be looked at (EIO, ESTALE), or said; 130 interrupted, 143 ended by SIGTERM, 129 by SIGHUP:
-in order, with nothing left behind; 141 what is printed has no reader. Of several directories the
-highest counts.
+Its help has the exit codes. Of several directories the highest counts; what a signal ends leaves
+nothing behind.
 """
 
+import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
 import shardproof
-from shardproof._base.messages import with_kind
-from shardproof.cli.commands import ShellGroup
+from shardproof._base.messages import shown, with_kind
 from shardproof.cli.exits import COULD_NOT_LOOK
+from shardproof.cli.output import standard_streams
 from shardproof.cli.signals import interruptible, listening, signals
-from shardproof.cli.terminal import standard_streams
 
-__all__ = ["app", "main"]
-
+_NO_COLOR = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
 _COMMANDS = (
     *("validate", "seal", "repair", "formats", "fetch", "adopt", "receipts", "stage", "demo"),
     "checkpoint",
 )
 
 
-class _Commands(ShellGroup):
+class _Commands(click.Group):
     """Commands of which each is imported when it is used, from the module that has its name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands."""
         return [*_COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a command by its name."""
         if cmd_name not in _COMMANDS:
             return None
         command: click.Command = getattr(import_module(f"shardproof.cli.{cmd_name}"), cmd_name)
         return command
 
+    def main(
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, *_: Any, **__: Any
+    ) -> NoReturn:
+        """Run the command, and end by its exit code; an interrupt passes through."""
+        words = sys.argv[1:] if args is None else list(args)
+        try:
+            with self.make_context(prog_name or "shardproof", words) as context:
+                self.invoke(context)
+        except click.exceptions.Exit as end:
+            sys.exit(end.exit_code)
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            sys.exit(error.exit_code)
+        except click.UsageError as error:
+            # On one line, and escaped: it has the user's words in it.
+            click.UsageError(shown(error.format_message()), error.ctx).show()
+            sys.exit(error.exit_code)
+        sys.exit(0)
+
 
 @click.group(
     "shardproof",
     cls=_Commands,
-    epilog="Exit codes: 0 kept, 1 findings, 2 no readable promise or wrong usage, "
-    "3 could not look (EIO, ESTALE, a host that can't be reached) or print, 130 interrupted, "
-    "143 ended by SIGTERM (129: SIGHUP), 141 the output has no reader.",
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "color": False if _NO_COLOR else None,
+    },
+    epilog="Exit codes: 0 as expected; 1 findings; 2 nothing that says what to expect, or wrong "
+    "usage; 3 something could not be read (EIO, ESTALE, a host that can't be reached) or printed; "
+    "130 interrupted; 143 ended by SIGTERM, 129 by SIGHUP; 141 the output has no reader.",
 )
 @click.version_option(
     shardproof.__version__, message="%(prog)s %(version)s", help="Show the version."
@@ -64,11 +84,9 @@ def main() -> NoReturn:
         sys.exit(0)
     except KeyboardInterrupt:
         signals.end()
-    except MemoryError:
-        click.echo("Could not go on: no memory is left", err=True)
-        sys.exit(COULD_NOT_LOOK)
-    except OSError as error:  # which no command expects, as of an import
-        click.echo(f"Could not go on: {with_kind(error)}", err=True)
+    except (MemoryError, OSError) as error:  # which no command expects, as of an import
+        problem = "no memory is left" if isinstance(error, MemoryError) else with_kind(error)
+        click.echo(f"Could not go on: {problem}", err=True)
         sys.exit(COULD_NOT_LOOK)
     except Exception:  # a mistake of ours, which is no finding
         sys.excepthook(*sys.exc_info())

@@ -2,8 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
-import json
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,8 +11,7 @@ import click
 
 from shardproof._base import opening
 from shardproof._base.errnos import may_be_whole
-from shardproof._base.messages import printable, shown
-from shardproof.cli.commands import ShellGroup
+from shardproof._base.messages import shown
 from shardproof.cli.exits import (
     COULD_NOT_LOOK,
     FINDINGS,
@@ -26,32 +23,24 @@ from shardproof.cli.exits import (
     warn,
 )
 from shardproof.cli.logs import log_shown
+from shardproof.cli.output import SHOWN, print_json, print_lines, print_path, print_table
 from shardproof.cli.paths import (
-    SHOWN,
-    argument,
+    given_text,
     json_option,
     level_option,
     only_one,
     prefixes_of,
-    print_path,
     quiet_option,
 )
-from shardproof.cli.terminal import console, print_lines, print_table
 from shardproof.errors import CheckpointNotFoundError
 from shardproof.formats.signs import METADATA
 from shardproof.report import Level, lines_of
 
 if TYPE_CHECKING:
-    from shardproof.checkpoint import CheckpointMetadata, VerificationResult
-
-__all__ = ["checkpoint"]
+    from shardproof.checkpoint import VerificationResult
 
 
-@click.group(
-    cls=ShellGroup,
-    epilog="Exit codes: 0 whole, 1 findings, 2 nothing there that can be read, or wrong usage, "
-    "3 could not look (EIO, ESTALE), 130 interrupted, 143 ended by SIGTERM (129: SIGHUP).",
-)
+@click.group()
 def checkpoint() -> None:
     """Checkpoints of which each rank wrote a shard."""
 
@@ -66,24 +55,19 @@ _Outcome: TypeAlias = "PathOutcome[VerificationResult]"
 
 
 @checkpoint.command()
-@argument(
-    "paths",
-    "PATH",
-    "Prefixes, metadata files, or directories: every checkpoint in them, and in the directories "
-    "in them.",
-    many=True,
-)
+@click.argument("paths", metavar="PATH...", type=given_text, nargs=-1, required=True)
 @_level_option
 @json_option
 @quiet_option()
 def verify(*, paths: Sequence[str], level: Level, as_json: bool, quiet: bool) -> None:
-    """Prove checkpoints: each shard is there, and has the bytes that were written.
+    """Verify checkpoints: each shard is there, with its bytes.
 
-    Steps of which there are shards but no metadata are told on standard error, with their age.
+    Each PATH is a prefix, a metadata file, or a directory: every checkpoint in it, and in the
+    directories in it. A step that has shards and no metadata is named on standard error, with its
+    age.
 
     Exit codes: 0 all are whole; 1 findings; 2 no checkpoint, or one whose metadata can't be read;
-    3 something could not be looked at; 130 interrupted, 143 ended by SIGTERM (129: SIGHUP). The
-    highest counts.
+    3 something could not be read. Of several checkpoints the highest counts.
     """
     outcomes = []
     for outcome in (one for path in paths for one in _outcomes_of(path, level, quiet=quiet)):
@@ -92,10 +76,8 @@ def verify(*, paths: Sequence[str], level: Level, as_json: bool, quiet: bool) ->
             # The next one may take an hour.
             result = dataclasses.replace(outcome.result, path=Path(outcome.path))
             errors = ["", *result.errors] if result.errors else []
-            style, out = "green" if result.ok else "red", console(wraps=False)
-            lines = map(printable, (*lines_of(result), *errors))
-            print_lines(out, lines, style)
-            print_lines(out, map(printable, result.warnings), "yellow")
+            print_lines([*lines_of(result), *errors], "green" if result.ok else "red")
+            print_lines(result.warnings, "yellow")
         elif outcome.error:
             warn(outcome.error)
     if as_json:
@@ -105,7 +87,7 @@ def verify(*, paths: Sequence[str], level: Level, as_json: bool, quiet: bool) ->
             if outcome.result is not None:
                 about["warnings"] = list(outcome.result.warnings)
             said.append(about | ({"error": outcome.error} if outcome.error else {}))
-        click.echo(json.dumps(said, indent=2))
+        print_json(said)
     raise click.exceptions.Exit(max(outcome.exit_code for outcome in outcomes))
 
 
@@ -144,14 +126,16 @@ def _outcomes_of(path: str, level: Level, *, quiet: bool) -> Iterator[_Outcome]:
 
 
 @checkpoint.command()
-@argument("path", "PATH", "A prefix, its metadata file, or a directory with one checkpoint.")
+@click.argument("path", metavar="PATH", type=given_text)
 @click.option("--tensors", "all_tensors", is_flag=True, help=f"List all tensors, not only {SHOWN}.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with all tensors.")
 def show(*, path: str, all_tensors: bool, as_json: bool) -> None:
-    """Show what a checkpoint's metadata says; the shards are not looked at.
+    """Show a checkpoint's metadata; its shards are not read.
 
-    Exit codes: 0 it could be read; 2 it could not, or there is none; 3 could not look;
-    130 interrupted, 143 ended by SIGTERM (129: SIGHUP).
+    PATH is a prefix, its metadata file, or a directory with one checkpoint.
+
+    Exit codes: 0 shown; 2 there is none, or it is no metadata, or wrong usage; 3 it could not be
+    read.
     """
     import msgspec  # noqa: PLC0415 - not for other commands
 
@@ -161,68 +145,53 @@ def show(*, path: str, all_tensors: bool, as_json: bool) -> None:
         prefix = only_one(prefixes_of(path), path, "one checkpoint")
         metadata = MultiShardLoader().load_metadata(prefix)
     if as_json:
-        click.echo(json.dumps({"prefix": prefix} | msgspec.to_builtins(metadata), indent=2))
+        print_json({"prefix": prefix} | msgspec.to_builtins(metadata))
         return
-    out, sharding = console(wraps=True), metadata.sharding
-    print_lines(out, [printable(f"'{shown(prefix)}'")], "bold")
     about = {
-        "step": str(metadata.step),
-        "world size": str(metadata.world_size),
+        "step": metadata.step,
+        "world size": metadata.world_size,
         "written": metadata.timestamp,
-        "strategy": sharding.strategy,
-        "precision": sharding.precision,
+        "strategy": metadata.sharding.strategy,
+        "precision": metadata.sharding.precision,
     }
-    print_lines(out, [*(f"{name}: {_on_one_line(text)}" for name, text in about.items()), ""])
-    titles = ("Rank", "File", "Bytes", "Tensors", "Checksum")
-    print_table(out, titles, lambda: _shard_rows(metadata))
-    print_lines(out, [""])
-    limit = None if all_tensors else SHOWN
-    titles = ("Rank", "Tensor", "Type", "Shape", "Bytes")
-    print_table(out, titles, lambda: itertools.islice(_tensor_rows(metadata), limit))
-    n_tensors = sum(len(shard.tensors) for shard in metadata.shards)
-    if limit is not None and n_tensors > limit:
-        print_lines(out, [f"and {n_tensors - limit} more; --tensors lists all"])
-
-
-def _shard_rows(metadata: "CheckpointMetadata") -> Iterator[tuple[str, ...]]:
-    for shard in metadata.shards:
-        counts = str(shard.file_size), str(len(shard.tensors))
-        yield (
-            str(shard.rank),
-            _on_one_line(shard.file),
-            *counts,
-            _on_one_line(shard.checksum or "none"),
-        )
-
-
-def _tensor_rows(metadata: "CheckpointMetadata") -> Iterator[tuple[str, ...]]:
-    for shard in metadata.shards:
-        for tensor in shard.tensors:
-            shape = _on_one_line("x".join(map(str, tensor.shape)) or "-")
-            yield str(shard.rank), _on_one_line(tensor.name), tensor.dtype, shape, str(tensor.size)
-
-
-def _on_one_line(text: str) -> str:
-    return printable(text).replace("\n", r"\n")
+    print_lines(
+        [f"'{shown(prefix)}'", *(f"{name}: {shown(str(it))}" for name, it in about.items())]
+    )
+    click.echo()
+    shards = metadata.shards
+    rows: list[tuple[object, ...]] = [
+        (shard.rank, shard.file, shard.file_size, len(shard.tensors), shard.checksum or "none")
+        for shard in shards
+    ]
+    print_table(("Rank", "File", "Bytes", "Tensors", "Checksum"), rows)
+    click.echo()
+    tensors = [(shard.rank, tensor) for shard in shards for tensor in shard.tensors]
+    n_shown = len(tensors) if all_tensors else SHOWN
+    rows = [
+        (rank, tensor.name, tensor.dtype, "x".join(map(str, tensor.shape)) or "-", tensor.size)
+        for rank, tensor in tensors[:n_shown]
+    ]
+    print_table(("Rank", "Tensor", "Type", "Shape", "Bytes"), rows)
+    if len(tensors) > n_shown:
+        click.echo(f"and {len(tensors) - n_shown} more; --tensors lists all")
 
 
 @checkpoint.command()
-@argument(
-    "source",
-    "SOURCE",
-    "A checkpoint, or files of safetensors: one, an index, or a directory of them.",
-)
-@argument("destination", "DESTINATION", "A directory for safetensors; a prefix for a checkpoint.")
+@click.argument("source", metavar="SOURCE", type=given_text)
+@click.argument("destination", metavar="DESTINATION", type=given_text)
 @click.option(
     "--step", type=click.IntRange(min=0), metavar="N", help="Of a checkpoint that is made: 0."
 )
 @click.option("--overwrite", is_flag=True, help="Replace what is there.")
 def convert(*, source: str, destination: str, step: int | None, overwrite: bool) -> None:
-    """Convert a checkpoint to safetensors, or safetensors to a checkpoint; print what was made.
+    """Convert a checkpoint to safetensors, or back; print the files.
 
-    Exit codes: 0 it was; 1 the source is not whole, has what the other form can't hold, or
-    something is in the way; 2 nothing to convert, or it can't be told what is meant; 3 could not
-    read or write; 130 interrupted, 143 ended by SIGTERM (129: SIGHUP).
+    SOURCE is a checkpoint, or files of safetensors: one, an index, or a directory of them.
+    DESTINATION is a directory for safetensors, or the prefix of a checkpoint.
+
+    Exit codes: 0 converted; 1 the source is not whole, has what the other form can't hold, or
+    something is in the way; 2 nothing to convert, more than one thing, or wrong usage; 3 could not
+    read or write.
     """
     # Not for other commands.
     from shardproof.checkpoint import from_safetensors, to_safetensors  # noqa: PLC0415
@@ -258,18 +227,19 @@ def _prefix_to_convert(source: str) -> str | None:
 
 
 @checkpoint.command()
-@argument("directory", "DIR", "Where checkpoints are.")
+@click.argument("directory", metavar="DIR", type=given_text)
 @_level_option
 def latest(*, directory: str, level: Level) -> None:
-    """Print the prefix of the newest whole checkpoint in a directory, or in one of its own.
+    """Print the prefix of the newest whole checkpoint in DIR.
 
-    What is passed over, and steps that are unfinished, is told on standard error.
+    Those in the directories in it count too. Checkpoints that are passed over, and unfinished
+    steps, are named on standard error.
 
     In a script: prefix=$(shardproof checkpoint latest DIR) || [ $? -eq 1 ] || exit; in the argument
     of another command the exit code is lost.
 
-    Exit codes: 0 there is one; 1 there is none; 2 no such directory; 3 could not look;
-    130 interrupted, 143 ended by SIGTERM (129: SIGHUP).
+    Exit codes: 0 there is one; 1 there is none; 2 no such directory, or wrong usage; 3 something
+    could not be read.
     """
     from shardproof.checkpoint import latest_checkpoint  # noqa: PLC0415 - not for other commands
 

@@ -1,6 +1,5 @@
 """The command ``shardproof demo``: what the reports look like, on two directories of its own."""
 
-import contextlib
 import functools
 import os
 import tempfile
@@ -13,26 +12,22 @@ from shardproof._base import files
 from shardproof._base.messages import shown, told
 from shardproof._base.opening import is_directory, is_there, names_in, real_path
 from shardproof._base.work import apart
-from shardproof.cli.commands import ShellCommand
 from shardproof.cli.exits import COULD_NOT_LOOK, KEPT, code_of, end_with, outcome_of, warn, words_of
 from shardproof.cli.paths import given_path
 from shardproof.cli.validate import show_reports
 
-__all__ = ["demo"]
 
-
-@click.command(cls=ShellCommand)
+@click.command()
 @click.option(
     "--to",
     metavar="DIR",
     type=given_path,
     help="Build in this new or empty directory, and keep it.",
 )
-def demo(to: Path | None) -> None:
-    """Build a healthy and a damaged shards directory, validate both, show the reports.
+def demo(to: str | None) -> None:
+    """Build a healthy and a damaged directory, and validate both.
 
-    Exit codes: 0 done; 2 wrong usage; 3 could not write, look or print; 130 interrupted,
-    143 ended by SIGTERM (129: SIGHUP).
+    Exit codes: 0 done; 2 wrong usage; 3 could not write, read or print.
     """
     try:
         if to is None:
@@ -41,7 +36,7 @@ def demo(to: Path | None) -> None:
             if is_there(to) and (not is_directory(to) or names_in(to)):
                 problem = f"expected a new or empty directory, found '{shown(to)}'"
                 raise click.BadParameter(problem)
-            code = _demonstrate(to)
+            code = _demonstrate(Path(to))
             click.echo(f"\nBoth directories are kept in '{shown(real_path(to))}'.")
     except OSError as error:
         if to is not None:
@@ -59,8 +54,7 @@ def _demonstrate_in_passing() -> int:
         code = _demonstrate(Path(made[0]))
     finally:
         try:
-            with contextlib.suppress(OSError):  # what failed once may work now
-                _remove(made)
+            _remove(made)
         finally:
             _remove(made)  # what an interrupt has cut short
     click.echo("\nBoth directories are gone again; --to DIR keeps them.")

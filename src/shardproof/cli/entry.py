@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 else:
     import _signal as signal
 
-__all__ = ["ENDING", "end_at_once", "says_version", "take_signals"]
-
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What ends a command in order."""
 

@@ -1,28 +1,25 @@
 """The command ``shardproof formats``: what can be validated, and what that proves."""
 
-import json
 from collections.abc import Iterator
 
 import click
 
 from shardproof import formats as _formats
 from shardproof._base.messages import printable, told
-from shardproof.cli.commands import ShellCommand
+from shardproof.cli.output import print_json
 from shardproof.cli.paths import json_option
 
-__all__ = ["formats"]
 
-
-@click.command(cls=ShellCommand)
+@click.command()
 @json_option
 def formats(*, as_json: bool) -> None:
-    """Print each format, by what it is known, what each level proves, and what none sees.
+    """Print the formats, and what each level proves of them.
 
-    Of packages that add formats, a broken one is told in its place.
+    A package that adds formats and is broken is named with its error.
     """
     about_all = [dict(_told(name)) for name in _formats.names()]
     if as_json:
-        click.echo(json.dumps(about_all, indent=2))
+        print_json(about_all)
         return
     for about in about_all:
         name = about.pop("name")

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from shardproof.cli.exits import warn
 
-__all__ = ["log_shown"]
-
 
 @contextlib.contextmanager
 def log_shown(room: str, *, is_on: bool = True, level: int = logging.WARNING) -> Iterator[None]:

@@ -2,7 +2,6 @@
 
 import os
 import stat
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, get_args
@@ -13,34 +12,12 @@ from shardproof import formats
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.opening import EMPTY, is_directory, is_there, mode_of
 from shardproof.cli.exits import COULD_NOT_LOOK, NO_PROMISE, end_with, errors_end_it
+from shardproof.cli.output import SHOWN
 from shardproof.errors import CheckpointNotFoundError
 from shardproof.formats.signs import METADATA
 from shardproof.report import Level
 
-__all__ = [
-    "SHOWN",
-    "ShellArgument",
-    "against_option",
-    "argument",
-    "first_of",
-    "follow_links_option",
-    "format_option",
-    "given_directory",
-    "given_path",
-    "given_text",
-    "json_option",
-    "level_option",
-    "only_one",
-    "prefixes_of",
-    "print_path",
-    "quiet_option",
-    "workers_option",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
-
-SHOWN = 20
-"""How many are shown of a long list."""
 
 
 def given_text(text: str) -> str:
@@ -58,13 +35,10 @@ def given_text(text: str) -> str:
 
 against_option = click.option(
     "--against",
-    metavar="PROMISE",
+    metavar="EXPECTED",
     type=given_text,
-    help="A promise from elsewhere: hf://..., a list of digests or its address, a directory; "
-    "the key of who signed it.",
-)
-follow_links_option = click.option(
-    "--follow-links", is_flag=True, help="Follow symbolic links that lead out of a directory."
+    help="What is expected, from elsewhere: hf://..., a list of digests or its address, a "
+    "directory; the key of who signed it.",
 )
 
 
@@ -101,52 +75,12 @@ def workers_option(text: str) -> Callable[[F], F]:
     return click.option("--workers", type=click.IntRange(min=1), metavar="N", help=text)
 
 
-class ShellArgument(click.Argument):
-    """An argument with words about it, which is given once or more."""
-
-    def __init__(self, *args: Any, help: str, **options: Any) -> None:  # noqa: A002 - as of options
-        super().__init__(*args, **options)
-        self.help = help
-
-    def get_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """Return how it is written in the line of usage."""
-        return [self.make_metavar(ctx) + "..." * (self.nargs != 1)]
+def given_path(text: str) -> str:
+    """Return a path as `Path` writes it, unless it is empty."""
+    return str(Path(given_text(text)))
 
 
-def argument(
-    name: str,
-    metavar: str,
-    text: str,
-    parser: Callable[[str], Any] = given_text,
-    *,
-    many: bool = False,
-) -> Callable[[F], F]:
-    """Return the argument of a command that is a path, or an address.
-
-    Args:
-        name: Of the parameter that gets it.
-        metavar: What it is called in the help.
-        text: What the help says of it.
-        parser: Makes a value of what was given, or refuses it.
-        many: Whether there may be several.
-    """
-    return click.argument(
-        name,
-        cls=ShellArgument,
-        metavar=metavar,
-        type=parser,
-        nargs=-1 if many else 1,
-        required=True,
-        help=text,
-    )
-
-
-def given_path(text: str) -> Path:
-    """Return a path, unless it is empty."""
-    return Path(given_text(text))
-
-
-def given_directory(text: str) -> Path:
+def given_directory(text: str) -> str:
     """Return a directory that is there; end by 3 where it could not be looked at."""
     path = given_path(text)
     with errors_end_it("look at", text):
@@ -157,18 +91,8 @@ def given_directory(text: str) -> Path:
     return path
 
 
-def print_path(path: str | os.PathLike[str]) -> None:
-    """Print a path: to a script as the bytes that it is, on a terminal as one line of text."""
-    click.echo(shown(path) if sys.stdout.isatty() else os.fsencode(path))
-
-
 def prefixes_of(path: str) -> list[str]:
-    """Return the prefixes of the checkpoints that a path means.
-
-    Args:
-        path: A prefix, its metadata file, or a directory: every checkpoint in it, and in the
-            directories in it.
-    """
+    """Return the checkpoint of a prefix or metadata file; of a directory all, two levels deep."""
     if "://" in path:
         return [path.removesuffix(METADATA)]
     path = os.path.abspath(path)
@@ -195,11 +119,6 @@ def _listed(directory: str) -> tuple[list[str], list[str]]:
     prefixes = [path.removesuffix(METADATA) for path, _ in found if path.endswith(METADATA)]
     below = [path for path, is_inner in found if is_inner]
     return [prefix for prefix in prefixes if not prefix.endswith("/")], below
-
-
-def first_of(lines: list[str], most: int = SHOWN) -> list[str]:
-    """Return the first of many lines, and one that says how many more there are."""
-    return lines[:most] + [f"  and {len(lines) - most} more"] * (len(lines) > most)
 
 
 def only_one(found: list[str], path: str, expected: str) -> str:

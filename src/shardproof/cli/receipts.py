@@ -1,50 +1,34 @@
 """The command ``shardproof receipts``: what is done, what is left, and which worker is at it."""
 
-import dataclasses
 import datetime
 import functools
-import json
 import os
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import click
 
-from shardproof._base.messages import printable, shown
-from shardproof.cli.commands import ShellCommand
+from shardproof._base.messages import shown
 from shardproof.cli.exits import FINDINGS, KEPT, PathOutcome, outcome_of, warn
-from shardproof.cli.paths import argument, given_path, json_option, level_option
-from shardproof.cli.terminal import console, print_lines, print_table
+from shardproof.cli.output import print_json, print_lines, print_table
+from shardproof.cli.paths import given_path, json_option, level_option
 from shardproof.errors import ManifestNotFoundError, ShardproofError
 from shardproof.report import Level
 
 if TYPE_CHECKING:
     from shardproof.receipts import ReceiptStore
 
-__all__ = ["receipts"]
-
 _LONGEST = 10.0**9  # seconds: 30 years, and what a clock says that is wrong
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Row:
-    """One shard that is not done."""
-
-    index: int
-    status: str
-    reason: str
 
 
 class _Progress(NamedTuple):
     """How far one plan is."""
 
     store: "ReceiptStore"
-    rows: list[_Row]
+    rows: list[dict[str, Any]]  # of shards that are not done: index, status, reason
 
     @property
     def exit_code(self) -> int:
-        """0 all shards are done; 1 some are not."""
         return FINDINGS if self.rows else KEPT
 
     def to_dict(self) -> dict[str, Any]:
@@ -53,20 +37,15 @@ class _Progress(NamedTuple):
             "plan_hash": self.store.plan_hash,
             "n_shards": self.store.n_shards,
             "n_completed": self.store.n_shards - len(self.rows),
-            "shards": [dataclasses.asdict(row) for row in self.rows],
+            "shards": self.rows,
         }
 
 
 _Outcome: TypeAlias = PathOutcome[_Progress]
 
 
-@click.command(cls=ShellCommand)
-@argument(
-    "directory",
-    "DIR",
-    "Directory with plan.json and receipts/, or an output directory that holds runs.",
-    given_path,
-)
+@click.command()
+@click.argument("directory", metavar="DIR", type=given_path)
 @click.option("--pending", is_flag=True, help="Print only the numbers of shards that are not done.")
 @click.option(
     "--ranges", is_flag=True, help="Of --pending: as 3,7,12-40 for sbatch --array, on a line."
@@ -77,21 +56,21 @@ _Outcome: TypeAlias = PathOutcome[_Progress]
     default="complete",
 )
 @json_option
-def receipts(*, directory: Path, pending: bool, ranges: bool, level: Level, as_json: bool) -> None:
-    """Show which shards of a data-prep run are done: of one plan, or of all below a directory.
+def receipts(*, directory: str, pending: bool, ranges: bool, level: Level, as_json: bool) -> None:
+    """Show which shards of a data-prep run are done.
 
-    Exit codes: 0 all of them, or --pending could tell; 1 some are not; 2 no readable plan; 3 could
-    not look; 130 interrupted, 143 ended by SIGTERM (129: SIGHUP). Of several plans the highest
-    counts.
+    DIR holds plan.json and receipts/; or it is an output directory that holds runs, and then each
+    plan below it is shown.
+
+    Exit codes: 0 all are done, or --pending printed the others; 1 some are not; 2 no readable plan,
+    or wrong usage; 3 something could not be read. Of several plans the highest counts.
     """
     from shardproof.receipts import slurm_array  # noqa: PLC0415 - not for the other commands
 
     if ranges and not pending:
-        problem = "it says how --pending prints; give --pending too, or leave --ranges out"
-        raise click.BadParameter(problem, param_hint="--ranges")
+        raise click.UsageError("--ranges is a form of --pending: give --pending too")
     if as_json and pending:
-        problem = "--pending prints numbers for scripts; leave one of the two out"
-        raise click.BadParameter(problem, param_hint="--json")
+        raise click.UsageError("--json and --pending: leave one of the two out")
     top = os.path.abspath(directory)
     outcomes = _look(top, level)
     found = [outcome.result for outcome in outcomes if outcome.result is not None]
@@ -102,23 +81,21 @@ def receipts(*, directory: Path, pending: bool, ranges: bool, level: Level, as_j
     if pending:
         if len(found) == len(outcomes) > 1:
             problem = f"expected one plan, found {len(found)} below '{shown(top)}'"
-            raise click.BadParameter(f"{problem}; name one of them", param_hint="--pending")
-        if len(found) == len(outcomes) and (indices := [row.index for row in found[0].rows]):
+            raise click.UsageError(f"--pending: {problem}; name one of them")
+        if len(found) == len(outcomes) and (indices := [row["index"] for row in found[0].rows]):
             click.echo(slurm_array(indices) if ranges else "\n".join(map(str, indices)))
         raise click.exceptions.Exit(code if code > FINDINGS else KEPT)
     if as_json and outcomes[0].path != top:
         plans = [outcome.to_dict() for outcome in outcomes]
-        click.echo(json.dumps({"path": top, "plans": plans}, indent=2))
+        print_json({"path": top, "plans": plans})
     elif as_json:
-        click.echo(json.dumps(outcomes[0].to_dict(), indent=2))
-    out = console(wraps=True)
+        print_json(outcomes[0].to_dict())
     for store, rows in [] if as_json else found:
-        n_done, style = store.n_shards - len(rows), "red" if rows else "green"
+        n_done = store.n_shards - len(rows)
         title = f"{n_done} of {store.n_shards} shards completed in '{shown(store.path)}'"
-        print_lines(out, [printable(title)], style)
+        print_lines([title], "red" if rows else "green")
         if rows:
-            cells = functools.partial(map, _cells, rows)
-            print_table(out, ("Index", "Status", "Reason"), cells)
+            print_table(("Index", "Status", "Reason"), (row.values() for row in rows))
     raise click.exceptions.Exit(code)
 
 
@@ -166,9 +143,5 @@ def _progress(path: str, level: Level) -> _Progress:
                 claimant += f", for {datetime.timedelta(seconds=seconds)}"
             gone = f"{claimant}; that process is gone; {reason}"
             status, reason = ("dead", gone) if claim.is_dead else ("claimed", claimant)
-        rows.append(_Row(verdict.index, status, reason))
+        rows.append({"index": verdict.index, "status": status, "reason": reason})
     return _Progress(store, rows)
-
-
-def _cells(row: _Row) -> tuple[str, str, str]:
-    return str(row.index), row.status, printable(row.reason)

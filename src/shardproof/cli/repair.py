@@ -1,21 +1,17 @@
 """The command ``shardproof repair``: fetch what is missing or wrong, and nothing else."""
 
-import json
 import logging
-import os
-from pathlib import Path
+from typing import Any
 
 import click
 
 import shardproof
 from shardproof._base.messages import printable, shown
-from shardproof.cli.commands import ShellCommand
 from shardproof.cli.exits import COULD_NOT_LOOK, errors_end_it, warn
 from shardproof.cli.logs import log_shown
+from shardproof.cli.output import first_of, print_json
 from shardproof.cli.paths import (
     against_option,
-    argument,
-    first_of,
     format_option,
     given_path,
     given_text,
@@ -24,13 +20,11 @@ from shardproof.cli.paths import (
     quiet_option,
 )
 from shardproof.repairing import Repair
-from shardproof.report import MOST_KEPT, Level
-
-__all__ = ["repair"]
+from shardproof.report import MOST_KEPT
 
 
-@click.command(cls=ShellCommand)
-@argument("path", "DIR", "What is repaired.", given_path)
+@click.command()
+@click.argument("path", metavar="DIR", type=given_path)
 @click.option(
     "--from",
     "source",
@@ -49,43 +43,31 @@ __all__ = ["repair"]
 @quiet_option()
 def repair(
     *,
-    path: Path,
+    path: str,
     source: str,
-    level: Level,
-    against: str | None,
-    format: str | None,  # noqa: A002 - the option's name
     dry_run: bool,
-    workers: int | None,
     as_json: bool,
     verbose: bool,
     quiet: bool,
+    **how: Any,
 ) -> None:
-    """Fetch what a directory promises and does not have as promised, whole and proven.
+    """Fetch the files of a directory that are missing or damaged.
 
-    Each file is fetched beside its place, and takes the name once it is proven. What can't be had
+    Each file is fetched beside its place, and takes the name once it is verified. What can't be had
     stays as it is. Interrupted and called again it does what is left.
 
-    Exit codes: 0 every promise is kept now; 1 some are not, or in a dry run there is something to
-    fetch; 2 no readable promise, or wrong usage; 3 something could not be looked at, or the source
-    not be asked; 130 interrupted, 143 ended by SIGTERM (129: SIGHUP).
+    Exit codes: 0 all is as expected now; 1 some is not, or in a dry run there is something to
+    fetch; 2 nothing that says what to expect, or wrong usage; 3 something could not be read, or the
+    source not be asked.
     """
     shown_log = log_shown("fetching", is_on=verbose, level=logging.INFO)
-    with errors_end_it("repair", os.fspath(path), refused=COULD_NOT_LOOK), shown_log:
-        done = shardproof.repair(
-            path,
-            source,
-            level=level,
-            against=against,
-            format=format,
-            dry_run=dry_run,
-            workers=workers,
-            progress=not quiet,
-        )
+    with errors_end_it("repair", path, refused=COULD_NOT_LOOK), shown_log:
+        done = shardproof.repair(path, source, dry_run=dry_run, progress=not quiet, **how)
     failed = [f"'{shown(name)}' is not repaired: {why}" for name, why in done.failed.items()]
     for line in first_of(failed, MOST_KEPT):
         warn(line)
     if as_json:
-        click.echo(json.dumps(done.to_dict(), indent=2))
+        print_json(done.to_dict())
     elif not quiet:
         _say(done, dry_run=dry_run)
     raise click.exceptions.Exit(done.report.exit_code or int(not done.ok))

@@ -1,18 +1,14 @@
 """The command ``shardproof seal``: write down the digests of a directory."""
 
-import os
-from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 
 import shardproof
 from shardproof._base.messages import printable, shown, told
-from shardproof.cli.commands import ShellCommand
 from shardproof.cli.exits import code_of, end_with, errors_end_it
+from shardproof.cli.output import first_of
 from shardproof.cli.paths import (
-    argument,
-    first_of,
     format_option,
     given_path,
     quiet_option,
@@ -20,11 +16,9 @@ from shardproof.cli.paths import (
 )
 from shardproof.sealing import Seal, SealAlgorithm
 
-__all__ = ["seal"]
 
-
-@click.command(cls=ShellCommand)
-@argument("path", "DIR", "What is sealed.", given_path)
+@click.command()
+@click.argument("path", metavar="DIR", type=given_path)
 @click.option(
     "--algorithm",
     type=click.Choice(get_args(SealAlgorithm)),
@@ -36,36 +30,21 @@ __all__ = ["seal"]
 @format_option
 @workers_option("Files that are read at once. By default one for each processor.")
 @quiet_option()
-def seal(
-    *,
-    path: Path,
-    algorithm: SealAlgorithm,
-    update: bool,
-    format: str | None,  # noqa: A002 - the option's name
-    workers: int | None,
-    quiet: bool,
-) -> None:
-    """Write down the digests of a directory's files: from then on --level valid proves them.
+def seal(*, path: str, update: bool, quiet: bool, **how: Any) -> None:
+    """Write down the digests of a directory's files.
 
-    `sha256sum -c` accepts the list. A directory that is not whole is refused, and one of which a
-    digest or a checksum that is stated already says otherwise. A seal that was killed goes on when
-    it is called again. --update keeps the digests that are written down, whatever the bytes are
-    now.
+    From then on --level valid verifies them, and `sha256sum -c` accepts the list. A directory with
+    findings is refused, also one in which a digest or a checksum that is stated already differs. A
+    seal that was killed goes on when it is called again. --update keeps the digests that are
+    written down, whatever the bytes are now.
 
     Exit codes: 0 sealed; 1 it is not as expected, or a file changed meanwhile; 2 it is sealed
-    already, no readable promise, or wrong usage; 3 a file could not be read, or the list not be
-    written; 130 interrupted, 143 ended by SIGTERM (129: SIGHUP).
+    already, nothing says what to expect, or wrong usage; 3 a file could not be read, or the list
+    not be written.
     """
-    with errors_end_it("seal", os.fspath(path)):
+    with errors_end_it("seal", path):
         try:
-            sealed = shardproof.seal(
-                path,
-                algorithm=algorithm,
-                format=format,
-                update=update,
-                workers=workers,
-                progress=not quiet,
-            )
+            sealed = shardproof.seal(path, update=update, progress=not quiet, **how)
         except shardproof.ShardValidationError as error:
             end_with(f"It is not sealed, for it is not as expected. {told(error)}", code_of(error))
     if not quiet:

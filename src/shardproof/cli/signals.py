@@ -20,8 +20,6 @@ from typing import NoReturn
 from shardproof._base.work import interrupts
 from shardproof.cli.entry import ENDING, end_at_once
 
-__all__ = ["Signals", "interruptible", "listening", "signals"]
-
 _LATER = 0.005
 
 

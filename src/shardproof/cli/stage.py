@@ -1,27 +1,22 @@
 """The command ``shardproof stage``: a shards directory on the disk of this node."""
 
-from pathlib import Path
+from typing import Any
 
 import click
 
-from shardproof.cli.commands import ShellCommand
 from shardproof.cli.exits import errors_end_it
+from shardproof.cli.output import print_path
 from shardproof.cli.paths import (
-    argument,
     given_directory,
     given_path,
     level_option,
-    print_path,
     quiet_option,
     workers_option,
 )
-from shardproof.report import Level
-
-__all__ = ["stage"]
 
 
-@click.command(cls=ShellCommand)
-@argument("path", "PATH", "Shards directory, or prefix of a checkpoint.", given_path)
+@click.command()
+@click.argument("path", metavar="PATH", type=given_path)
 @click.option(
     "--to",
     metavar="DIR",
@@ -35,19 +30,18 @@ __all__ = ["stage"]
 )
 @workers_option("Files copied at once: 8.")
 @quiet_option("Print only where the copy is, and errors.")
-def stage(*, path: Path, to: Path | None, level: Level, workers: int | None, quiet: bool) -> None:
-    """Copy a shards directory to a local disk, whole and proven, and print where it is.
+def stage(*, path: str, to: str | None, quiet: bool, **how: Any) -> None:
+    """Copy a shards directory to a local disk, and print where.
 
-    What an earlier call copied is used again. In a script: dir=$(shardproof stage PATH) && train
-    "$dir"; in the argument of another command, as in train "$(shardproof stage PATH)", the exit
-    code is lost.
+    PATH is a shards directory, or the prefix of a checkpoint. The copy is verified; one that an
+    earlier call made is used again. In a script: dir=$(shardproof stage PATH) && train "$dir"; in
+    the argument of another command, as in train "$(shardproof stage PATH)", the exit code is lost.
 
-    Exit codes: 0 it is there; 1 the source doesn't keep its promises; 2 no readable promise, or
-    wrong usage; 3 could not look, copy or print; 130 interrupted, 143 ended by SIGTERM
-    (129: SIGHUP).
+    Exit codes: 0 it is there; 1 the source is not as expected; 2 nothing that says what to expect,
+    or wrong usage; 3 could not read, copy or print.
     """
     from shardproof import staging  # noqa: PLC0415 - not for the other commands
 
-    with errors_end_it("stage", str(path)):
-        copy = staging.stage(path, to, level=level, workers=workers, progress=not quiet)
+    with errors_end_it("stage", path):
+        copy = staging.stage(path, to, progress=not quiet, **how)
     print_path(copy)

@@ -1,33 +1,26 @@
-"""The command ``shardproof validate``: a look at every file that is promised."""
+"""The command ``shardproof validate``: check every file that is expected."""
 
 import functools
-import itertools
-import json
-import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
 import shardproof
 from shardproof import formats
-from shardproof._base.messages import printable, shown
-from shardproof.cli.commands import ShellCommand
+from shardproof._base.messages import shown
+from shardproof.checks import Links
 from shardproof.cli.exits import (
-    COULD_NOT_LOOK,
     FINDINGS,
     KEPT,
-    NO_PROMISE,
     PathOutcome,
     errors_end_it,
     outcome_of,
     warn,
 )
+from shardproof.cli.output import print_json, print_lines
 from shardproof.cli.paths import (
     against_option,
-    argument,
-    follow_links_option,
     format_option,
     given_path,
     json_option,
@@ -35,14 +28,11 @@ from shardproof.cli.paths import (
     quiet_option,
     workers_option,
 )
-from shardproof.cli.terminal import Cell, Painted, console, print_lines, print_table
-from shardproof.report import BrokenFiles, Finding, Level, Report, lines_of
-
-__all__ = ["show_reports", "validate"]
+from shardproof.report import BrokenFiles, Finding, Report, lines_of
 
 
-@click.command(cls=ShellCommand)
-@argument("paths", "PATH", "Shards directories, or prefixes of checkpoints.", given_path, many=True)
+@click.command()
+@click.argument("paths", metavar="PATH...", type=given_path, nargs=-1, required=True)
 @level_option(
     "present: each file is there and opens; complete: also its size and structure; "
     "valid: also its digest, reading every byte.",
@@ -51,14 +41,14 @@ __all__ = ["show_reports", "validate"]
 @format_option
 @click.option("--recursive", "-r", is_flag=True, help="Every shards directory below the paths.")
 @against_option
-@click.option("--strict", is_flag=True, help="Files that nothing promises are findings.")
+@click.option("--strict", is_flag=True, help="Files that nothing lists are findings.")
 @click.option(
     "--require-digests", is_flag=True, help="What can't be proven fails; needs --level valid."
 )
 @click.option(
     "--quick", is_flag=True, help="Pass over files that are as they were when they were sealed."
 )
-@follow_links_option
+@click.option("--follow-links", is_flag=True, help="Follow links that lead out of a directory.")
 @workers_option("Threads. By default decided by how fast the file system is.")
 @json_option
 @click.option(
@@ -70,41 +60,29 @@ __all__ = ["show_reports", "validate"]
 @quiet_option()
 def validate(
     *,
-    paths: Sequence[Path],
-    level: Level,
-    format: str | None,  # noqa: A002 - the option's name
+    paths: Sequence[str],
     recursive: bool,
-    against: str | None,
-    strict: bool,
     require_digests: bool,
-    quick: bool,
     follow_links: bool,
-    workers: int | None,
     as_json: bool,
     broken: Literal["names", "indices"] | None,
     verbose: bool,
     quiet: bool,
+    **how: Any,
 ) -> None:
-    """Look at every file that shards directories promise.
+    """Check every file that is expected of shards directories.
 
-    Exit codes: 0 every promise is kept; 1 findings; 2 no readable promise, or wrong usage; 3 a file
-    could not be looked at, or the report not be printed; 130 interrupted, 143 ended by SIGTERM
-    (129: SIGHUP). Of several paths the highest counts.
+    Each PATH is a shards directory, or the prefix of a checkpoint.
+
+    Exit codes: 0 all is as expected; 1 findings; 2 nothing that says what to expect, or wrong
+    usage; 3 a file could not be read, or the report not be printed. Of several paths the highest
+    counts.
     """
-    if require_digests and level != "valid":
+    if require_digests and how["level"] != "valid":
         raise click.UsageError("--require-digests: expected --level valid")
-    look = functools.partial(
-        shardproof.validate,
-        level=level,
-        format=format,
-        links="follow" if follow_links else "inside",
-        against=against,
-        strict=strict,
-        quick=quick,
-        workers=workers,
-        progress=not quiet,
-    )
-    found = _all_below(paths) if recursive else map(os.fspath, paths)
+    links: Links = "follow" if follow_links else "inside"
+    look = functools.partial(shardproof.validate, links=links, progress=not quiet, **how)
+    found = _all_below(paths) if recursive else paths
     outcomes = [outcome_of(path, functools.partial(look, path)) for path in found]
     for outcome in outcomes:
         if outcome.result is None:
@@ -112,7 +90,7 @@ def validate(
     if broken:
         _print_broken(outcomes, broken)
     elif as_json:
-        click.echo(json.dumps([outcome.to_dict() for outcome in outcomes], indent=2))
+        print_json([outcome.to_dict() for outcome in outcomes])
     elif not quiet:
         show_reports(outcomes, verbose=verbose)
     if recursive and not quiet:
@@ -124,10 +102,10 @@ def validate(
     raise click.exceptions.Exit(max(codes))
 
 
-def _all_below(paths: Iterable[Path]) -> list[str]:
+def _all_below(paths: Iterable[str]) -> list[str]:
     """Return the shards directories below some paths; of none among them that is said."""
     found = []
-    for path in map(os.fspath, paths):
+    for path in paths:
         with errors_end_it("look at", path):
             below = list(formats.find(path))
         found += below or [path]
@@ -158,35 +136,14 @@ def _warn_of_unproven(report: Report) -> int:
     return FINDINGS
 
 
-def show_reports(outcomes: Sequence[PathOutcome[Report]], *, verbose: bool) -> None:
-    """Print reports; on a terminal only those with findings, and a table of all."""
-    out = console(wraps=False)
+def show_reports(outcomes: Iterable[PathOutcome[Report]], *, verbose: bool) -> None:
+    """Print reports, and where that is wanted what each finding means."""
     for outcome in outcomes:
         report = outcome.result
-        if report is not None and not (report.ok and out is not None):
-            lines = lines_of(report)
+        if report is not None:
+            print_lines(lines_of(report), "green" if report.ok else None)
             if verbose and report.findings:
-                lines = itertools.chain(lines, [""], map(_detail, report.findings))
-            print_lines(out, map(printable, lines), marked=r"(?m)^.* \(\d+\):$")
-    if out is not None:
-        titles = ("Directory", "Format", "Level", "Files", "Verdict")
-        print_lines(out, [""])
-        print_table(out, titles, lambda: map(_row_of, outcomes))
-
-
-def _row_of(outcome: PathOutcome[Report]) -> tuple[Cell, ...]:
-    report, path = outcome.result, shown(os.path.abspath(outcome.path))
-    if report is None:
-        is_unread = outcome.exit_code == NO_PROMISE
-        verdict = "no readable promise" if is_unread else "could not look"
-        return path, "-", "-", "-", Painted(verdict, "red")
-    about = path, report.format, report.level, str(report.n_files)
-    if report.ok:
-        return *about, Painted("ok", "green")
-    if outcome.exit_code == COULD_NOT_LOOK:
-        return *about, Painted("could not look at every file", "red")
-    n_findings = report.n_findings
-    return *about, Painted(f"{n_findings} finding" + "s" * (n_findings > 1), "bold red")
+                print_lines(["", *map(_detail, report.findings)])
 
 
 def _detail(finding: Finding) -> str:
