@@ -1,4 +1,4 @@
-"""Interrupts at any moment come out as interrupts, and leave nothing behind."""
+"""One interrupt at any moment comes out as one, soon, and leaves nothing behind."""
 
 import itertools
 import json
@@ -41,7 +41,7 @@ SUBJECTS = (
 )
 CONTROL = "a pool of concurrent.futures"
 N_MOMENTS = 1120
-"""For each subject, 20 000 in all; every third case is two interrupts."""
+"""For each subject, 20 000 in all."""
 FORKED = ("validate", "one row", "prefetch")
 N_FORKED = 200
 N_STEPS = 100_000
@@ -76,13 +76,12 @@ def cases(subjects: Sequence[str], way: str, numbers: range, base: Path) -> Iter
 
 def told(tally, case: Case) -> None:
     """Count a case, and what it did."""
-    is_lost = case["said"] == "lost by Python"  # in a callback of a weak reference, or of a frame
-    if is_lost and not case["left"]:
+    if case["said"] == "lost by Python":  # in a callback, or where it drops what nobody closed
         return
     tally.count()
-    if case["said"] == "a hang":
+    if case["said"] == "a hang" or case["said"].startswith("late"):
         tally.harm("hang", f"{case}")
-    elif case["said"] != "KeyboardInterrupt" and not is_lost:
+    elif case["said"] != "KeyboardInterrupt":
         tally.harm("wrong class", f"{case}")
     elif case["left"]:
         tally.harm("leftover", f"{case}")
@@ -117,7 +116,7 @@ def test_at_each_step(part: int, tally, tmp_path: Path) -> None:
 
 def test_a_pool_of_concurrent_futures_does_not_stand_it(tmp_path: Path) -> None:
     """The control: an interrupt there leaves threads, or never ends."""
-    found = cases([CONTROL], "steps", range(40, 200), tmp_path)
+    found = cases([CONTROL], "steps", range(N_STEPS), tmp_path)
     assert any(case["said"] != "KeyboardInterrupt" or case["left"] for case in found)
 
 

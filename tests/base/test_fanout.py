@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from shardproof._base import fanout
+from shardproof._base.work import Cancelled, apart, go_on
 
 
 class Slow:
@@ -25,9 +26,14 @@ class Slow:
             self.threads[item] = threading.current_thread().name
         return list(items)
 
+    @property
+    def n_threads(self) -> int:
+        """How many threads of a pool have done it."""
+        return len({name for name in self.threads.values() if name.startswith("shardproof")})
+
 
 def run(work, items, threads=None) -> list[int]:
-    runs = list(fanout.over_threads(work, items, threads))
+    runs = apart(lambda _: list(fanout.over_threads(work, items, threads)))
     assert sum(n_items for n_items, _ in runs) == len(items)
     return [result for _, results in runs for result in results]
 
@@ -41,7 +47,7 @@ def test_every_item_is_done_once_and_in_order(n_items: int, threads: int | None)
 def test_fast_work_stays_in_the_callers_thread() -> None:
     work = Slow()
     run(work, range(5000))
-    assert set(work.threads.values()) == {threading.current_thread().name}
+    assert work.n_threads == 0
 
 
 def test_slow_work_goes_to_threads() -> None:
@@ -49,7 +55,7 @@ def test_slow_work_goes_to_threads() -> None:
     run(work, range(500))
     here = [item for item, name in work.threads.items() if not name.startswith("shardproof")]
     assert len(here) <= fanout._SAMPLE
-    assert len(set(work.threads.values())) > 16
+    assert work.n_threads > 16
 
 
 @pytest.mark.parametrize("computed", [0, 1])
@@ -66,14 +72,13 @@ def test_what_counts_is_how_long_looks_wait(monkeypatch, computed: int) -> None:
     monkeypatch.setattr(fanout, "time", types.SimpleNamespace(**stand_ins))
     work = Slow(pass_time)
     run(work, range(500))
-    here = threading.current_thread().name
-    assert (set(work.threads.values()) == {here}) == bool(computed)
+    assert (work.n_threads == 0) == bool(computed)
 
 
 def test_one_slow_look_is_no_slow_file_system() -> None:
     work = Slow(lambda item: item == 0)
     run(work, range(500))
-    assert set(work.threads.values()) == {threading.current_thread().name}
+    assert work.n_threads == 0
 
 
 def test_work_that_turns_slow_half_way_goes_to_threads() -> None:
@@ -86,15 +91,20 @@ def test_work_that_turns_slow_half_way_goes_to_threads() -> None:
 def test_one_worker_means_one() -> None:
     work = Slow(lambda _item: True)
     run(work, range(100), threads=1)
-    assert set(work.threads.values()) == {threading.current_thread().name}
+    assert work.n_threads == 0
 
 
 def test_workers_are_used_as_given() -> None:
     work = Slow(lambda _item: True)
     run(work, range(100), threads=3)
-    names = set(work.threads.values())
-    assert len(names) == 3
-    assert all(name.startswith("shardproof") for name in names)
+    assert work.n_threads == 3
+
+
+def test_in_the_main_thread_there_is_no_pool_whose_locks_an_interrupt_could_break() -> None:
+    work = Slow(lambda _item: True)
+    runs = list(fanout.over_threads(work, range(100), 3))
+    assert [result for _, results in runs for result in results] == list(range(100))
+    assert set(work.threads.values()) == {threading.current_thread().name}
 
 
 def test_a_thread_takes_at_once_what_keeps_it_for_a_moment() -> None:
@@ -111,7 +121,7 @@ def test_a_thread_takes_at_once_what_keeps_it_for_a_moment() -> None:
     run(work, range(12), threads=2)
     assert sizes == [3, 3, 3, 3]  # a fair share, half of it at a time
     sizes.clear()
-    list(fanout.over_threads(work, range(6), 2, chunk=1))
+    apart(lambda _: list(fanout.over_threads(work, range(6), 2, chunk=1)))
     assert sizes == [1] * 6
 
 
@@ -152,12 +162,57 @@ def test_an_error_ends_the_work_and_its_threads() -> None:
     assert len(done) < 20_000
 
 
-def test_an_abandoned_run_leaves_no_thread() -> None:
+def run_on() -> None:
+    while True:
+        go_on()
+
+
+def test_an_abandoned_run_stops_what_was_begun_and_leaves_no_thread() -> None:
+    stopped = []
+
+    def work(items) -> list[int]:
+        if items[0]:
+            with pytest.raises(Cancelled):
+                run_on()
+            stopped.append(items[0])
+        return []
+
+    def abandon(_: object) -> None:
+        runs = fanout.over_threads(work, range(20_000), 4)
+        next(runs)
+        runs.close()
+
     before = threading.active_count()
-    runs = fanout.over_threads(Slow(lambda _item: True), range(20_000), 4)
-    next(runs)
-    runs.close()
+    apart(abandon)
     assert threading.active_count() == before
+    assert 0 < len(stopped) <= 4
+
+
+def test_what_is_begun_ahead_is_bounded() -> None:
+    taken = []
+
+    def results(_: object) -> list[int]:
+        items = (taken.append(n) or n for n in range(5000))
+        found = fanout.in_threads(abs, items, n_threads=2, name="test")
+        first = next(found)
+        assert len(taken) == fanout._MOST_BEGUN
+        return [first, *found]
+
+    assert apart(results) == list(range(5000))
+
+
+@pytest.mark.parametrize("where", [0, 7])
+def test_an_error_tells_the_rest_to_stop(where: int) -> None:
+    stop = threading.Event()
+
+    def work(number: int) -> None:
+        if number == where:
+            raise RuntimeError(f"{number}")
+
+    runs = fanout.in_threads(work, range(10), n_threads=2, name="test", stop=stop)
+    with pytest.raises(RuntimeError, match=f"{where}"):
+        apart(lambda _: list(runs))
+    assert stop.is_set()
 
 
 def test_a_given_executor() -> None:
@@ -183,6 +238,6 @@ def test_available_cpus_are_those_of_the_affinity_mask(monkeypatch) -> None:
 
 
 def test_available_cpus_are_all_where_there_is_no_affinity_mask(monkeypatch) -> None:
-    monkeypatch.setattr(fanout.sys, "platform", "darwin")
+    monkeypatch.delattr(fanout.os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(fanout.os, "cpu_count", lambda: 7)
     assert fanout.available_cpus() == 7

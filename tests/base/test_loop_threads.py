@@ -8,8 +8,7 @@ import pytest
 
 from shardproof._base.arguments import checked
 from shardproof._base.loop_threads import in_thread
-from shardproof._base.threads import Stop
-from shardproof._base.work import Cancelled, apart, go_on, stoppable
+from shardproof._base.work import Cancelled, Stop, apart, go_on, stoppable
 
 
 class Looker:

@@ -553,7 +553,7 @@ def test_what_can_not_be_swept_is_no_failure(saver, prefix: Path) -> None:
     child = os.fork()
     if not child:
         prefix.parent.mkdir()
-        os.mkdir(prefix.parent / _files._temporary_name())
+        os.mkdir(prefix.parent / _files.temporary_name())
         os._exit(0)
     os.waitpid(child, 0)
     saver.save_shard(prefix, 0, ARRAYS)

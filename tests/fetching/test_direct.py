@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from shardproof import FetchError
-from shardproof._base import threads
 from shardproof.fetching import (
     Cancellation,
     HttpSource,
@@ -63,13 +62,13 @@ def source(hub: Hub, tmp_path: Path) -> Iterator[HttpSource]:
 def started(source: HttpSource, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of threads that a fetch starts beside the one that it is in."""
     names: list[str] = []
-    start = threads.start
+    start = threading.Thread.start
 
-    def noted(thread: threading.Thread, *arguments: threading.Event) -> None:
+    def noted(thread: threading.Thread) -> None:
         names.append(thread.name)
-        start(thread, *arguments)
+        start(thread)
 
-    monkeypatch.setattr(threads, "start", noted)
+    monkeypatch.setattr(threading.Thread, "start", noted)
     return names
 
 

@@ -19,8 +19,7 @@ import pytest
 
 import shardproof
 from shardproof._base import work
-from shardproof._base.threads import Stop
-from shardproof._base.work import Deadline
+from shardproof._base.work import Deadline, Stop
 from shardproof.errors import (
     FetchError,
     FetchTimeoutError,

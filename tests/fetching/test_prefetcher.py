@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from shardproof import FetchError, ShardPrefetcher
-from shardproof._base.threads import Thread, is_collecting
+from shardproof._base import work as _work
 from shardproof.datasets.rows import _listings
 from shardproof.datasets.rows._shard_lists import ParquetShards
 from shardproof.fetching import (
@@ -32,7 +32,6 @@ from shardproof.fetching import (
     ReadRequest,
     RemoteFile,
     Response,
-    _prefetcher,
 )
 from shardproof.fetching.cache._stats import PrefetchTally
 from shardproof.testing.contracts._child import returned, run_in_child
@@ -601,15 +600,15 @@ def test_the_reader_starts_one_thread_for_a_shard_beside_that_which_brings_it(
 ) -> None:
     (tmp_path / "remote").mkdir()
     (tmp_path / "remote" / "0.bin").write_bytes(b"1234")
-    begun: list[Thread] = []
-    begin = Thread.begin
+    begun: list[object] = []
+    begin = _work._WorkThread.begin
 
-    def noted(thread: Thread) -> bool:
-        begun.append(thread)
-        return begin(thread)
+    def noted(task: Any) -> bool:
+        begun.append(task)
+        return begin(task)
 
     with ShardPrefetcher(f"file://{tmp_path}/remote", ["0.bin"], tmp_path) as prefetcher:
-        monkeypatch.setattr(Thread, "begin", noted)
+        monkeypatch.setattr(_work._WorkThread, "begin", noted)
         prefetcher.wait_for("0.bin")
         assert len(begun) == 1
 
@@ -833,32 +832,6 @@ def test_an_interrupt_while_it_counts_leaves_no_lock_behind() -> None:
     assert sys.exc_info()[1] is handled, "it would be the context of what later tests raise"
 
 
-def test_one_that_nobody_closes_is_closed_though_an_interrupt_comes_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The finalizer is cut short by it, which Python tells and loses."""
-    getpid, interrupts = os.getpid, [KeyboardInterrupt()]
-
-    def interrupted() -> int:
-        if threading.current_thread() is threading.main_thread() and interrupts:
-            raise interrupts.pop()
-        return getpid()
-
-    prefetcher = ShardPrefetcher(
-        CallableSource(lambda name, to: to.write_bytes(b"x")), ["a"], tmp_path
-    )
-    prefetcher.wait_for("a")
-    assert list(tmp_path.rglob("*.lease"))
-    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
-    monkeypatch.setattr(os, "getpid", interrupted)
-    del prefetcher
-    gc.collect()
-
-    assert not interrupts
-    assert list(tmp_path.rglob("*.lease")) == []
-    assert "shardproof-leases" not in {thread.name for thread in threading.enumerate()}
-
-
 def abandoned(source: CallableSource, cache: Path, collect: Callable[[], object]) -> None:
     """Let a prefetcher be garbage, and collect that in the thread in which its shard comes."""
 
@@ -875,26 +848,12 @@ def abandoned(source: CallableSource, cache: Path, collect: Callable[[], object]
     assert is_collected.wait(30)
 
 
-def test_what_the_collector_finds_twice_is_closed_once(tmp_path: Path, monkeypatch) -> None:
-    """As where a generator that has a prefetcher is garbage, too."""
-    prefetcher = ShardPrefetcher(
-        CallableSource(lambda name, to: to.write_bytes(b"x")), [], tmp_path
-    )
-    left: list[Callable[[], object]] = []
-    with monkeypatch.context() as patch:
-        patch.setattr(_prefetcher, "is_collecting", lambda: True)
-        patch.setattr(_prefetcher, "later", left.append)
-        prefetcher.close()
-        prefetcher.close()
-    assert len(left) == 1
-    left[0]()
-
-
 def test_one_that_the_collector_finds_in_a_thread_of_its_own_is_closed(tmp_path: Path) -> None:
     """As it does by itself: from Python 3.12 on, in whichever thread allocates."""
 
     def left() -> None:
         gc.disable()
+        _work._PATIENCE = 0.1
         source = CallableSource(lambda name, to: to.write_bytes(b"x"))
         abandoned(source, tmp_path, gc.collect)
         until(lambda: not [t for t in threading.enumerate() if "shardproof" in t.name])
@@ -916,9 +875,9 @@ def test_a_source_that_was_opened_for_an_iteration_is_not_closed_by_the_collecto
 
     class Source(CallableSource):
         def close(self) -> None:
-            closed.append(is_collecting())
+            closed.append(threading.get_ident())
 
-    closed: list[bool] = []
+    closed: list[int] = []
     source = Source(lambda name, to: to.write_bytes(b"x"))
     monkeypatch.setattr(_listings, "open_source", lambda _: source)
     shards = ParquetShards(origin="file://x", url="", files=[RemoteFile("a")], cache_dir=tmp_path)
@@ -928,11 +887,14 @@ def test_a_source_that_was_opened_for_an_iteration_is_not_closed_by_the_collecto
     del cycle
     gc.collect()
     until(lambda: closed)
-    assert closed == [False]
+    assert closed != [threading.get_ident()]
     until(lambda: not files_below(tmp_path, "*.lease"))
 
 
-def test_one_may_be_closed_in_a_thread_of_its_own(tmp_path: Path) -> None:
+def test_one_may_be_closed_in_a_thread_of_its_own(tmp_path: Path, monkeypatch) -> None:
+    """Which goes on, and ends, after a wait that is in vain."""
+    monkeypatch.setattr(_work, "_PATIENCE", 0.1)
+
     def closing(event: PrefetchEvent) -> None:
         if event.kind == "fetched":
             assert is_begun.wait(30)
@@ -945,4 +907,4 @@ def test_one_may_be_closed_in_a_thread_of_its_own(tmp_path: Path) -> None:
     is_begun.set()
     assert is_closed.wait(30)
     until(lambda: not [t for t in threading.enumerate() if "shardproof" in t.name])
-    assert list(tmp_path.rglob("*.lease")) == []
+    until(lambda: not files_below(tmp_path, "*.lease"))

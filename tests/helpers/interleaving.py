@@ -8,7 +8,7 @@ import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 
-from shardproof._base import threads
+from shardproof._base import work
 from tests.helpers.killing import (
     _CONT,
     _SYSCALL,
@@ -78,7 +78,7 @@ class Player:
 def _play(act: Act, begin: Begin, writer: int) -> None:
     # A turn is one thread's: what would be done in another one, for the sake of interrupts, is
     # done here.
-    threads.is_main = lambda: False
+    work.is_main = lambda: False
     begin()
     os.write(writer, act().encode())
 

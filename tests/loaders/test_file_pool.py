@@ -10,7 +10,7 @@ import pytest
 
 from shardproof import IndexedDataset, OrderedDataLoader, ShardReadError
 from shardproof.loaders.io import _read_ahead
-from shardproof.loaders.io._file_pool import FilePool, OpenFile
+from shardproof.loaders.io._file_pool import FilePool
 from shardproof.loaders.io._submissions import Submissions, open_submissions
 from shardproof.testing.contracts._child import returned, run_in_child
 
@@ -135,41 +135,17 @@ def test_many_threads_share_few_descriptors(path, monkeypatch):
     assert limited(read) is True
 
 
-def test_where_most_are_in_use_not_each_open_looks_for_files_to_close(path, monkeypatch):
-    def read() -> tuple[int, int]:
-        pool, held, calls = FilePool(str(path), NAMES), [], []
-        look = FilePool._leave_unused
-        monkeypatch.setattr(FilePool, "_leave_unused", lambda *a: calls.append(1) or look(*a))
-        for index in range(100):
-            pool.file(index, held)
-        n_held = len(calls)
-        held.clear()
-        pool.give_back(held)
-        for index in range(100, N_SHARDS):
-            mine: list[OpenFile | Submissions] = []
-            pool.file(index, mine)
-            mine.clear()
-            pool.give_back(mine)
-        return n_held, len(pool._files)
-
-    n_looks, n_kept = limited(read, 240)  # of which 60 may stay open; others have some by now
-    assert n_looks < 15
-    assert n_kept <= 60
-
-
 def test_files_in_use_are_not_closed_for_others(path):
     def read() -> bool:
-        pool, held = FilePool(str(path), NAMES), []
-        used = pool.file(0, held)
+        pool = FilePool(str(path), NAMES)
+        used = pool.file(0)
         for index in range(1, N_SHARDS):
-            mine: list[OpenFile | Submissions] = []
-            pool.file(index, mine)
-            mine.clear()
-            pool.give_back(mine)
+            pool.file(index)
+        before = n_open()
         is_open = bool(os.fstat(used.fd))
-        held.clear()
-        pool.give_back(held)
-        pool.close_unused()
-        return is_open and used.fd == -1
+        pool.close()
+        is_open = is_open and bool(os.fstat(used.fd))
+        del used
+        return is_open and n_open() < before - 16
 
     assert limited(read) is True

@@ -12,7 +12,6 @@ import sys
 import textwrap
 import threading
 import time
-import weakref
 
 import numpy as np
 import pytest
@@ -27,7 +26,7 @@ from shardproof import (
     ShuffledDataLoader,
 )
 from shardproof.loaders.io import _file_pool, _memory, _open_shards, _read_ahead
-from shardproof.loaders.io._open_shards import OpenShards
+from shardproof.loaders.io._crew import Crew
 from shardproof.testing import Layout, shards_dir
 from shardproof.testing.contracts._child import returned, run_in_child
 from shardproof.testing.faults import FileSystemFaults
@@ -119,7 +118,11 @@ def test_an_error_of_the_consumer_ends_the_iteration(kind, path):
 
 
 @KINDS
-def test_two_interrupts_while_it_is_closed_leave_nothing_open(kind, path, monkeypatch):
+def test_an_interrupt_as_it_begins_to_be_closed_leaves_nothing_open_for_long(
+    kind, path, monkeypatch
+):
+    """The threads end by themselves, and the last one closes what they read from."""
+
     def interrupted(_):
         raise KeyboardInterrupt
 
@@ -127,79 +130,40 @@ def test_two_interrupts_while_it_is_closed_leave_nothing_open(kind, path, monkey
     loader = kind(path, layer=6, batch_size=8)
     iteration = iter(loader)
     next(iteration)
-    with monkeypatch.context() as patch:
-        patch.setattr(_read_ahead, "apart", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            loader.close()
-    del iteration
-    gc.collect()
-    assert held() == before
-
-
-@KINDS
-def test_an_interrupt_as_it_begins_to_be_closed_leaves_nothing_open(kind, path, monkeypatch):
-    def interrupted():
-        if interrupts:
-            raise interrupts.pop()
-        return False
-
-    before, interrupts = held(), [KeyboardInterrupt()]
-    loader = kind(path, layer=6, batch_size=8)
-    iteration = iter(loader)
-    next(iteration)
-    monkeypatch.setattr(_read_ahead, "is_collecting", interrupted)
+    monkeypatch.setattr(Crew, "end", interrupted)
     with pytest.raises(KeyboardInterrupt):
         loader.close()
-    assert held() == before
-
-
-@KINDS
-def test_interrupts_of_each_try_to_close_it_leave_nothing_open_for_long(kind, path, monkeypatch):
-    """As two do that come as it has delivered all, one behind the other."""
-
-    def interrupted():
-        raise KeyboardInterrupt
-
-    before = held()
-    loader = kind(path, layer=6, batch_size=8)
-    iteration = iter(loader)
-    next(iteration)
-    monkeypatch.setattr(_read_ahead, "is_collecting", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        loader.close()
-    del iteration
-    gc.collect()
     wait_until_held(*before)
 
 
-@pytest.mark.parametrize("line", [0, 1, 2])
-@pytest.mark.parametrize("called", [weakref.finalize.__call__, OpenShards.close])
-def test_an_interrupt_as_a_dataset_is_dropped_leaves_nothing_open(called, line, path, monkeypatch):
-    """It falls into what is called as the last reference goes, where Python loses it."""
+@KINDS
+def test_where_the_system_gives_no_thread_it_says_so_and_leaves_nothing(kind, path, monkeypatch):
+    def none_left(_):
+        raise RuntimeError("can't start new thread")
 
-    def interrupted(frame, event, _):
-        nonlocal n_left
-        if frame.f_code is not called.__code__:
-            return None
-        n_left -= 1
-        if n_left < 0:
-            sys.settrace(None)
-            raise KeyboardInterrupt
-        return interrupted
-
-    lost, n_left, traced = [], line, sys.gettrace()
-    monkeypatch.setattr(sys, "unraisablehook", lambda seen: lost.append(seen.exc_type))
     before = held()
-    dataset = IndexedDataset(path, layer=6)
-    for row in range(0, len(dataset), 8):
-        dataset[row]
-    sys.settrace(interrupted)
-    try:
-        del dataset
-    finally:
-        sys.settrace(traced)
-    assert lost == [KeyboardInterrupt]
+    loader = kind(path, layer=6, batch_size=8)
+    monkeypatch.setattr(threading.Thread, "start", none_left)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        next(iter(loader))
     assert held() == before
+
+
+@KINDS
+def test_where_it_gives_fewer_threads_these_read_all(kind, path, monkeypatch):
+    start, started = threading.Thread.start, []
+
+    def one(thread):
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    loader = kind(path, layer=6, batch_size=8, workers=4)
+    expected = taken(loader, 6)
+    loader.set_epoch(0)
+    monkeypatch.setattr(threading.Thread, "start", one)
+    assert taken(loader, 6) == expected
 
 
 @KINDS
@@ -293,14 +257,6 @@ def test_a_thread_imports_nothing(path):
         [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, timeout=60, check=True
     )
     assert run.stdout == run.stderr == b""
-
-
-def test_shards_whose_making_was_interrupted_go_in_silence(monkeypatch):
-    told = []
-    monkeypatch.setattr(sys, "unraisablehook", told.append)
-    OpenShards.__new__(OpenShards)
-    gc.collect()
-    assert not told
 
 
 @KINDS

@@ -409,7 +409,7 @@ class TestLeftovers:
         dead = subprocess.Popen([sys.executable, "-c", ""])
         dead.wait()
         leftovers = [
-            store.path / place / files._temporary_name().replace(str(os.getpid()), str(dead.pid))
+            store.path / place / files.temporary_name().replace(str(os.getpid()), str(dead.pid))
             for place in ("claims", "receipts")
         ]
         for path in leftovers:

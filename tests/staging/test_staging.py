@@ -1029,7 +1029,7 @@ class TestDestination:
             stage(shards_dir, to)
         wanted = int(re.search(r"expected (\d+) bytes free", str(caught.value))[1])
         (place,) = base(to).iterdir()
-        for name in (_files._temporary_name(), "no copy"):
+        for name in (_files.temporary_name(), "no copy"):
             with open(place / name, "wb") as file:
                 file.write(os.urandom(20_000))
                 os.fsync(file.fileno())  # what it takes of the disk is known

@@ -12,8 +12,7 @@ import fsspec
 import pytest
 
 from shardproof import FetchError, FetchTimeoutError, SourceError
-from shardproof._base.threads import Stop, is_main
-from shardproof._base.work import Deadline
+from shardproof._base.work import Deadline, Stop, is_main
 from shardproof.datasets.rows import _listings
 from shardproof.fetching import CallableSource, FsspecSource, HubSource, Limits, RemoteFile, adopt
 from shardproof.fetching.sources._source import Cancellation

@@ -33,12 +33,7 @@ _RESOLVE_BENEATH = 0x08
 
 
 class NotRegularError(Exception):
-    """A name that leads to something else than a regular file inside the root.
-
-    Attributes:
-        found: What it is.
-        outside: Where to, without links, if it leads out of the root.
-    """
+    """A name that leads to no regular file inside the root: to what, or to where outside."""
 
     def __init__(self, found: str, outside: str | None = None) -> None:
         super().__init__(found)
@@ -47,11 +42,7 @@ class NotRegularError(Exception):
 
 
 def open_beneath(name: str, open_at: OpenAt, *, root: str, dir_fd: int, links: bool = True) -> int:
-    """Return a descriptor of what a name leads to, inside a directory.
-
-    ``open_at`` opens the last part. A link that leaves the real ``root`` is followed if it leads
-    back, and ``links`` permits it.
-    """
+    """Open what a name leads to inside a directory; ``open_at`` opens the last part."""
     folder, _, base = name.rpartition("/")
     fd = None
     if not folder:
@@ -166,10 +157,7 @@ def _parts_of(text: str) -> list[str]:
 
 @functools.cache
 def _openat2() -> Callable[[int, bytes], int] | None:
-    """Return what opens a folder, links on the way included; None where there is no Linux.
-
-    It returns a number below 0 where that fails. The C library has no name for this call.
-    """
+    """Return what opens a folder, below 0 where that fails; None where there is no Linux."""
     if "linux" not in sys.platform:
         return None
     import ctypes  # noqa: PLC0415 - 5 ms, and most directories have no folders

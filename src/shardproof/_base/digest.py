@@ -9,8 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from shardproof._base.crew import in_threads
-from shardproof._base.fanout import available_cpus
+from shardproof._base.fanout import available_cpus, in_threads
 from shardproof._base.messages import quoted
 
 ALGORITHMS = (
@@ -83,10 +82,8 @@ def parse(text: str) -> Digest:
 
 
 def provable(texts: Iterable[str]) -> list[str]:
-    """Return the digests of a file by algorithms that are here; that which proves most first.
-
-    With those that can't be any, which a manifest refuses: none stated is what they are not.
-    """
+    """Return the digests of a file by algorithms that are here; that which proves most first."""
+    # With those that can't be any, which a manifest refuses: none stated is what they are not.
     ranks: dict[str, int] = {}
     for text in texts:
         algorithm = text.partition(":")[0]
@@ -113,11 +110,7 @@ def of_nothing(algorithm: str) -> str:
 
 
 def begin(algorithm: str, size: int, *, threads: int | None = None) -> Any:
-    """Return what takes the bytes of a file of ``size`` bytes by ``update``, as hashlib's do.
-
-    An ``update`` uses at most ``threads`` threads, by default one for each processor. Only blake3
-    and sha256-tree use more than one, and only for many MiB at once.
-    """
+    """Return what takes the bytes of a file of ``size`` bytes by ``update``, as hashlib's do."""
     if algorithm == "git-sha1":
         return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
     if algorithm == "sha256-tree":
@@ -189,12 +182,7 @@ def same(a: Digest, b: Digest) -> bool:
 
 
 class TreeDigest:
-    """A digest that many processors compute together: the SHA-256 of a list of SHA-256 digests.
-
-    Each leaf is the digest of one MiB, the last of what is left; the root is the digest of all
-    leaves. It takes bytes by ``update``, as those of hashlib do, the fastest in pieces of many MiB.
-    Threads, by default one for each processor, run only within ``update``.
-    """
+    """A digest that many processors compute together: the SHA-256 of the SHA-256 of each MiB."""
 
     digest_size = 32
 

@@ -88,12 +88,10 @@ def is_list(name: str) -> bool:
 
 
 def lists_in(root: str) -> list[str]:
-    """Return the names of the lists in a directory, sorted.
-
-    ``SHA256SUMS`` and ``md5sum.txt`` are lists, whatever is in them. What has another name of a
-    list, such as ``x.md5`` or ``checksums.txt``, is one if it states digests and speaks of this
-    directory: it names something in it, or no other file is there.
-    """
+    """Return the names of the lists in a directory, sorted."""
+    # ``SHA256SUMS`` and ``md5sum.txt`` are lists, whatever is in them. What has another name of a
+    # list, such as ``x.md5``, is one if it states digests and speaks of this directory: it names
+    # something in it, or no other file is there.
     there = {*os.listdir(root)}
     shown = [name for name in sorted(filter(is_list, there)) if not is_never_a_shard(name)]
     called = [name for name in shown if not is_directory(f"{root}/{name}")]
@@ -139,11 +137,9 @@ def parse(
 
 
 def parsed(data: bytes, path: str) -> tuple[list[tuple[str, str]], list[ManifestError]]:
-    """Return what the lines of a text state, whatever it is, and errors of some that are none.
-
-    What is before the first entry and has no digits of a digest is a title; what is after the text
-    that PGP signed is its signature.
-    """
+    """Return what the lines of a text state, whatever it is, and errors of some that are none."""
+    # What is before the first entry and has no digits of a digest is a title; what is after the
+    # text that PGP signed is its signature.
     told = _NAME.fullmatch(os.path.basename(path))
     family = _FAMILIES[(told["long"] or told["short"] or told["end"]).lower()] if told else _ANY
     stem = told and told["stem"]

@@ -6,24 +6,18 @@ Which it is can't be known beforehand, and changes half-way when the cached part
 looks are timed every now and then, and the median decides about the next run.
 """
 
+import collections
+import contextlib
 import os
 import resource
-import sys
+import threading
 import time
-from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import Executor as Executor  # noqa: PLC0414 - for others
+from concurrent.futures import Future, ThreadPoolExecutor, wait  # no thread imports it later
+from typing import TypeVar
 
-from shardproof._base.crew import Crew
-from shardproof._base.work import go_on
-
-__all__ = [
-    "Executor",
-    "available_cpus",
-    "max_threads",
-    "over_executor",
-    "over_threads",
-    "threads_each",
-]
+from shardproof._base.work import TICK, Calls, Stop, current, go_on, is_main
 
 MAX_THREADS = 64
 """At a millisecond a call, 96 and 128 were no faster; and a metadata server has other users."""
@@ -36,18 +30,7 @@ _SAMPLE = 3  # an odd number, whose median is not moved by one slow look
 _SEQUENTIAL_RUN = 512  # short: if the file system is slow by now, these look one after the other
 _THREADED_RUN = 16384
 _CHUNK_SECONDS = 0.2  # that an interrupt waits for, at most
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
-else:
-
-    class _Executors(type):
-        def __instancecheck__(cls, value: object) -> bool:
-            futures = sys.modules.get("concurrent.futures")
-            return futures is not None and isinstance(value, futures.Executor)
-
-    class Executor(metaclass=_Executors):
-        """A `concurrent.futures.Executor`; whoever has one has imported that, others need not."""
+_MOST_BEGUN = 1024  # that are done, or under way, and not yet taken
 
 
 Item = TypeVar("Item")
@@ -66,13 +49,8 @@ def over_threads(
     *,
     chunk: int = 64,
 ) -> Done[Result]:
-    """Yield the results of all items, chunk by chunk; closing it joins the threads.
-
-    Without a number of threads, the time that looks take decides. An interrupt waits for a chunk.
-    """
-    n_threads = threads or max_threads()
-    crew = Crew(work, n_threads, "shardproof")
-    start = 0
+    """Yield the results of all items, chunk by chunk; closing it joins the threads."""
+    start, pool = 0, None
     try:
         while start < len(items):  # how is decided anew for each run
             go_on()
@@ -91,18 +69,81 @@ def over_threads(
             run = items[start : start + (_THREADED_RUN if in_threads else _SEQUENTIAL_RUN)]
             start += len(run)
             if in_threads:
+                pool = pool or _Pool(threads or max_threads(), "shardproof")
                 # Each thread takes at once what keeps it for a moment only.
-                fair = -(-len(run) // (2 * n_threads))
+                fair = -(-len(run) // (2 * pool.n_threads))
                 brief = int(_CHUNK_SECONDS / seconds) if seconds else chunk
                 chunks = _chunks(run, max(1, min(chunk, fair, brief)))
-                yield from zip(map(len, chunks), crew.results(chunks), strict=True)
+                yield from zip(map(len, chunks), pool.results(work, chunks), strict=True)
             elif run:
                 yield len(run), work(run)
     finally:
+        if pool is not None:
+            pool.close()
+
+
+def in_threads(
+    work: Callable[[Item], Result],
+    items: Iterable[Item],
+    *,
+    n_threads: int,
+    name: str,
+    stop: threading.Event | None = None,
+) -> Generator[Result, None, None]:
+    """Yield what the work returns for each item, in the items' order, or raise what it raised."""
+    with contextlib.closing(_Pool(n_threads, name)) as pool:
         try:
-            crew.end()
-        finally:
-            crew.end()  # what an interrupt has cut short
+            yield from pool.results(work, items)
+        except BaseException:
+            if stop is not None:
+                stop.set()
+            raise
+
+
+class _Pool:
+    """Threads for work that is `apart`; in the main thread, there are none."""
+
+    def __init__(self, n_threads: int, name: str) -> None:
+        self.n_threads, self._name = n_threads, name
+        self._stop = Stop()
+        self._executor: Executor | None = None
+
+    def results(
+        self, work: Callable[[Item], Result], items: Iterable[Item]
+    ) -> Generator[Result, None, None]:
+        """Yield what the work returns for each item, in their order; some are begun ahead."""
+        if is_main():  # whose interrupts the locks of a pool don't stand
+            yield from map(work, items)
+            return
+        if self._executor is None:
+            begin = (_begin, (self._stop, current.calls))
+            self._executor = ThreadPoolExecutor(self.n_threads, self._name, *begin)
+        begun: collections.deque[Future[Result]] = collections.deque()
+
+        def next_result() -> Result:
+            go_on()
+            while not begun[0].done():
+                wait([begun[0]], TICK)
+                go_on()
+            return begun.popleft().result()
+
+        for item in items:
+            begun.append(self._executor.submit(work, item))
+            if len(begun) >= _MOST_BEGUN:
+                yield next_result()
+        while begun:
+            yield next_result()
+
+    def close(self) -> None:
+        """Stop what was begun, and wait until it has ended."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+            self._stop.set()
+            self._executor.shutdown()
+
+
+def _begin(stop: Stop, calls: Calls | None) -> None:
+    current.stop, current.calls = stop, calls
 
 
 def over_executor(
@@ -126,11 +167,8 @@ def max_threads() -> int:
 
 def available_cpus() -> int:
     """Return how many processors this process may use, as far as the system tells."""
-    if sys.platform == "linux":
-        usable = len(os.sched_getaffinity(0))
-    else:
-        usable = os.cpu_count() or 1
-    return usable
+    affinity = getattr(os, "sched_getaffinity", None)
+    return (os.cpu_count() or 1) if affinity is None else len(affinity(0))
 
 
 def threads_each(n_at_once: int) -> int:

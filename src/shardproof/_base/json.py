@@ -75,11 +75,9 @@ def read_bytes(root: str, name: str, *, max_bytes: int) -> bytes:
 
 
 def decode(data: bytes, kind: type[T], *, path: str, usual: type | None = None) -> T:
-    """Return JSON text decoded as ``kind``; a refusal names ``path``.
-
-    ``usual`` is a type that the whole text mostly has, whose structs encode no field that a text
-    does not have: then that no key stands twice is seen in a third of the time.
-    """
+    """Return JSON text decoded as ``kind``; a refusal names ``path``."""
+    # ``usual`` is a type that the whole text mostly has, whose structs encode no field that a text
+    # does not have: then that no key stands twice is seen in a third of the time.
     if len(data) > MAX_ITEMS and (n_items := sum(map(data.count, (b",", b"[", b"{")))) > MAX_ITEMS:
         problem = f"expected at most {MAX_ITEMS} values, found about {n_items}"
         raise ManifestError(problem, path=path)
@@ -116,11 +114,9 @@ def fields_in(data: bytes, *, path: str) -> dict[str, Any]:
 
 
 def _n_keys(value: object) -> int:
-    """Return how many keys the text of ``value`` must have at least: the required ones.
-
-    Each key brings one colon, and a colon inside a string only adds to them: so a text with just
-    that many colons has no duplicate key, and need not be read a second time to know it.
-    """
+    """Return how many keys the text of ``value`` must have at least: the required ones."""
+    # Each key brings one colon, and a colon inside a string only adds to them: so a text with just
+    # that many colons has no duplicate key, and need not be read a second time to know it.
     items: list[object] = value if isinstance(value, list) else [value]
     if not items:
         return 0
@@ -155,12 +151,9 @@ def _refuse_duplicate_keys(data: bytes, path: str, usual: type | None) -> None:
 
 
 def _is_deep(data: bytes) -> bool:
-    """Whether anything in a text is nested too deep to be decoded without a description.
-
-    Python's own limit is no answer to what is deep: in 3.11 the collector of garbage may begin just
-    as a decoder reaches it, and what listens to the collector (`_base.threads`, hypothesis) fails
-    there, in a line on standard error that no caller can catch.
-    """
+    """Whether anything in a text is nested too deep to be decoded without a description."""
+    # Python's own limit is no answer to what is deep: in 3.11 the collector of garbage may begin
+    # just as a decoder reaches it, and what listens to the collector (hypothesis) fails there.
     if data.count(b"[") + data.count(b"{") <= _MAX_DEPTH:
         return False
     steps = memoryview(_STRING.sub(b"", data).translate(_STEPS, _NO_BRACKETS)).cast("b")
@@ -168,11 +161,9 @@ def _is_deep(data: bytes) -> bool:
 
 
 def _keeps_all_keys(data: bytes, kind: Any) -> bool:
-    """Whether a text surely has as many keys as what it is decoded to.
-
-    Of a key that stands twice one is lost in decoding, with its quotation marks, and so is a field
-    that ``kind`` does not know. Without escapes nothing else changes their number.
-    """
+    """Whether a text surely has as many keys as what it is decoded to."""
+    # Of a key that stands twice one is lost in decoding, with its quotation marks, and so is a
+    # field that ``kind`` does not know. Without escapes nothing else changes their number.
     if b"\\" in data:
         return False
     again = msgspec.json.encode(msgspec.json.decode(data, type=kind))
@@ -180,10 +171,8 @@ def _keeps_all_keys(data: bytes, kind: Any) -> bool:
 
 
 def _line_of_second(key: str, data: bytes) -> int | None:
-    """Return the line on which a flat object has ``key`` again; None if it is spelled otherwise.
-
-    Of a long key neither, as a pattern takes a hundred times its length of memory.
-    """
+    """Return the line on which a flat object has ``key`` again; None if it is spelled otherwise."""
+    # Of a long key neither, as a pattern takes a hundred times its length of memory.
     if len(key) > _MAX_SAID:
         return None
     spelled = re.compile(re.escape(json.dumps(key).encode()) + rb"\s*:")
@@ -205,10 +194,7 @@ def _wrong_value(error: msgspec.ValidationError, data: bytes, path: str) -> Mani
 
 
 def _locate(field: str, data: bytes) -> tuple[int | None, str | None]:
-    """Return the line of the top-level item that ``field`` names, and the value that stands there.
-
-    Either is None where it can't be told: the text may be broken further on.
-    """
+    """Return the line of the top-level item that ``field`` names, and the value there; or None."""
     steps = re.findall(r"\[(\d+)\]|\.(\w+)", field)
     if not steps or _is_deep(data):
         return None, None

@@ -12,6 +12,7 @@ and the others measure, each by its own clock, for how long they saw no change (
 The clocks of two machines are never compared.
 """
 
+import contextlib
 import hashlib
 import os
 import threading
@@ -19,8 +20,7 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from shardproof._base import threads
-from shardproof._base.threads import Stop
+from shardproof._base.work import apart
 
 Key = TypeVar("Key")
 Sign = TypeVar("Sign")
@@ -70,11 +70,7 @@ def is_here(process: str) -> bool:
 
 
 def tag_of(process: str) -> str:
-    """Return a process as part of a file name: ``<16 hexadecimal digits>-<pid>-<start>``.
-
-    The digits are those of its host, boot and namespaces. Of one that can't be told there is no
-    text.
-    """
+    """Return a process as part of a file name, ``<16 digits>-<pid>-<start>``; or no text."""
     here, _, rest = process.rpartition("/")[0].rpartition("/")
     return f"{_digits(here)}-{rest}-{process.rpartition('/')[2]}" if here else ""
 
@@ -123,10 +119,8 @@ def _here() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """Return when a process began, in ticks since boot; no text of a zombie, None if not shown.
-
-    One whose first thread has ended is shown as a zombie while others of it still hold its files.
-    """
+    """Return when a process began, in ticks since boot; no text of a zombie, None if not shown."""
+    # One whose first thread has ended is shown as a zombie while others of it hold its files.
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The name, in parentheses, may hold anything: fields are counted from its end.
@@ -143,44 +137,37 @@ def owner_text() -> str:
 
 
 class Heartbeat:
-    """A thread that shows life every few seconds, from now until it is stopped.
-
-    Args:
-        beat: Shows life once, and returns whether there is any left to show. It raises nothing:
-            the next sign may succeed where one did not.
-        every: Seconds between two signs, and before the first.
-        name: The thread's.
-    """
+    """A thread that shows life every few seconds, until ``beat`` says no or it is stopped."""
 
     def __init__(self, beat: Callable[[], bool], every: float, name: str) -> None:
         self._beat, self._every = beat, every
-        self._stopped = Stop()
+        # A lock of the interpreter's own, which is given back to end it: the main thread does so.
+        self._going = threading.Lock()
+        self._going.acquire()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        threads.start(self._thread, self._stopped)
+        try:
+            apart(lambda _: self._thread.start())
+        except BaseException:
+            self._tell_to_end()
+            raise
 
     def stop(self) -> None:
-        """Show no more life, and wait for the thread to end.
-
-        But not where the thread itself stops it: the collector of garbage runs in any thread, and
-        may find there what stops its heartbeat as it is closed.
-        """
-        self._stopped.set()
+        """Show no more life, and wait for the thread to end, unless it is this one."""
+        self._tell_to_end()
         if self._thread is not threading.current_thread():
             self._thread.join()
 
+    def _tell_to_end(self) -> None:
+        with contextlib.suppress(RuntimeError):  # it was told before
+            self._going.release()
+
     def _run(self) -> None:
-        while not self._stopped.wait(self._every) and self._beat():
+        while not self._going.acquire(timeout=self._every) and self._beat():
             pass
 
 
 class ObservedSilence(Generic[Key, Sign]):
-    """For how long others were seen to show no new sign of life.
-
-    It has no lock: threads that share one take turns.
-
-    Args:
-        clock: What time is measured by: one that only goes on.
-    """
+    """For how long others were seen to show no new sign of life; it has no lock."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

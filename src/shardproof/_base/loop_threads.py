@@ -9,9 +9,8 @@ import types
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar, cast
 
-from shardproof._base import threads
 from shardproof._base.arguments import checked
-from shardproof._base.work import stoppable
+from shardproof._base.work import Settled, Stop, apart, settle, stoppable
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -21,49 +20,36 @@ class LoopThreads:
     """Runs blocking work for coroutines, each piece in a thread of its own."""
 
     def __init__(self) -> None:
-        self._running: dict[threading.Thread, threading.Event] = {}
+        self._running: dict[threading.Thread, Stop] = {}
 
-    async def run(self, work: Callable[[threading.Event], Result], name: str) -> Result:
-        """Return what the work returns; raise what it raises.
-
-        If the wait is cancelled, the event that the work takes is set, and it has ended when this
-        returns. The name is that of the thread.
-        """
-        loop, stop = asyncio.get_running_loop(), threads.Stop()
-        future: asyncio.Future[Result] = loop.create_future()
+    async def run(self, work: Callable[[Stop], Result], name: str) -> Result:
+        """Return what the work returns; raise what it raises."""
+        loop, stop = asyncio.get_running_loop(), Stop()
+        has_ended, settled = asyncio.Event(), list[Settled[Result]]()
 
         def run() -> None:
-            try:
-                result = work(stop)
-            except BaseException as error:
-                problem = error
-                tell(lambda: future.set_exception(problem))
-            else:
-                tell(lambda: future.set_result(result))
-
-        def tell(set_it: Callable[[], None]) -> None:
+            settled.append(settle(lambda: work(stop)))
             with contextlib.suppress(RuntimeError):  # the loop is closed: no wait is left
-                loop.call_soon_threadsafe(lambda: None if future.done() else set_it())
+                loop.call_soon_threadsafe(has_ended.set)
 
+        # A daemon: an interpreter that ends does not wait for it before it is told to stop.
         thread = threading.Thread(target=run, name=name, daemon=True)
-        threads.start(thread, stop)
         self._running[thread] = stop
         try:
-            return await asyncio.shield(future)
+            apart(lambda _: thread.start())
+            await has_ended.wait()
         except asyncio.CancelledError:
             stop.set()
-            # However often this wait is cancelled, too; what the work raises by then is lost.
-            while not future.done():
+            while not has_ended.is_set():  # however often this wait is cancelled, too
                 with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.wait([future])
-            if not future.cancelled():
-                future.exception()
+                    await has_ended.wait()
             raise
         finally:
             stop.set()  # where no coroutine awaits it any more
-            if not threads.is_collecting():
+            if has_ended.is_set():
                 thread.join()
                 del self._running[thread]
+        return settled.pop().get()
 
     def end(self) -> None:
         """Stop all work, and join its threads, but for the one that calls it."""
@@ -76,14 +62,7 @@ class LoopThreads:
 
 
 def in_thread(method: Callable[P, Result]) -> Callable[P, Coroutine[Any, Any, Result]]:
-    """Return a coroutine function that does as a method does, in a thread of its own.
-
-    The thread has ended when the coroutine returns. Where the wait for it is cancelled, the work is
-    stopped first.
-
-    Args:
-        method: One that is `checked`; its twin has its name with ``_async`` behind it.
-    """
+    """Return a coroutine function that does as a method does, in a thread of its own."""
     name, function = f"{method.__name__}_async", cast("Any", inspect.unwrap(method))
     # A copy, since refusals of arguments name the function that was called.
     copy = types.FunctionType(

@@ -38,21 +38,14 @@ _NOT_CONNECTED = {"ConnectError", "ConnectTimeout", "gaierror"}
 
 
 def quoted(value: object, limit: int = 80) -> str:
-    """Return untrusted text for a message: ASCII, escaped, cut to about ``limit`` characters.
-
-    So is what Python shows of any other value; of bytes as many as of characters.
-    """
+    """Return untrusted text for a message: ASCII, escaped, cut to about ``limit`` characters."""
     if isinstance(value, (str, bytes)):
         return _cut(ascii(value[:limit]), value, limit)
     return _cut(ascii(value)[:limit], ascii(value), limit)
 
 
 def shown(path: str | os.PathLike[str], limit: int = _LONGEST) -> str:
-    """Return a path or an address for a message, on one line.
-
-    What can be printed stays as it is, in all scripts; the rest is escaped: control characters,
-    line ends, marks that turn the direction of text, bytes that are no text.
-    """
+    """Return a path or an address for a message, on one line; what can't be printed is escaped."""
     text = os.fspath(path)
     return _cut(_escaped(text[:limit]), text, limit)
 
@@ -73,12 +66,10 @@ def told(error: BaseException) -> str:
 
 
 def traced(error: BaseException) -> BaseException | None:
-    """Return an error as the cause of one of ours, or its like where its text is not to be shown.
-
-    A traceback and a log print the whole chain as it is, beside our text. But a cause also tells
-    that a look failed, or that what was given is wrong: the like of such an error has its number,
-    or its class and what `told` makes of it. Others have none.
-    """
+    """Return an error as the cause of one of ours; its like, where its text is not to be shown."""
+    # A traceback and a log print the whole chain as it is, beside our text. But a cause also tells
+    # that a look failed, or that what was given is wrong: the like of such an error has its number,
+    # or its class and what `told` makes of it. Others have none.
     link: BaseException | None = error
     seen: set[int] = set()
     while link is not None and id(link) not in seen:  # what a traceback of it shows
@@ -122,10 +113,7 @@ def with_kind(error: BaseException) -> str:
 
 
 def listed(title: str, cases: Sequence[_Case], line: Callable[[_Case], str] = str) -> str:
-    """Return a title, how many cases it has, and a line for each; of very many only the first.
-
-    ``line`` is not called for those that are not shown.
-    """
+    """Return a title, how many cases it has, and a line for each; of very many only the first."""
     first = "".join(f"\n  - {line(case)}" for case in cases[:_SHOWN])
     more = f"\n  and {len(cases) - _SHOWN} more" if len(cases) > _SHOWN else ""
     return f"{title} ({len(cases)}):{first}{more}"

@@ -13,26 +13,12 @@ import unicodedata
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from shardproof._base.beneath import NotRegularError, open_beneath
+from shardproof._base.beneath import NotRegularError as NotRegularError  # noqa: PLC0414
+from shardproof._base.beneath import open_beneath
 from shardproof._base.errnos import MAX_NAME_BYTES
 from shardproof._base.messages import quoted
 from shardproof._base.opening import is_link, permission_denied, real_path
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
-
-__all__ = [
-    "OPEN_FLAGS",
-    "NotRegularError",
-    "Refusal",
-    "entries_of",
-    "file_type",
-    "open_inside",
-    "open_regular",
-    "open_root",
-    "real_root",
-    "refusals",
-    "refuse_unspelled",
-    "replaced",
-]
 
 MAX_PATH_BYTES = 4095  # PATH_MAX of Linux, less its closing NUL
 
@@ -107,10 +93,8 @@ def _why_refused(name: str) -> str | None:
 
 
 def _twins(names: Sequence[str], refused: Container[int]) -> Iterator[Refusal]:
-    """Yield names that some file systems can't tell from an earlier one: equal after NFC and case.
-
-    Of those that are not refused anyway: to fold a long name takes the square of its length.
-    """
+    """Yield names that are an earlier one to some file systems: equal after NFC and case."""
+    # Of those that are not refused anyway: to fold a long name takes the square of its length.
     first: dict[str, int] = {}
     for index, name in enumerate(names):
         if index in refused:
@@ -135,11 +119,9 @@ def entries_of(refused: Iterable[Refusal], names: Sequence[str]) -> set[int]:
 
 
 def refuse_unspelled(names: Sequence[str], source: str | os.PathLike[str]) -> None:
-    """Raise where the locale has no bytes for a name: no look at such a file is possible from here.
-
-    It may be whole. So a manifest with such a name is neither refused nor damaged: a job that makes
-    damaged shards again would make it again in vain.
-    """
+    """Raise where the locale has no bytes for a name: such a file can't be looked at from here."""
+    # It may be whole. So a manifest with such a name is neither refused nor damaged: a job that
+    # makes damaged shards again would make it again in vain.
     encoding = sys.getfilesystemencoding()
     unspelled = []
     for name in () if encoding == "utf-8" else names:
@@ -189,16 +171,13 @@ def replaced(root: str) -> OSError:
 
 
 def open_inside(name: str, *, root: str, dir_fd: int, links: bool = True) -> int:
-    """Open a file of the root, by a name that was accepted; return its descriptor.
-
-    A symbolic link is followed when it stays inside the root, and ``links`` permits it. Whatever is
-    renamed or replaced meanwhile, what is opened was inside the root; see `_base.beneath`.
-
-    Nothing but a regular file is opened: opening a FIFO may block or wake its writer, and opening
-    a device may act on it (open(2)). Only what is put in the place of a regular file between the
-    look at it and the call is opened, without a wait (`OPEN_FLAGS`), and refused then.
-    """
-    return open_beneath(name, open_regular, root=root, dir_fd=dir_fd, links=links)
+    """Open a regular file of the root by a name that was accepted; return its descriptor."""
+    # Opening a FIFO may block or wake its writer, and opening a device may act on it (open(2)): so
+    # what is put in the place of a file after the look is opened without a wait, and refused then.
+    fd = None if "/" in name else open_regular(name, dir_fd)
+    if fd is None:
+        fd = open_beneath(name, open_regular, root=root, dir_fd=dir_fd, links=links)
+    return fd
 
 
 def open_regular(path: str, dir_fd: int | None = None) -> int | None:
@@ -206,7 +185,8 @@ def open_regular(path: str, dir_fd: int | None = None) -> int | None:
     mode = os.stat(path, dir_fd=dir_fd, follow_symlinks=False).st_mode
     if stat.S_ISLNK(mode):
         return None
-    _refuse_other(mode)
+    if not stat.S_ISREG(mode):
+        raise NotRegularError(file_type(mode))
     try:
         fd = os.open(path, OPEN_FLAGS, dir_fd=dir_fd)
     except OSError as error:
@@ -214,16 +194,14 @@ def open_regular(path: str, dir_fd: int | None = None) -> int | None:
             return None
         raise
     try:
-        _refuse_other(os.fstat(fd).st_mode)
+        mode = os.fstat(fd).st_mode
     except BaseException:
         os.close(fd)
         raise
-    return fd
-
-
-def _refuse_other(mode: int) -> None:
     if not stat.S_ISREG(mode):
+        os.close(fd)
         raise NotRegularError(file_type(mode))
+    return fd
 
 
 def file_type(mode: int) -> str:

@@ -33,10 +33,7 @@ MAX_LINKS = 40
 
 
 def refuse_empty(**paths: str | os.PathLike[str] | None) -> None:
-    """Refuse an empty path, which the operating system's modules take for the current directory.
-
-    ``Path("")`` is ``Path(".")`` and can't be told from it. None is a path that was not given.
-    """
+    """Refuse an empty path, which the operating system's modules take for the current directory."""
     for name, path in paths.items():
         if path is not None and not os.fspath(path):
             raise ValueError(f"{name}: {EMPTY}")
@@ -50,10 +47,8 @@ def permission_denied() -> str:
 def mode_of(
     path: str | os.PathLike[str], *, follow: bool = False, dir_fd: int | None = None
 ) -> int:
-    """Return the ``st_mode`` of what is at a path; 0 where nothing is.
-
-    With ``follow`` a symbolic link that leads nowhere, or round in a circle, is nothing, too.
-    """
+    """Return the ``st_mode`` of what is at a path; 0 where nothing is."""
+    # With ``follow`` a link that leads nowhere, or round in a circle, is nothing, too.
     try:
         return os.stat(path, dir_fd=dir_fd, follow_symlinks=follow).st_mode
     except OSError as error:
@@ -83,11 +78,9 @@ def is_link(path: str | os.PathLike[str]) -> bool:
 
 
 def real_path(path: str | os.PathLike[str]) -> str:
-    """Return the absolute path of what a path leads to, without symbolic links.
-
-    Parts that are not there are kept as they are. So is a path whose links lead round in a circle:
-    to open it is then an error.
-    """
+    """Return the absolute path of what a path leads to, without symbolic links."""
+    # Parts that are not there are kept. So is a path whose links lead round in a circle: to open it
+    # is then an error.
     whole = os.fspath(path) if os.path.isabs(path) else os.path.join(os.getcwd(), path)
     real, rest, n_links = "/", _reversed_parts(whole), 0
     while rest:
@@ -123,11 +116,7 @@ def is_of_a_desktop(name: str) -> bool:
 
 
 def is_never_a_shard(name: str) -> bool:
-    """Whether nothing is expected of a file, or of a folder, only because one of this name is here.
-
-    Hidden ones, what systems put into any folder, what a download is not done with, what a job of
-    Hadoop has not committed. What a manifest names is expected whatever its name.
-    """
+    """Whether no shard is expected under a name: hidden, a desktop's, unfinished, uncommitted."""
     is_unfinished = name.lower().endswith(UNFINISHED) or name == TEMPORARY
     return name.startswith(".") or is_unfinished or is_of_a_desktop(name)
 
@@ -149,10 +138,8 @@ def matching(directory: str | os.PathLike[str], pattern: str) -> list[str]:
 
 
 def tree(directory: str | os.PathLike[str]) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Walk a directory as `os.walk` does, each level sorted; no link is followed.
-
-    Each folder is opened in the one above it: none is entered that became a link meanwhile.
-    """
+    """Walk a directory as `os.walk` does, each level sorted; no link is followed."""
+    # Each folder is opened in the one above it: none is entered that became a link meanwhile.
     todo, above = [(0, os.fspath(directory))], list[int]()
     try:
         while todo:
@@ -202,10 +189,8 @@ def files_below(directory: str | os.PathLike[str], *, hidden: bool = False) -> l
 
 
 def read_at(fd: int, n_bytes: int, offset: int = 0) -> bytes:
-    """Return so many bytes of an open file, or fewer where it ends.
-
-    One call may give fewer, as on FUSE, and on NFS when a signal comes (read(2)).
-    """
+    """Return so many bytes of an open file, or fewer where it ends."""
+    # One call may give fewer, as on FUSE, and on NFS when a signal comes (read(2)).
     block = os.pread(fd, n_bytes, offset) if n_bytes > 0 else b""
     if len(block) == n_bytes:
         return block

@@ -14,11 +14,7 @@ _WIDEST = 60  # characters of a label
 
 @contextlib.contextmanager
 def bar(label: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a callable that takes how much is done and of how much.
-
-    It draws on standard error, and only on a terminal; what takes less than a second draws nothing.
-    Nor is anything drawn on a terminal that is gone, which changes nothing else.
-    """
+    """Yield a callable that draws how much is done, on a terminal and after a second."""
     begin = time.monotonic()
     with contextlib.ExitStack() as stack:
         advance: Callable[[int, int], None] | None = None

@@ -1,47 +1,39 @@
 """Work that no interrupt reaches, and that stops soon after one.
 
 Python raises KeyboardInterrupt between any two steps of the main thread: between opening a file and
-noting its descriptor, or in the midst of clearing up. So what opens, locks or writes is done in
-other threads. The main thread only waits for them, in one place; an interrupt of that wait stops
-the work, and goes on to the caller when the work has ended and cleared up by itself.
+noting its descriptor, in the midst of clearing up, or within a lock that is written in Python
+(`threading.Event`, those of `concurrent.futures`), which then stays held for ever. So what opens,
+locks or writes is done in other threads, where no interrupt is raised and pools and events are
+safe. The main thread only waits for them, in `apart`; an interrupt of that wait stops the work, and
+goes on to the caller when the work has ended and cleared up by itself.
+
+The rule for what runs in the main thread: a thread is started, and an event set, only `apart`; what
+is given up is told so by one statement without a call, where a ``finally`` begins. There no
+interrupt comes before it.
 """
 
+import _thread
 import atexit
-import collections
 import contextlib
-import os
 import queue
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Generic, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
-from shardproof._base import threads
-from shardproof._base.threads import TICK, Mailbox, Stop, Thread, is_collecting
 from shardproof.errors import FetchError, SourceError
 
-__all__ = [
-    "Cancelled",
-    "Closeable",
-    "Deadline",
-    "Interrupts",
-    "Settled",
-    "apart",
-    "close_at_exit",
-    "current",
-    "go_on",
-    "interrupts",
-    "is_collecting",
-    "later",
-    "settle",
-    "stoppable",
-    "telling_of_stops",
-    "to_waiter",
-]
+TICK = 0.05
+"""Seconds after which a wait looks around, in case that it was not woken."""
+
+_PATIENCE = 5.0  # seconds that a wait for what is closed lasts at most
 
 Result = TypeVar("Result")
 P = ParamSpec("P")
+Stop = threading.Event
+Calls = queue.SimpleQueue[Callable[[], object] | None]
 
 
 class Cancelled(BaseException):
@@ -49,40 +41,29 @@ class Cancelled(BaseException):
 
 
 class Interrupts:
-    """How many interrupts the command has counted; the library itself counts none.
+    """How many interrupts the command has counted; the library itself counts none."""
 
-    Attributes:
-        n: How many came.
-        is_awaited: Whether the first is not to be raised, since the code that waits looks at ``n``.
-    """
-
-    def __init__(self) -> None:
-        self.n = 0
-        self.is_awaited = False
-
-    @contextlib.contextmanager
-    def awaited(self) -> Iterator[None]:
-        """Have the first interrupt counted, and not raised, until the context ends."""
-        self.is_awaited = True
-        try:
-            yield
-        finally:
-            self.is_awaited = False
+    n = 0
 
 
 interrupts = Interrupts()
-"""The count of interrupts, which the signal handlers of the command keep."""
+"""The count of interrupts, which the signal handlers of the command keep: one may get lost."""
 
 
 class _Current(threading.local):
-    """What is known of the work that a thread is at."""
+    """What stops the work that a thread is at, and takes the calls that its waiter is to make."""
 
-    stop: threading.Event | None = None
-    waiter: "_Waiter | None" = None
+    stop: Stop | None = None
+    calls: Calls | None = None
 
 
 current = _Current()
 """What is known of the work that this thread is at."""
+
+
+def is_main() -> bool:
+    """Whether interrupts are raised in this thread."""
+    return threading.get_ident() == threading.main_thread().ident
 
 
 def go_on() -> None:
@@ -102,12 +83,7 @@ def telling_of_stops(path: str, url: str = "") -> Iterator[None]:
 
 
 class Deadline:
-    """The time by which a piece of work is to be done, unless it is cancelled before.
-
-    Args:
-        seconds: How many it has; None for no end.
-        stop: Set from another thread, it cancels the work.
-    """
+    """The time by which a piece of work is to be done, unless ``stop`` is set before."""
 
     def __init__(self, seconds: float | None, stop: threading.Event) -> None:
         self.began = time.monotonic()
@@ -162,55 +138,94 @@ def settle(work: Callable[[], Result]) -> Settled[Result]:
         return Settled(None, error)
 
 
+class _WorkThread(Generic[Result]):
+    """Work in a thread of the interpreter's own, which costs half as much as one of `threading`."""
+
+    def __init__(self, work: Callable[[Stop], Result]) -> None:
+        self.settled: list[Settled[Result]] = []
+        self._work, self._stop, self._calls = work, Stop(), Calls()
+        self._threads: list[Any] = []
+
+    def begin(self) -> bool:
+        """Start it, without a wait; say whether a thread could be had."""
+        if sys.is_finalizing():  # Python 3.11 would make one that never runs
+            return False
+        # By one call into the interpreter: between two, an interrupt may come.
+        with contextlib.suppress(RuntimeError):
+            if sys.version_info >= (3, 13):
+                self._threads.extend(map(_thread.start_joinable_thread, [self._run]))
+            else:
+                self._threads.extend(map(_thread.start_new_thread, [self._run], [()]))
+        return bool(self._threads)
+
+    def _run(self) -> None:
+        sys.settrace(threading.gettrace())  # as each thread of `threading` is
+        sys.setprofile(threading.getprofile())
+        current.stop, current.calls = self._stop, self._calls
+        self.settled.append(settle(lambda: self._work(self._stop)))
+        if sys.version_info < (3, 13):  # where it would stay listed if it was asked its name
+            threading._active.pop(threading.get_ident(), None)  # type: ignore[attr-defined]
+        self._calls.put(None)
+
+    def listen(self) -> None:
+        """Make the calls that the work wants made in this thread, until it has ended."""
+        while True:
+            if interrupts.n:
+                raise KeyboardInterrupt
+            try:
+                call = self._calls.get(timeout=TICK)
+            except queue.Empty:
+                continue
+            if call is None:
+                break
+            call()
+        self.join()
+
+    def stop(self) -> None:
+        """Stop the work, and wait until it has ended."""
+        self._stop.set()
+        while self._threads and not self.settled:
+            self.wait(TICK)
+        self.join()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the work has ended, at most so long; what it wants called is not called."""
+        with contextlib.suppress(queue.Empty):
+            while self._calls.get(timeout=seconds) is not None:
+                pass
+
+    def join(self) -> None:
+        """Wait for the thread, whose work has ended."""
+        if sys.version_info >= (3, 13):
+            for thread in self._threads:
+                thread.join()
+
+
 def apart(work: Callable[[Stop], Result]) -> Result:
-    """Return what ``work`` returns, done in a thread of its own if this is the main one.
-
-    Where no thread can be had, as when the interpreter ends, it is done in this one.
-
-    An interrupt stops it, and is raised once it has ended by itself. A second one does not
-    change that, unless the command listens to signals: then it is raised at once, and so is a
-    third one anywhere.
-
-    Args:
-        work: Takes the event that stops it; `go_on`, which it may call in between, looks at that.
-    """
-    if not threads.is_main():
+    """Return what ``work`` returns, done in a thread of its own if this is the main one."""
+    # An interrupt sets the event that the work takes, at which `go_on` looks, and is raised once
+    # the work has ended by itself. A second one meanwhile is raised at once.
+    if not is_main():
         return _in_this_thread(work)
-    waiter = _Waiter()
-    outcome: list[Settled[Result]] = []
-
-    def run(stop: Stop) -> None:
-        current.stop, current.waiter = stop, waiter
-        outcome.append(settle(lambda: work(stop)))
-        waiter.calls.put(None)
-
-    thread = Thread(run)
+    task = _WorkThread(work)
     try:
-        with interrupts.awaited():
-            has_begun = thread.begin()
-            while has_begun and not outcome:
-                waiter.listen()
-            thread.end()
+        if not task.begin():
+            return _in_this_thread(work)
+        task.listen()
     except BaseException:
-        try:
-            _end(thread)
-        finally:
-            _end(thread)  # what an interrupt has cut short
+        task.stop()
         raise
-    if interrupts.n:
-        raise KeyboardInterrupt
-    return outcome.pop().get() if has_begun else _in_this_thread(work)
+    return task.settled.pop().get()
 
 
 def _in_this_thread(work: Callable[[Stop], Result]) -> Result:
-    before = current.stop
-    if isinstance(before, Stop):
-        return work(before)
+    if current.stop is not None:
+        return work(current.stop)
     stop = Stop()
     return stoppable(lambda: work(stop), stop)
 
 
-def stoppable(work: Callable[[], Result], stop: threading.Event) -> Result:
+def stoppable(work: Callable[[], Result], stop: Stop) -> Result:
     """Return what the work returns, done in this thread; `go_on` ends it once ``stop`` is set."""
     before = current.stop
     current.stop = stop
@@ -220,49 +235,40 @@ def stoppable(work: Callable[[], Result], stop: threading.Event) -> Result:
         current.stop = before
 
 
-def _end(thread: Thread) -> None:
-    if interrupts.n <= 1:  # after a second one, nothing is awaited
-        thread.end()
+def to_waiter(call: Callable[P, object] | None) -> Callable[P, None] | None:
+    """Return what has a call made in the thread that waits for this one's work, and waits."""
+    # Should the call raise an error, the work is stopped, and the error goes to the caller.
+    calls = current.calls
+    if call is None:
+        return None
 
-
-_left: collections.deque[Callable[[], object]] = collections.deque()
-_at_it: set[Thread] = set()
-
-
-def later(work: Callable[[], object]) -> None:
-    """Do some work in a thread of its own, without a wait for it; this takes no lock.
-
-    What the collector of garbage finds is closed in this way: see `shardproof._base.threads`. Where
-    no thread can be had, the next one does it, too, or the interpreter as it ends.
-    """
-    for thread in tuple(_at_it):
-        if thread.has_ended:
-            _at_it.discard(thread)
-    _left.append(work)
-    thread = Thread(_do_left)
-    thread.begin()
-    _at_it.add(thread)
-
-
-def _do_left(_: object) -> None:
-    while True:
-        try:
-            work = _left.popleft()
-        except IndexError:
+    def ask(*args: P.args, **keywords: P.kwargs) -> None:
+        if calls is None:
+            call(*args, **keywords)
             return
-        work()
+        made: queue.SimpleQueue[object] = queue.SimpleQueue()
+        calls.put(lambda: made.put(call(*args, **keywords)))
+        while True:
+            go_on()
+            with contextlib.suppress(queue.Empty):
+                made.get(timeout=TICK)
+                return
+
+    return ask
 
 
-@atexit.register
-def _finish_left() -> None:
-    for thread in tuple(_at_it):
-        thread.end()
-    _do_left(None)
-
-
-# A forked process forgets what is left: the threads of its parent do it.
-os.register_at_fork(after_in_child=_left.clear)
-os.register_at_fork(after_in_child=_at_it.clear)
+def closed_apart(close: Callable[[], object]) -> None:
+    """Close something in a thread of its own, and wait for that, though not for ever."""
+    # So is closed what is dropped: the collector of garbage may run in a thread for which the
+    # closing waits, or that holds a lock which it needs.
+    task = _WorkThread(lambda _: close())
+    if not task.begin():
+        close()
+        return
+    task.wait(_PATIENCE)
+    if task.settled:
+        task.join()
+        task.settled.pop().get()
 
 
 class Closeable(Protocol):
@@ -288,51 +294,3 @@ def _close_all() -> None:
     for one in list(_open):
         with contextlib.suppress(ValueError):  # a daemon thread is in the midst of it
             one.close()
-
-
-class _Waiter:
-    """A thread that waits for work, and makes the calls that the work wants made there."""
-
-    def __init__(self) -> None:
-        self.calls: Mailbox[Callable[[], object] | None] = Mailbox()
-
-    def listen(self) -> None:
-        """Do what the work asks for; raise an interrupt that has come."""
-        if interrupts.n:
-            raise KeyboardInterrupt
-        call = None
-        with contextlib.suppress(queue.Empty):
-            call = self.calls.get(TICK)
-        if call is not None:
-            call()
-
-    def ask(self, call: Callable[[], object]) -> None:
-        """Have the thread that waits make a call, and wait until it is made."""
-        answer: Mailbox[object] = Mailbox()
-        self.calls.put(lambda: answer.put(call()))
-        while True:
-            go_on()
-            with contextlib.suppress(queue.Empty):
-                answer.get(TICK)
-                return
-
-
-def to_waiter(call: Callable[P, object] | None) -> Callable[P, None] | None:
-    """Return a callable for work that is `apart`: it calls in the thread that waits for the work.
-
-    Should the call raise an error, the work is stopped, and the error goes to the caller.
-
-    Args:
-        call: What to call; None for nothing.
-    """
-    waiter = current.waiter
-    if call is None:
-        return None
-
-    def ask(*args: P.args, **keywords: P.kwargs) -> None:
-        if waiter is None:
-            call(*args, **keywords)
-        else:
-            waiter.ask(lambda: call(*args, **keywords))
-
-    return ask

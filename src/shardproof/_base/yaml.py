@@ -31,12 +31,9 @@ def yaml_field(
     as_written: bool = False,
     aliases: bool = False,
 ) -> Any:
-    """Return what a field at the top of a YAML text holds; the text is a mapping, or empty.
-
-    ``only`` is the field of the mappings in it that is wanted. ``as_written`` makes every single
-    value a text: of what YAML 1.2 takes for one, PyYAML takes some for numbers, dates and truths.
-    An alias counts as all that it stands for. An error tells ``where`` and on which line it is.
-    """
+    """Return what a field at the top of a YAML text holds; the text is a mapping, or empty."""
+    # ``as_written`` makes every single value a text: of what YAML 1.2 takes for one, PyYAML takes
+    # some for numbers, dates and truths. An alias counts as all that it stands for.
     if not text:
         return default
     return _YamlReader(where, only, as_written, aliases).field(text, field, default)

@@ -24,7 +24,7 @@ _LATER = 0.005
 
 
 class Signals:
-    """Counts the signals, so that a lost one is known; raises those for which nothing waits.
+    """Counts the signals, so that a lost one is known, and raises them.
 
     A signal that only repeats that the job ends is not counted.
     """
@@ -50,8 +50,6 @@ class Signals:
             self._first = self._first or number
         # An alarm with no interrupt to bring back is of another's timer, and counts as one.
         interrupts.n += number != signal.SIGALRM or not interrupts.n
-        if interrupts.n == 1 and interrupts.is_awaited:
-            return
         if frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
             signal.setitimer(signal.ITIMER_REAL, _LATER)
             return
@@ -59,7 +57,7 @@ class Signals:
 
     def reset(self) -> None:
         """Forget the signals that came."""
-        interrupts.n, interrupts.is_awaited, self._first = 0, False, None
+        interrupts.n, self._first = 0, None
 
 
 signals = Signals()

@@ -17,8 +17,7 @@ from shardproof._base.arguments import checked, count
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import file_type
 from shardproof._base.opening import is_there, real_path, refuse_empty
-from shardproof._base.threads import Stop
-from shardproof._base.work import Deadline, apart, telling_of_stops
+from shardproof._base.work import Deadline, Stop, apart, telling_of_stops
 from shardproof.errors import FetchError
 from shardproof.fetching.cache._cache import Cache
 from shardproof.fetching.cache._places import STATE, refuse_name

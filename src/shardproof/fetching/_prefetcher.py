@@ -2,10 +2,8 @@
 
 import contextlib
 import os
-import queue
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Self
@@ -15,8 +13,7 @@ from shardproof._base.messages import joined, quoted
 from shardproof._base.names import refusals
 from shardproof._base.opening import refuse_empty
 from shardproof._base.progress import bar
-from shardproof._base.threads import Mailbox, Stop, Threads
-from shardproof._base.work import apart, close_at_exit, go_on, is_collecting, later, to_waiter
+from shardproof._base.work import Stop, apart, close_at_exit, closed_apart, go_on, to_waiter
 from shardproof.errors import FetchError
 from shardproof.fetching.cache._cache import Cache
 from shardproof.fetching.cache._cached_fetcher import CachedFetcher
@@ -46,11 +43,13 @@ class _Task:
         self._fetcher, self._name, self._position = fetcher, name, position
         self._before, self._at_once = list(before), at_once
         self._outcome: list[Path | BaseException] = []
-        self._done: Mailbox[None] = Mailbox()
-        self.threads = Threads(self._run, f"shardproof-prefetch-{position}")
-        self.threads.begin()
+        self._done, self.stop = threading.Event(), Stop()
+        name = f"shardproof-prefetch-{position}"
+        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.thread.start()
 
-    def _run(self, stop: Stop) -> None:
+    def _run(self) -> None:
+        stop = self.stop
         try:
             self._fetcher.prepare(self._name, self._position, stop)
             while not stop.is_set():
@@ -68,7 +67,7 @@ class _Task:
     def _tell(self, outcome: Path | BaseException) -> None:
         self._before.clear()  # or each would hold all before it
         self._outcome.append(outcome)
-        self._done.put(None)
+        self._done.set()
 
     @property
     def is_done(self) -> bool:
@@ -82,11 +81,7 @@ class _Task:
 
     def wait(self, seconds: float) -> bool:
         """Wait until it is there or can't be had; return whether it is so."""
-        if not self.is_done:
-            with contextlib.suppress(queue.Empty):
-                self._done.get(timeout=seconds)
-                self._done.put(None)  # for the next thread that waits
-        return self.is_done
+        return self._done.wait(seconds)
 
     def result(self) -> Path:
         """Return where it is, or raise why it can't be had; once it is done."""
@@ -99,34 +94,25 @@ class _Task:
 class _HeldByPrefetcher:
     """What a prefetcher gives back when it is closed or collected; no source of the user."""
 
-    is_closed = True  # until it is made, and again from when closing has begun
+    is_closed = True  # until it is made, and again once closing has begun
 
     def __init__(self, fetcher: CachedFetcher, cache: Cache, source: Source | None) -> None:
         self._fetcher, self._cache, self._source = fetcher, cache, source
         self._pid = os.getpid()
         self.tasks: dict[str, _Task] = {}
-        self.is_closed = self._is_left = False
+        self.is_closed = False
 
     def close(self) -> None:
-        """Give all of it back, whatever interrupts come; where the collector calls it, soon."""
-        if self.is_closed or os.getpid() != self._pid:  # what was forked from it has none of this
-            return
-        if is_collecting():
-            if not self._is_left:  # it may find a generator that has this, and this itself
-                self._is_left = True
-                later(lambda: self._close(None))
-            return
-        try:
-            apart(self._close)
-        finally:
-            if not self.is_closed:  # an interrupt came before it
-                apart(self._close)
+        """Give all of it back, once."""
+        if not self.is_closed and os.getpid() == self._pid:  # a forked process has none of this
+            apart(lambda _: self._close())
 
     def __del__(self) -> None:
-        """Close it, where an interrupt came before the finalizer did, which does not hold it."""
-        self.close()
+        """Do the same in a thread of its own: what drops a prefetcher may hold locks."""
+        if not self.is_closed and os.getpid() == self._pid:
+            closed_apart(self._close)
 
-    def _close(self, _: object) -> None:
+    def _close(self) -> None:
         self.is_closed = True
         with contextlib.ExitStack() as stack:  # each of them, whatever another one meets
             if self._source is not None:
@@ -213,11 +199,9 @@ class ShardPrefetcher:
         own = self._source if isinstance(source, str) else None
         self._held = _HeldByPrefetcher(self._fetcher, self._cache, own)
         self._tasks = self._held.tasks
-        # A prefetcher that is never closed ends with the process, and leaves nothing behind either.
-        weakref.finalize(self, _close, weakref.ref(self._held))
-        close_at_exit(self)
+        close_at_exit(self._held)
         if policy.max_cache_bytes is not None:
-            sizes = self._fetcher.sizes(self._names)
+            sizes = apart(lambda _: self._fetcher.sizes(self._names))
             needed = sum(sorted(sizes)[-lookahead - 1 :])
             if policy.max_cache_bytes < needed:
                 self.close()
@@ -355,15 +339,10 @@ class ShardPrefetcher:
         self.close()
 
 
-def _close(held: "weakref.ref[_HeldByPrefetcher]") -> None:
-    there = held()
-    if there is not None:
-        there.close()
-
-
 def _end(tasks: Mapping[str, _Task]) -> None:
     """Stop them all, then join them."""
     for task in tasks.values():
-        task.threads.stop.set()
+        task.stop.set()
     for task in tasks.values():
-        task.threads.end()
+        if task.thread is not threading.current_thread():
+            task.thread.join()

@@ -4,7 +4,6 @@ import operator
 import os
 import sys
 import threading
-import weakref
 from collections.abc import Sequence
 from typing import Any, SupportsIndex
 
@@ -80,7 +79,6 @@ class IndexedDataset(DirectoryReader):
         self._shards: OpenShards | None = None
         self._helper: Helper | None = None
         self._pool: BufferPool | None = None
-        self._end: weakref.finalize[..., IndexedDataset] | None = None
         self._lock = threading.Lock()
 
     def _arguments(self) -> dict[str, object]:
@@ -184,42 +182,27 @@ class IndexedDataset(DirectoryReader):
                 if self._shards is None:
                     shards = self._source.open()
                     self._helper = Helper("shardproof-reader")
-                    self._end = weakref.finalize(self, _end, self._helper, shards)
                     self._shards = shards
         return self._shards
 
     def close(self) -> None:
         """Close the shards and give back memory; the next access opens them again."""
-        shards, helper = self._shards, self._helper
-        if helper is not None:
-            try:
-                helper.end()
-            finally:
-                helper.end()  # what an interrupt has cut short
-        if shards is not None:
-            try:
-                apart(shards.close)
-            finally:
-                if shards.is_open:  # an interrupt has cut it short
-                    apart(shards.close)
+        apart(lambda _: self._close())
+
+    def _close(self) -> None:
         with self._lock:
-            if self._end is not None:
-                self._end()
+            shards, helper = self._shards, self._helper
             self._shards = self._helper = self._pool = None
+        if helper is not None:
+            helper.end()
+        if shards is not None:
+            shards.close()
 
     def __del__(self) -> None:
-        """Close the shards, as the finalizer does next: what interrupts one does not end both."""
-        end = getattr(self, "_end", None)  # None, too, where it was not made
-        if end is not None:
-            end()
+        """End the helper; shards that nothing refers to are closed."""
+        helper = getattr(self, "_helper", None)  # there is none where this was not made
+        if helper is not None:
+            helper.end()
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_source": self._source, "_framework": self._framework}
-
-
-def _end(helper: Helper, shards: OpenShards) -> None:
-    """End the thread, and then close what it reads from."""
-    try:
-        helper.end()
-    finally:
-        shards.close()

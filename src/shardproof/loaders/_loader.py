@@ -35,13 +35,7 @@ from shardproof.loaders.order._state import (
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderOptions:
-    """How both loaders of batches deliver; their docstrings say what each option means.
-
-    Raises:
-        ValueError: A number is out of range.
-        TypeError: Something else was given for a number.
-        ModuleNotFoundError: Tensors are wanted, and there is no torch.
-    """
+    """How both loaders of batches deliver; their docstrings say what each option means."""
 
     batch_size: int
     drop_last: bool

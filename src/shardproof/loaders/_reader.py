@@ -91,13 +91,7 @@ def torch_module(wanted: str) -> ModuleType:
 
 
 def as_arrays_of(framework: Framework, batch: Batch, dtype: str) -> Batch:
-    """Return a batch of numpy as the arrays of a library, over the same memory.
-
-    Args:
-        framework: Which library.
-        batch: Arrays of numpy.
-        dtype: Of the activations, as the directory names it: numpy has no bfloat16.
-    """
+    """Return a batch of numpy as the arrays of a library, over the same memory."""
     if framework == "numpy":
         return batch
     tensors: Batch = torch_module("framework='torch'").tensors(batch, dtype)

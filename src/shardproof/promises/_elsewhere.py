@@ -12,8 +12,7 @@ from shardproof._base import digest, digest_lists, fanout
 from shardproof._base.messages import shown
 from shardproof._base.names import NotRegularError, open_inside, open_regular, open_root, real_root
 from shardproof._base.opening import files_below, is_directory, is_of_a_desktop, is_there
-from shardproof._base.threads import Stop
-from shardproof._base.work import Deadline, go_on
+from shardproof._base.work import Deadline, Stop, go_on
 from shardproof.errors import ManifestError
 from shardproof.fetching import Limits, open_source, sources
 from shardproof.fetching.transfer import listed, read_range

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shardproof._base.crew import in_threads
+from shardproof._base.fanout import in_threads
 from shardproof._base.messages import is_unreached, quoted, told
 from shardproof._base.names import OPEN_FLAGS, open_root
 from shardproof._base.opening import is_there

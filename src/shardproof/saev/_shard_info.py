@@ -14,6 +14,7 @@ from shardproof._base.arguments import checked, count
 from shardproof._base.messages import shown
 from shardproof._base.names import real_root
 from shardproof._base.opening import is_there, permission_denied, refuse_empty
+from shardproof._base.work import apart
 from shardproof.checks import check
 from shardproof.errors import ManifestPermissionError
 from shardproof.manifest import Contradiction, Manifest, PromisedFile, refuse_names
@@ -137,7 +138,7 @@ class ShardInfo:
         root = Path(real_root(shards_dir))
         files = [PromisedFile(name=shard.name) for shard in self.shards]
         manifest = Manifest(root=root, path=root / SHARDS_FILE, format="saev", files=files)
-        check(manifest).raise_for_findings()
+        apart(lambda _: check(manifest)).raise_for_findings()
 
 
 def _read_shards(root: str) -> list[Shard]:

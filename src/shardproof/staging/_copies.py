@@ -15,8 +15,7 @@ from shardproof._base import files
 from shardproof._base.liveness import mark_of, stamp_of
 from shardproof._base.names import NotRegularError, open_inside
 from shardproof._base.opening import mode_of
-from shardproof._base.threads import Stop
-from shardproof._base.work import Cancelled
+from shardproof._base.work import Cancelled, Stop
 from shardproof.errors import ShardReadError
 from shardproof.manifest import PromisedFile
 from shardproof.report import Finding, FindingKind

@@ -10,7 +10,7 @@ from collections.abc import Generator, Sequence
 
 from shardproof import formats
 from shardproof._base import files as _files
-from shardproof._base.crew import in_threads
+from shardproof._base.fanout import in_threads
 from shardproof._base.messages import printable, shown, told
 from shardproof._base.opening import is_directory, tree
 from shardproof._base.work import Cancelled, go_on

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 
 from shardproof._base import fanout
 from shardproof._base.arguments import checked, count
-from shardproof._base.crew import in_threads
+from shardproof._base.fanout import in_threads
 from shardproof._base.loop_threads import in_thread
 from shardproof._base.messages import quoted, shown
 from shardproof._base.work import apart

@@ -8,8 +8,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from shardproof._base.messages import quoted, shown, told
-from shardproof._base.threads import Stop
-from shardproof._base.work import Deadline, apart
+from shardproof._base.work import Deadline, Stop, apart
 from shardproof.datasets.rows._card import CARD_FILES, yaml_block
 from shardproof.errors import FetchError, SourceError
 from shardproof.fetching.sources import HubSource, RemoteFile, Source, open_source

@@ -18,8 +18,7 @@ from shardproof._base import json
 from shardproof._base.fanout import over_threads
 from shardproof._base.messages import quoted, shown, told, traced
 from shardproof._base.opening import real_path
-from shardproof._base.threads import Stop
-from shardproof._base.work import Deadline
+from shardproof._base.work import Deadline, Stop
 from shardproof.errors import ManifestError, ManifestNotFoundError, ShardReadError
 from shardproof.fetching.sources import RemoteFile, Source
 from shardproof.fetching.transfer import Goal, Limits, ask, read_range

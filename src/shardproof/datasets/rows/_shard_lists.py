@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shardproof._base.messages import shown
 from shardproof._base.opening import is_directory, is_there, matching, names_in
-from shardproof._base.work import is_collecting, later
+from shardproof._base.work import apart, closed_apart
 from shardproof.datasets.rows._lines import TextShard, line_count
 from shardproof.datasets.rows._listings import Origin, opened
 from shardproof.datasets.rows._parquet import ParquetShard
@@ -68,8 +68,7 @@ class ParquetShards:
             try:
                 yield from prefetcher
             finally:
-                if is_collecting():
-                    later(stack.pop_all().close)
+                closed_apart(stack.pop_all().close)  # the collector may be what closes this
 
     def open(self, path: Path, index: int) -> ParquetShard:
         """Open a shard, and keep how many rows it has: a later skip need not ask for it."""
@@ -81,8 +80,9 @@ class ParquetShards:
 
     def plan(self, n_rows: int) -> ResumePlan:
         """Return where so many rows are done; the ends of the files are read for it, no more."""
-        if not n_rows:
-            return plan_of(self._names, (), 0)
+        return apart(lambda _: self._planned(n_rows)) if n_rows else plan_of(self._names, (), 0)
+
+    def _planned(self, n_rows: int) -> ResumePlan:
         counts = CountsFile(self.counts_path)
         with (
             opened(self.origin) as source,

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from shardproof._base.arguments import checked, count, rank_of
 from shardproof._base.loop_threads import LoopThreads
 from shardproof._base.messages import printable, shown, told
-from shardproof._base.work import is_collecting, later
+from shardproof._base.work import apart, closed_apart
 from shardproof.datasets.tokens._comms import Comms, limits_of, patience, source_of
 from shardproof.datasets.tokens._ranks import Follower, Leader, key_of_run
 from shardproof.datasets.tokens._roles import OtherRank, RankZero
@@ -139,7 +139,8 @@ class ShardedDatasetManager:
         self._tally = PrefetchTally(on_event)
         self._part = self._part_of(comms, limits, wait_timeout, run_id)
         # A manager that no code closes ends with the process, and leaves nothing behind either.
-        weakref.finalize(self, _end, self._pid, self._threads, self._part, self._cache)
+        end = functools.partial(_end, self._pid, self._threads, self._part, self._cache)
+        weakref.finalize(self, closed_apart, end)
 
     def _part_of(
         self, comms: Comms, limits: Limits, wait_timeout: float | None, run_id: str | None
@@ -309,7 +310,7 @@ class ShardedDatasetManager:
         The files of the active shard and of the next one stay, for the next run to begin with.
         """
         self._is_closed = True
-        _end(self._pid, self._threads, self._part, self._cache)
+        apart(lambda _: _end(self._pid, self._threads, self._part, self._cache))
 
     async def aclose(self) -> None:
         """Do the same from a coroutine, and end the task that prepares the next shard."""
@@ -336,9 +337,6 @@ def _log_failure(shard: TokenShard, error: Exception) -> None:
 
 def _end(pid: int, threads: LoopThreads, part: RankZero | OtherRank, cache: Cache) -> None:
     if os.getpid() != pid:  # what was forked from it has none of this
-        return
-    if is_collecting():
-        later(lambda: _end(pid, threads, part, cache))
         return
     threads.end()
     part.close()

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shardproof._base.messages import quoted, shown, told
-from shardproof._base.threads import Stop
-from shardproof._base.work import Deadline, telling_of_stops
+from shardproof._base.work import Deadline, Stop, telling_of_stops
 from shardproof.errors import FetchError
 from shardproof.fetching.cache._cache import Cache
 from shardproof.fetching.cache._leases import Lease

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from shardproof._base import files
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import OPEN_FLAGS, file_type, refusals
-from shardproof._base.threads import Stop
+from shardproof._base.work import Stop
 
 STATE = ".shardproof"
 """The directory below a root where the cache keeps what it knows."""

@@ -8,7 +8,7 @@ import threading
 from shardproof._base import digest as _digest
 from shardproof._base.liveness import mark_of
 from shardproof._base.messages import quoted
-from shardproof._base.threads import Stop
+from shardproof._base.work import Stop
 from shardproof.fetching.cache._leases import Lease
 from shardproof.fetching.cache._places import Slot
 from shardproof.fetching.cache._proofs import CacheProof, ProofFiles, digests_of, proof_of

@@ -21,8 +21,7 @@ from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import OPEN_FLAGS, file_type, refusals
 from shardproof._base.opening import is_there, refuse_empty
 from shardproof._base.progress import bar
-from shardproof._base.threads import Stop
-from shardproof._base.work import Cancelled, Deadline, apart, go_on, to_waiter
+from shardproof._base.work import Cancelled, Deadline, Stop, apart, go_on, to_waiter
 from shardproof.errors import FetchError, FetchTimeoutError, SourceError, UnsyncedError
 from shardproof.fetching.sources._open import open_source, split_name
 from shardproof.fetching.sources._source import Cancellation, RemoteFile, Source

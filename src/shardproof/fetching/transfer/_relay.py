@@ -13,10 +13,8 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from shardproof._base import threads as _threads
 from shardproof._base.messages import shown, traced, with_kind
-from shardproof._base.threads import Mailbox
-from shardproof._base.work import Deadline
+from shardproof._base.work import Deadline, apart
 from shardproof.errors import SourceError
 from shardproof.fetching.sources._http import HttpSource
 from shardproof.fetching.sources._source import (
@@ -77,8 +75,8 @@ class _Readers:
         self._source, self._name, self._spans = source, name, spans
         self._known, self._timeout = known, pace.longest_wait
         self.cancellation = Watch(pace.look)
-        self.events: Mailbox[Event | Ended] = Mailbox()
-        self._room: Mailbox[None] = Mailbox()
+        self.events: queue.SimpleQueue[Event | Ended] = queue.SimpleQueue()
+        self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.threads: list[threading.Thread] = []
 
     def here(self) -> Generator[Event, None, None]:
@@ -101,7 +99,7 @@ class _Readers:
             name = f"shardproof-fetch-{number}"
             thread = threading.Thread(target=self._run, args=(begun,), name=name, daemon=True)
             self.threads.append(thread)  # before it starts: an interrupt may come then
-            _threads.start(thread)
+            _start(thread)
             begun = None
         return len(self.threads) - n_before
 
@@ -278,7 +276,7 @@ class _Pace:
             self._since, self._came = time.monotonic(), 0
             self._first = None
 
-    def next(self, events: Mailbox[Any]) -> Any:
+    def next(self, events: "queue.SimpleQueue[Any]") -> Any:
         """Return the next event; raise if it does not come in time."""
         while True:
             self.look()
@@ -303,7 +301,7 @@ def call(
         with contextlib.suppress(NotConnectedError):
             return _called_here(work, _Pace(limits, deadline))
     cancellation = Cancellation()
-    results: Mailbox[tuple[bool, Any]] = Mailbox()
+    results: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
 
     def run() -> None:
         try:
@@ -313,7 +311,7 @@ def call(
 
     thread = threading.Thread(target=run, name="shardproof-ask", daemon=True)
     try:
-        _threads.start(thread)
+        _start(thread)
         is_done, result = _Pace(limits, deadline).next(results)
     finally:
         cancellation.cancel()
@@ -340,6 +338,11 @@ def _as_source_error(error: BaseException) -> SourceError:
     source_error = SourceError(with_kind(error), kind="refused" if is_refused else "broken")
     source_error.__cause__ = traced(error)
     return source_error
+
+
+def _start(thread: threading.Thread) -> None:
+    """Start a thread; not in the main one, where an interrupt would break the wait for it."""
+    apart(lambda _: thread.start())
 
 
 def _join(threads: Sequence[threading.Thread]) -> None:

@@ -11,8 +11,7 @@ import msgspec
 
 from shardproof._base import digest as _digest
 from shardproof._base.messages import quoted, shown, told
-from shardproof._base.threads import Stop
-from shardproof._base.work import Deadline
+from shardproof._base.work import Deadline, Stop
 from shardproof.errors import SourceError
 from shardproof.fetching.sources._fsspec import FsspecSource
 from shardproof.fetching.sources._http import HttpSource

@@ -6,7 +6,6 @@ the ``.bin`` in bytes; for each document the number of its first sequence, and a
 of sequences. Of several kinds of samples there is a byte more for each sequence.
 """
 
-import contextlib
 import os
 import re
 import struct
@@ -17,6 +16,7 @@ from shardproof._base import fanout
 from shardproof._base.messages import quoted
 from shardproof._base.names import open_root
 from shardproof._base.opening import matching, read_at
+from shardproof._base.work import apart
 from shardproof.errors import ManifestNotFoundError
 from shardproof.formats._opened import opened
 from shardproof.manifest import Manifest, Mismatch, PromisedFile
@@ -75,10 +75,10 @@ def read_manifest(path: str) -> Manifest:
         def read(names: Sequence[str]) -> list[PromisedFile]:
             return [file for name in names for file in _promises(path, dir_fd, name, there)]
 
-        runs = fanout.over_threads(read, matching(path, f"*{_INDEX}"))
-        with contextlib.closing(runs):
-            files = [file for _, some in runs for file in some]
-            files += _owed(there, {file.name for file in files})
+        indices = matching(path, f"*{_INDEX}")
+        runs = apart(lambda _: [*fanout.over_threads(read, indices)])
+        files = [file for _, some in runs for file in some]
+        files += _owed(there, {file.name for file in files})
     finally:
         os.close(dir_fd)
     if not files:

@@ -2,16 +2,11 @@
 
 import collections
 import contextlib
-import functools
-import os
 import queue
 from collections.abc import Callable
 
-from shardproof._base.threads import TICK, Mailbox, Stop, Threads
-from shardproof._base.work import Settled, settle
-
-_LOOK_AROUND = 1.0
-"""Seconds after which an idle helper looks whether its owner is gone."""
+from shardproof._base.work import TICK, Settled, settle
+from shardproof.loaders.io._crew import Crew
 
 
 class _Job:
@@ -19,7 +14,7 @@ class _Job:
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work = collections.deque([work])
-        self.done: Mailbox[Settled[None]] = Mailbox()
+        self.done: queue.SimpleQueue[Settled[None]] = queue.SimpleQueue()
 
     def take(self) -> Callable[[], None] | None:
         """Return the work, the first time only."""
@@ -27,58 +22,36 @@ class _Job:
             return self._work.popleft()
         return None
 
+    def do(self) -> None:
+        """Do the work, if no other thread has taken it."""
+        work = self.take()
+        if work is not None:
+            self.done.put(settle(work))
+
 
 class Helper:
-    """Takes part in work that other threads do, from the first on until it is ended.
-
-    The owner ends it; should that be cut short, its thread ends by itself soon after the helper is
-    no longer referenced. Where the system gives no more threads, nobody helps.
-    """
+    """Takes part in work that other threads do, from the first on until it is ended."""
 
     def __init__(self, name: str) -> None:
-        self._todo: Mailbox[_Job | None] = Mailbox()
-        self._threads = Threads(functools.partial(_serve, self._todo), name)
-        self._owner = self._threads.stop.when_gone(self)
-        self._begins = collections.deque([self._threads.begin])  # called once, by whoever takes it
-        self._pid = os.getpid()
+        self._crew = Crew(name)
+        self._begins = collections.deque([self._crew.begin])  # called once, by whoever takes it
 
     def share(self, work: Callable[[], None]) -> None:
-        """Do some work here, and in the helper at the same time; return when neither is at it.
-
-        What the work raises here, as an interrupt, is raised at once: the helper may be at it yet.
-        It does what there is piece by piece, alone where the helper is busy, and never waits.
-        """
+        """Do some work here, and in the helper at the same time; return when neither is at it."""
+        # What the work raises here, as an interrupt, is raised at once: the helper may be at it.
         with contextlib.suppress(IndexError, RuntimeError):
-            self._begins.popleft()()
+            self._begins.popleft()(1)
         job = _Job(work)
-        self._todo.put(job)
+        self._crew.calls.put(job.do)
         try:
             work()
         finally:
             is_free = job.take() is not None
-        if not is_free:
-            self._wait(job)
-
-    def _wait(self, job: _Job) -> None:
-        # In a forked process there is no helper.
-        while os.getpid() == self._pid and not self._threads.have_ended:
+        while not is_free and self._crew.is_running:  # in a forked process there is no helper
             with contextlib.suppress(queue.Empty):
-                job.done.get(TICK).get()
+                job.done.get(timeout=TICK).get()
                 return
 
     def end(self) -> None:
         """End the thread, and wait until it has ended; work that is under way is done by others."""
-        self._threads.stop.set()
-        self._todo.put(None)
-        self._threads.end()
-
-
-def _serve(todo: "Mailbox[_Job | None]", stop: Stop) -> None:
-    while not stop.is_set():
-        job = None
-        with contextlib.suppress(queue.Empty):
-            job = todo.get(_LOOK_AROUND)
-        work = job.take() if job is not None else None
-        if job is not None and work is not None:
-            job.done.put(settle(work))
-        del job, work  # while it waits for the next one
+        self._crew.end()

@@ -55,10 +55,7 @@ class Buffer:
 
 
 class BufferPool:
-    """Hands out buffers of one size, and the same ones again once they are free.
-
-    Several threads may use it at once. ``n_kept`` buffers are kept for later; more may be in use.
-    """
+    """Hands out buffers of one size, and some of them again once they are free, to any thread."""
 
     def __init__(self, n_rows: int, row_bytes: int, n_kept: int) -> None:
         self.n_rows, self._row_bytes, self._n_kept = n_rows, row_bytes, n_kept
@@ -120,11 +117,9 @@ Destination = Contiguous | Scattered
 
 
 def read_vectors(fd: int, address: int, n_vectors: int, offset: int) -> int:
-    """Do one call of preadv(2), and return how many bytes it gave.
-
-    Through the C library, since ``os.preadv`` wants an object for each vector: looking at as many
-    objects takes longer than reading.
-    """
+    """Do one call of preadv(2), and return how many bytes it gave."""
+    # Through the C library, since ``os.preadv`` wants an object for each vector: looking at as
+    # many objects takes longer than reading.
     while (n_read := _preadv(fd, address, n_vectors, offset)) < 0:
         number = ctypes.get_errno()
         if number != errno.EINTR:  # as os.preadv does

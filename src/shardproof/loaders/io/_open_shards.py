@@ -1,5 +1,6 @@
 """Reads from shards that are open, or are opened for it; several threads may read at once."""
 
+import contextlib
 import errno
 import os
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ import tenacity  # here, since no thread that reads is to import anything
 from shardproof._base.messages import told
 from shardproof._base.names import NotRegularError
 from shardproof.errors import ShardReadError
-from shardproof.loaders.io._file_pool import FilePool, Held
+from shardproof.loaders.io._file_pool import FilePool, OpenFile
 from shardproof.loaders.io._helper import Helper
 from shardproof.loaders.io._shard_reads import ShardRead, ShardReads, SharedReads
 from shardproof.loaders.io._submissions import read_singly
@@ -28,29 +29,14 @@ _PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.ENFILE
 
 
 class OpenShards:
-    """Reads from the shards of a directory, and keeps open those that were read last.
-
-    Args:
-        root: Real absolute path of the directory.
-        names: Names of the shards.
-        n_readers: How many threads read at the same time; together they hold half of the shards
-            that may stay open.
-    """
+    """Reads from the shards of a directory, by some threads, and keeps open those read last."""
 
     def __init__(self, root: str, names: Sequence[str], n_readers: int = 1) -> None:
         self._root, self._names, self._n_readers = root, names, n_readers
         self._files = FilePool(root, names)
 
-    @property
-    def is_open(self) -> bool:
-        """Whether there is anything to close, but for what a thread closes."""
-        return self._files.is_open
-
-    def close(self, _: object = None) -> None:
-        """Close all; what is in use is closed after that. A read that begins later opens it anew.
-
-        Several threads may do so, and others may read meanwhile.
-        """
+    def close(self) -> None:
+        """Close all; what is in use is closed after that, and what is wanted later opened anew."""
         self._files.close()
 
     def path(self, index: int) -> str:
@@ -58,12 +44,7 @@ class OpenShards:
         return os.path.join(self._root, self._names[index])
 
     def read_each(self, reads: ShardReads, helper: Helper | None = None) -> None:
-        """Do many reads, each of them whole.
-
-        Args:
-            reads: From any shards.
-            helper: Does some of them, where they are many.
-        """
+        """Do many reads, each of them whole."""
         while len(reads.shard) >= _MANY:
             n_reads = self._read_first(reads, helper)
             reads = reads.part(slice(n_reads, None))
@@ -72,14 +53,17 @@ class OpenShards:
 
     def _read_first(self, reads: ShardReads, helper: Helper | None) -> int:
         """Do those of the first shards, as many as may be open at once; return how many."""
-        held: Held = []
+        files, fds = self._opened(reads.shard)
+        some = reads.part(slice(len(fds)))
+        shared = SharedReads(some, files, fds)
         try:
-            fds = self._fds(reads.shard, held)
-            some = reads.part(slice(len(fds)))
-            n_read = self._read_held(SharedReads(some, fds, held), helper)
+            if helper is None or shared.n_pieces < 2:
+                self._read_pieces(shared)
+            else:
+                helper.share(lambda: self._read_pieces(shared))
         finally:
-            held.clear()
-            self._files.give_back(held)
+            shared.is_over = True
+        n_read = shared.n_read
         left = some.part(np.flatnonzero(n_read != some.length))
         if not len(fds):
             left = reads.part(slice(1))  # can't be opened: to read it alone is to say why
@@ -87,44 +71,25 @@ class OpenShards:
             self.read(read)
         return max(1, len(fds))
 
-    def _fds(self, shards: Rows, held: Held) -> Rows:
-        """Return the descriptors for the first of some reads, which are held from then on."""
+    def _opened(self, shards: Rows) -> tuple[list[OpenFile], Rows]:
+        """Return files for the first of some reads, and the descriptor for each of these."""
         changes = np.flatnonzero(shards[1:] != shards[:-1]) + 1
         bounds = np.concatenate(([0], changes, [len(shards)]))
         n_files = max(1, self._files.most // (2 * self._n_readers))
-        files = self._files.files(shards[bounds[:-1][:n_files]].tolist(), held)
+        files = self._files.files(shards[bounds[:-1][:n_files]].tolist())
         n_reads = bounds[1 : len(files) + 1] - bounds[: len(files)]
-        return np.repeat(np.array([file.fd for file in files], np.int64), n_reads)
-
-    def _read_held(self, shared: SharedReads, helper: Helper | None) -> Rows:
-        """Return how many bytes each read gave, here or there."""
-        if helper is None or shared.n_pieces < 2:
-            self._read_pieces(shared)
-        else:
-            helper.share(lambda: self._read_pieces(shared))
-        return shared.n_read
+        return files, np.repeat(np.array([file.fd for file in files], np.int64), n_reads)
 
     def _read_pieces(self, shared: SharedReads) -> None:
-        held: Held = []
-        try:
-            self._files.share(shared.held, held)
-            queue = None if shared.are_long else self._files.queue(held)
+        taken = contextlib.nullcontext() if shared.are_long else self._files.queue()
+        # Where the kernel takes none, what is left is read one by one.
+        with contextlib.suppress(OSError), taken as queue:
             read = read_singly if queue is None else queue.read
             while (requests := shared.next_piece()) is not None:
                 read(requests, shared.n_read)
-        except OSError:
-            pass  # the kernel takes none, so that what is left is read one by one
-        finally:
-            held.clear()
-            self._files.give_back(held)
 
     def read(self, piece: ShardRead) -> None:
-        """Fill memory from a shard, whole.
-
-        Raises:
-            ShardReadError: The shard is gone, shorter, or can't be read; what can pass was tried
-                again.
-        """
+        """Fill memory from a shard, whole."""
         try:
             n_read = self._read_patiently(piece)
         except NotRegularError as error:
@@ -162,14 +127,12 @@ class OpenShards:
 
     def _read(self, piece: ShardRead) -> int:
         n_done, n_bytes, fill = 0, piece.destination.n_bytes, piece.destination.fill
-        held: Held = []
+        file = self._files.file(piece.shard)
         try:
-            fd = self._files.file(piece.shard, held).fd
-            while n_done < n_bytes and (n := fill(fd, piece.offset, n_done)):
+            while n_done < n_bytes and (n := fill(file.fd, piece.offset, n_done)):
                 n_done += n
         finally:
-            held.clear()
-            self._files.give_back(held)
+            del file  # or an error that is kept would keep it open
         return n_done
 
 

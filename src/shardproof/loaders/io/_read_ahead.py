@@ -2,14 +2,12 @@
 
 import dataclasses
 import functools
-import operator
 import threading
 from collections.abc import Callable, Generator, Iterator
 
 import numpy as np
 
-from shardproof._base.crew import Crew
-from shardproof._base.work import apart, is_collecting, later
+from shardproof.loaders.io._crew import Crew, Results
 from shardproof.loaders.io._memory import BufferPool
 from shardproof.loaders.io._open_shards import OpenShards
 from shardproof.loaders.io._read_plan import ReadPlan
@@ -44,19 +42,17 @@ class ReadAhead:
         """Yield the batches from one on; threads and descriptors last as long as the generator."""
         n_threads = self._n_threads
         shards = self.source.open(n_threads)
-        readers: _Readers = Crew(operator.call, n_threads, "shardproof-reader")
+        crew = Crew("shardproof-reader", at_end=shards.close)
         try:
             # One stretch, in its parts, is read while the one before is delivered.
-            reads = self._reads(shards, first)
-            for batches in readers.results(reads, depth=n_threads + 1):
+            results: Results[list[Batch]] = Results(crew, n_threads, depth=n_threads + 1)
+            for batches in results.of(self._reads(shards, first)):
                 batches.reverse()
                 while batches:  # popped, so that its memory is the caller's alone
                     yield batches.pop()
         finally:
-            try:
-                _end(readers, shards)
-            finally:
-                _end(readers, shards)  # what an interrupt has cut short
+            crew.is_over = True
+            crew.end()
 
     def _reads(self, shards: OpenShards, first: int) -> Iterator[Callable[[], list[Batch]]]:
         """Yield what reads each part of each stretch, in order, from that of a batch on."""
@@ -67,10 +63,8 @@ class ReadAhead:
                 yield functools.partial(stretch.read, part, n_parts)
 
     def _stretches(self, first: int) -> Iterator[tuple[int, int]]:
-        """Yield the first batch of each stretch, and the one after its last.
-
-        They begin small, so that the first batch comes as soon as if it were read alone.
-        """
+        """Yield the first batch of each stretch, and the one after its last."""
+        # They begin small, so that the first batch comes as soon as if it were read alone.
         n_batches = self.plan.n_batches(self.rank)
         start, n_windows = first, 1
         while start < n_batches:
@@ -102,10 +96,9 @@ def windows_at_once(share: RankShare, row_bytes: int) -> int:
 
 
 class StretchRead:
-    """Reads a stretch, some windows that follow each other, in parts that are begun in order.
+    """Reads a stretch, some windows that follow each other, in parts that are begun in order."""
 
-    The thread that begins first plans the reads of all parts, so that the caller's plans nothing.
-    """
+    # The thread that begins first plans the reads of all parts, so that the caller's plans none.
 
     def __init__(self, ahead: ReadAhead, shards: OpenShards, start: int, stop: int) -> None:
         self._ahead, self._shards = ahead, shards
@@ -131,20 +124,3 @@ class StretchRead:
         for buffer in plan.buffers:
             pool.give_back(buffer)
         return batches
-
-
-_Readers = Crew[Callable[[], list[Batch]], list[Batch]]
-
-
-def _end(readers: _Readers, shards: OpenShards) -> None:
-    """End the threads, and then close what they read from."""
-
-    def close() -> None:
-        readers.end()
-        if shards.is_open:
-            apart(shards.close)
-
-    if is_collecting():
-        later(close)
-    else:
-        close()

@@ -31,12 +31,7 @@ _MOST_JOINED = 2**24
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """The reads that bring some rows into buffers; several threads may do a part of them each.
-
-    Attributes:
-        reads: In the order of the files.
-        buffers: Where the rows go.
-    """
+    """The reads that bring some rows into buffers; several threads may do a part of them each."""
 
     reads: ShardReads
     buffers: tuple[Buffer, ...]
@@ -76,11 +71,7 @@ class ReadPlan:
     def read(
         self, shards: OpenShards, part: int = 0, n_parts: int = 1, helper: Helper | None = None
     ) -> None:
-        """Read the rows, or one of several parts of them.
-
-        Raises:
-            ShardReadError: A shard can't be read.
-        """
+        """Read the rows, or one of several parts of them."""
         first, last = (len(self.reads.shard) * at // n_parts for at in (part, part + 1))
         shards.read_each(self.reads.part(slice(first, last)), helper)
 
@@ -102,10 +93,8 @@ def _goals(
 def _skipped(
     places: Rows, shards: Rows, begins_run: npt.NDArray[np.bool_], block_rows: int
 ) -> Rows:
-    """Return how many rows are read before each row for nothing, to read a run with the last one.
-
-    One call for many examples, whose special tokens are skipped, is faster than one for each.
-    """
+    """Return how many rows before each are read for nothing, to read a run with the last one."""
+    # One call for many examples, whose special tokens are skipped, is faster than one for each.
     skipped, starts = np.zeros(len(places), np.int64), np.flatnonzero(begins_run)
     n_rows, later = _stops(starts, len(places)) - starts, starts[1:]
     gap = places[later] - places[later - 1] - 1
@@ -117,11 +106,9 @@ def _skipped(
 
 
 def _split(begins_read: npt.NDArray[np.bool_], most: int) -> Rows:
-    """Return which pieces begin a read, so that each read has a number of them at most.
-
-    Only what is longer is split: of a read that begins where the last one ended the kernel thinks
-    that more is to follow, and reads it from the disk in vain.
-    """
+    """Return which pieces begin a read, so that each read has a number of them at most."""
+    # Only what is longer is split: of a read that begins where the last one ended the kernel thinks
+    # that more is to follow, and reads it from the disk in vain.
     first = np.flatnonzero(begins_read)
     counts = _stops(first, len(begins_read)) - first
     if counts.max(initial=0) <= most:
@@ -131,10 +118,7 @@ def _split(begins_read: npt.NDArray[np.bool_], most: int) -> Rows:
 
 
 def _with_gaps(goals: Vectors, skipped: Rows) -> tuple[Vectors, Rows, Buffer]:
-    """Return vectors with one before each piece for the bytes that are skipped before it.
-
-    Also where among them each piece is now, and the memory where what is skipped goes to.
-    """
+    """Return vectors with one before each piece for the bytes that are skipped before it."""
     nowhere, is_behind_gap = Buffer(1, int(skipped.max())), skipped > 0
     place = np.arange(len(goals)) + np.cumsum(is_behind_gap)
     made = np.full(int(place[-1]) + 1, np.array((nowhere.address, 0), VECTOR))
@@ -144,11 +128,9 @@ def _with_gaps(goals: Vectors, skipped: Rows) -> tuple[Vectors, Rows, Buffer]:
 
 
 def _ascending(places: Rows) -> Rows:
-    """Return the order that sorts some places, none of which is negative.
-
-    Numpy counts numbers of 16 bits instead of comparing them, which takes a fourth of the time for
-    thousands of them, and a seventh for 65 536.
-    """
+    """Return the order that sorts some places, none of which is negative."""
+    # Numpy counts numbers of 16 bits instead of comparing them, which takes a fourth of the time
+    # for thousands of them, and a seventh for 65 536.
     if len(places) < _MANY:
         return np.argsort(places, kind="stable")
     order = np.argsort(places.astype(np.uint16), kind="stable")

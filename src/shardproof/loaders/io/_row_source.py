@@ -44,10 +44,7 @@ class Batch(TypedDict):
 
 
 class WholeBatch(dict[str, Any]):
-    """A batch that needs no collating, for a collating function that asks for its first sample.
-
-    torch's own looks at that sample's type to find out what is to be done: see `_torch`.
-    """
+    """A batch that needs no collating, for a collating function that asks for its first sample."""
 
     def __missing__(self, key: object) -> "WholeBatch":
         if key == 0:
@@ -57,16 +54,9 @@ class WholeBatch(dict[str, Any]):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RowSource:
-    """A proven directory and its wanted rows; plain data, so that other processes can have it.
+    """A proven directory and its wanted rows; plain data, so that other processes can have it."""
 
-    Attributes:
-        root: Real absolute path of the directory.
-        identity: Its device and inode: it is the same one as long as these are.
-        names: File name of each shard.
-        selection: The wanted rows.
-        labels: What ``labels.bin`` holds, where there is one: a byte a content token, in memory,
-            ``[example, token]``.
-    """
+    # The directory is the same one as long as its ``identity``, device and inode, is.
 
     root: str
     identity: tuple[int, int]
@@ -84,14 +74,7 @@ class RowSource:
 
 
 def open_source(path: str | os.PathLike[str], layer: LayerChoice, tokens: TokenChoice) -> RowSource:
-    """Prove a directory at level ``complete`` and return what is to be read of it.
-
-    Raises:
-        ShardReadError: Its labels can't be read.
-        ShardValidationError: Something in it is not as promised.
-        ManifestError: What it promises can't be read.
-        ValueError: No such layer or tokens.
-    """
+    """Prove a directory at level ``complete`` and return what is to be read of it."""
     refuse_empty(shards_dir=path)
     return apart(lambda _: _opened(real_root(path), layer, tokens))
 

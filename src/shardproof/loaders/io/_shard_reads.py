@@ -2,12 +2,12 @@
 
 import collections
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from shardproof.loaders.io._file_pool import Held
+from shardproof.loaders.io._file_pool import OpenFile
 from shardproof.loaders.io._memory import VECTOR, Destination, Scattered, Vectors
 from shardproof.loaders.io._submissions import MOST_AT_ONCE, Requests, requests_of
 from shardproof.loaders.order._selection import Rows
@@ -31,10 +31,7 @@ class ShardRead(NamedTuple):
 
 
 class ShardReads(NamedTuple):
-    """Many such reads, in the order of the shards, as arrays with an item for each read.
-
-    Each goes to vectors that follow each other, at most as many as one call may take.
-    """
+    """Many such reads, in the order of the shards, as arrays with an item for each read."""
 
     shard: Rows
     offset: Rows
@@ -72,14 +69,11 @@ class ShardReads(NamedTuple):
 
 
 class SharedReads:
-    """Reads of files that are open, which several threads do together, a piece at a time.
+    """Reads of files that are open, which several threads do together, a piece at a time."""
 
-    Once ``held`` is empty, no piece is begun any more. ``are_long`` says that each read is faster
-    alone; ``n_read`` has the bytes that each gave, and -1 for one that was not done or failed.
-    """
-
-    def __init__(self, reads: ShardReads, fds: Rows, held: Held) -> None:
-        self.held, self._reads = held, reads
+    def __init__(self, reads: ShardReads, files: Sequence[OpenFile], fds: Rows) -> None:
+        self.is_over = False
+        self._reads, self._files = reads, files  # whose memory and descriptors last as long as this
         counts = reads.stop - reads.first
         self._requests = requests_of(fds, reads.offset, reads.addresses, counts)
         self.are_long = int(reads.length.sum()) >= _LONG * len(fds)
@@ -91,6 +85,6 @@ class SharedReads:
     def next_piece(self) -> Requests | None:
         """Return what no thread has begun; None when there is nothing left to do."""
         with contextlib.suppress(IndexError):
-            if self.held:
+            if not self.is_over:
                 return self._requests[self._pieces.popleft()]
         return None

@@ -51,14 +51,10 @@ Requests = npt.NDArray[np.void]
 
 
 class Submissions:
-    """A queue of the kernel's; for one thread at a time.
-
-    Raises:
-        OSError: The kernel, or a sandbox around this process, offers none.
-    """
+    """A queue of the kernel's, for one thread at a time; an `OSError` where it offers none."""
 
     def __init__(self) -> None:
-        self._queue = ctypes.c_ulong(0)
+        self._queue, self._pid = ctypes.c_ulong(0), os.getpid()
         _, self._destroy, self._get_events, self._submit = _CALLS[platform.machine()]
         _call(_CALLS[platform.machine()][0], MOST_AT_ONCE, ctypes.byref(self._queue))
         self._events = np.zeros(MOST_AT_ONCE, _EVENT)
@@ -69,19 +65,17 @@ class Submissions:
         return bool(self._queue.value)
 
     def close(self) -> None:
-        """Give the queue back; a second time does nothing."""
+        """Give the queue back; a second time does nothing, nor in a forked process."""
         queue, self._queue = self._queue, ctypes.c_ulong(0)
-        if queue.value:
-            with contextlib.suppress(OSError):  # a forked process has none of its parent's queues
-                _call(self._destroy, queue)
+        if queue.value and self._pid == os.getpid():
+            _call(self._destroy, queue)
+
+    __del__ = close
 
     def read(self, requests: Requests, results: Numbers) -> None:
-        """Do at most `MOST_AT_ONCE` of the reads that were asked for together.
-
-        Sets in ``results`` how many bytes each gave, or the negative of its errno; what the kernel
-        did not take is left alone. After any error the queue is closed: what it still holds must
-        not pass for an answer to the next reads.
-        """
+        """Do at most `MOST_AT_ONCE` of the reads that were asked for together."""
+        # After any error the queue is closed: what it still holds must not pass for an answer to
+        # the next reads.
         try:
             places = requests.ctypes.data + np.arange(len(requests)) * _REQUEST.itemsize
             count = _call(self._submit, self._queue, len(requests), places.ctypes.data)

@@ -8,15 +8,7 @@ from shardproof.loaders.order._state import EpochPosition
 
 
 class EpochCursor:
-    """Goes through the epochs of a loader: after one that was finished comes the next one.
-
-    Args:
-        share: What this rank delivers.
-        start: Where the first iteration begins, even if nothing is left of that epoch.
-
-    Attributes:
-        n_choices: How often a beginning was chosen: iterations from before that count no more.
-    """
+    """Goes through the epochs of a loader: after one that was finished comes the next one."""
 
     def __init__(self, share: RankShare, start: EpochPosition) -> None:
         self._share, self._is_pinned = share, True

@@ -34,11 +34,10 @@ class Window(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EpochPlan:
-    """Deals a stream to the ranks in windows, and those in batches.
+    """Deals a stream to the ranks in windows, and those in batches."""
 
-    The first window goes to rank 0, the next to rank 1, and so on, again and again. What is left
-    at the end and is too little for a window each is split evenly.
-    """
+    # The first window goes to rank 0, the next to rank 1, and so on, again and again. What is left
+    # at the end and is too little for a window each is split evenly.
 
     stream: Stream
     world_size: int
@@ -135,10 +134,9 @@ class EpochPlan:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RankShare:
-    """What one rank is dealt of an order, from any position of an epoch on.
+    """What one rank is dealt of an order, from any position of an epoch on."""
 
-    With ``even_batches`` every rank has as many batches as the one with the fewest.
-    """
+    # With ``even_batches`` every rank has as many batches as the one with the fewest.
 
     order: Order
     rank: int

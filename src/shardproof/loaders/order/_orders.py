@@ -18,12 +18,10 @@ Mask = npt.NDArray[np.bool_]
 
 
 def permutation(n: int, *key: int) -> Rows:
-    """Return the numbers below ``n`` in an order that depends on the key alone.
-
-    On no version of numpy: the bits of PCG64 and of SeedSequence never change, only what the
-    methods of Generator make of them may (NEP 19). Each number carries random bits above its own:
-    sorting them takes a fifth of the time of sorting numbers by random keys, and knows no ties.
-    """
+    """Return the numbers below ``n`` in an order that depends on the key alone."""
+    # On no version of numpy: the bits of PCG64 and of SeedSequence never change, only what the
+    # methods of Generator make of them may (NEP 19). Each number carries random bits above its own:
+    # sorting them takes a fifth of the time of sorting numbers by random keys, and knows no ties.
     n_bits = max(1, (n - 1).bit_length())
     bits = PCG64(SeedSequence(key)).random_raw(n)
     numbers = (bits >> n_bits << n_bits) | np.arange(n, dtype=np.uint64)
@@ -111,14 +109,7 @@ Stream = InOrder | ShuffledExamples | ShuffledRows | Remainder
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """Rows in the order of the shards, unless a subclass says otherwise.
-
-    Attributes:
-        n_rows: How many rows an epoch has, over all ranks.
-        window_rows: How many rows are brought into memory together; a multiple of the batch's.
-        window_seed: Seed of the order within windows; None to leave them as they are.
-        settings: What the order depends on, besides rows and batch size; plain JSON.
-    """
+    """Rows in the order of the shards, unless a subclass says otherwise."""
 
     n_rows: int
     window_rows: int

@@ -60,11 +60,7 @@ class WorkerTurn(NamedTuple):
 
 
 class Passes:
-    """Lets workers agree on epochs, by a table in shared memory.
-
-    It is shared with processes that are forked, or started by `multiprocessing`; a copy of it by
-    pickle has a memory of its own, which begins with the same content.
-    """
+    """Lets workers agree on epochs, by a table in memory that forks and spawned processes share."""
 
     def __init__(self, content: bytes = b"") -> None:
         fd = files.nameless()
@@ -87,13 +83,7 @@ class Passes:
     def enter(
         self, turn: WorkerTurn, loaded: EpochPosition | None = None, *, is_over: bool = False
     ) -> EpochPosition:
-        """Return where a pass begins, the same for each of its workers.
-
-        Args:
-            turn: Of the worker that begins.
-            loaded: Where this worker was told to begin.
-            is_over: Whether nothing of that epoch is left for it.
-        """
+        """Return where a pass begins, the same for each of its workers."""
         if turn.n_workers > _MAX_WORKERS:
             raise ValueError(f"num_workers: expected at most {_MAX_WORKERS}")
         with self._locked():
@@ -116,11 +106,8 @@ class Passes:
             return position
 
     def after_end(self, turn: WorkerTurn) -> EpochPosition | None:
-        """Return what comes for a worker that was told to begin where its part of an epoch ends.
-
-        The next epoch, if others were told of that or have nothing left either; else nothing. To be
-        asked when all workers have entered.
-        """
+        """Return what comes for a worker that was told to begin where its part of an epoch ends."""
+        # The next epoch, if others were told of that or have nothing left either; else nothing.
         with self._locked():
             joined = self._table["joined"][: turn.n_workers]
             if not self._is_of(turn) or not (joined == self._table["number"]).all():
@@ -140,10 +127,8 @@ class Passes:
                 self._table["finished"][turn.worker] = self._table["number"]
 
     def last_finished(self) -> tuple[int, int] | None:
-        """Return number and epoch of the last pass, if all its workers had their last batch.
-
-        None also if it was chosen after that where to begin.
-        """
+        """Return number and epoch of the last pass, if all its workers had their last batch."""
+        # None also if it was chosen after that where to begin.
         with self._locked():
             if self._table["of_wish"] != self._table["wish"] or not self._is_finished():
                 return None

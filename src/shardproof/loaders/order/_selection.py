@@ -30,16 +30,7 @@ class Columns(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """The wanted rows of a directory.
-
-    Attributes:
-        metadata: What the directory holds.
-        layer: A recorded layer, or ``"all"``.
-        tokens: Special ones, content, or both.
-
-    Raises:
-        ValueError: A layer that was not recorded; special tokens where none were.
-    """
+    """The wanted rows of a directory."""
 
     metadata: Metadata
     layer: LayerChoice

@@ -11,12 +11,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_COUNTED)]
 
 
 class DeliveredPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A part of an epoch that was delivered to some number of ranks.
-
-    Attributes:
-        world_size: How many ranks there were.
-        n_batches: How many batches each of them had.
-    """
+    """A part of an epoch: how many batches each of so many ranks had."""
 
     world_size: Annotated[int, msgspec.Meta(ge=1, le=MOST_COUNTED)]
     n_batches: Count
@@ -24,13 +19,7 @@ class DeliveredPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EpochPosition:
-    """A position in an epoch, between two batches.
-
-    Attributes:
-        epoch: Number of the epoch.
-        before: What of it was delivered with other world sizes.
-        n_batches: How many batches each rank has had since then.
-    """
+    """A position in an epoch: after so many batches, and what other world sizes had before."""
 
     epoch: int
     before: tuple[DeliveredPart, ...] = ()
@@ -38,14 +27,7 @@ class EpochPosition:
 
 
 class LoaderState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What `state_dict` returns: of which loader it is, and where in which epoch that was.
-
-    Attributes:
-        directory: Hash of the directory's metadata.
-        order: What the order depends on besides rows and batch size.
-        delivered: What all ranks have, one part for each world size that was in use.
-        version: Of this layout.
-    """
+    """What `state_dict` returns: of which loader it is, and where in which epoch that was."""
 
     loader: str
     directory: str

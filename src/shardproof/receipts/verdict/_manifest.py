@@ -8,6 +8,7 @@ from pathlib import Path
 
 from shardproof._base import fanout
 from shardproof._base.names import open_root
+from shardproof._base.work import apart
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.receipts.plan._directories import (
     PLAN_FILE,
@@ -48,7 +49,7 @@ def read_manifest(root: str) -> Manifest:
                 read = functools.partial(_promises, header, receipts_fd)
                 names = map(_RECEIPT.fullmatch, os.listdir(receipts_fd))
                 indices = sorted(int(match[1]) for match in names if match)
-                for _, parts in fanout.over_threads(read, indices):
+                for _, parts in apart(lambda _: [*fanout.over_threads(read, indices)]):
                     for promises, problems, n_more in parts:
                         files += promises
                         damaged += problems

@@ -1,0 +1,66 @@
+"""Write whole or not at all; sweep leftovers. The only room that renames, fsyncs or unlinks.
+
+Where only the last step fails, what was written is there, and that is said: `UnsyncedError`. Any
+other error, or an interrupt, ends a write before its name is given, or is over what is whole.
+"""
+
+from shardproof._base.files._naming import (
+    aside_name,
+    is_aside,
+    move,
+    move_aside,
+    move_new,
+    move_whole,
+    remove_if,
+)
+from shardproof._base.files._removing import (
+    is_temporary,
+    passing_directory,
+    remove,
+    remove_empty,
+    remove_tree,
+    sweep_leftovers,
+    temporary_name,
+)
+from shardproof._base.files._syncing import begin_to_sync, make_directories, sync, telling_where
+from shardproof._base.files._writing import (
+    Inode,
+    being_published,
+    being_written,
+    inode_of,
+    nameless,
+    publish,
+    rewrite,
+    withdraw,
+    write_whole,
+)
+
+__all__ = [
+    "Inode",
+    "aside_name",
+    "begin_to_sync",
+    "being_published",
+    "being_written",
+    "inode_of",
+    "is_aside",
+    "is_temporary",
+    "make_directories",
+    "move",
+    "move_aside",
+    "move_new",
+    "move_whole",
+    "nameless",
+    "passing_directory",
+    "publish",
+    "remove",
+    "remove_empty",
+    "remove_if",
+    "remove_tree",
+    "rewrite",
+    "sweep_leftovers",
+    "sync",
+    "telling_where",
+    "temporary_name",
+    "withdraw",
+    "write_whole",
+]

@@ -1,0 +1,152 @@
+"""Give files their names, in one step; in place of what has them, or only where they are free."""
+
+import contextlib
+import errno
+import functools
+import os
+import re
+import secrets
+from collections.abc import Callable
+
+from shardproof._base.errnos import MAX_NAME_BYTES
+from shardproof._base.files._removing import discard, temporary_name
+from shardproof._base.files._syncing import as_unsynced, opened_directory, sync, sync_name
+from shardproof._base.opening import mode_of
+
+_ASIDE = re.compile(r".*\.bad-[0-9a-f]{8}", re.DOTALL)
+
+# What link(2) answers where there are no hard links, or no more of them.
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+
+# What renameat2(2) answers where the kernel, its filter of calls, or the file system lacks it.
+_NO_SUCH_CALL = {errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.ENOTSUP}
+_RENAME_NOREPLACE = 1
+
+
+def move(
+    source: str, target: str, *, source_fd: int | None = None, target_fd: int | None = None
+) -> None:
+    """Rename, relative to descriptors of directories; it need not be synced to be done."""
+    os.rename(source, target, src_dir_fd=source_fd, dst_dir_fd=target_fd)
+
+
+def move_whole(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Give a file that was synced its final name, in place of what has it, for good."""
+    os.replace(source, target)
+    sync_name(target)
+
+
+def move_new(source: str, name: str, *, dir_fd: int) -> bool:
+    """Give a synced file its name in a directory, for good, if that is free; say whether it was."""
+    is_made = link(source, name, dir_fd)
+    if is_made is None:
+        is_made = _rename_new(source, name, dir_fd)
+    if is_made:
+        discard(source)
+        with as_unsynced(lambda: _path_in(dir_fd, name)):
+            sync(dir_fd)
+    return is_made
+
+
+def _path_in(dir_fd: int, name: str) -> str:
+    """Return the path of a file in a directory that is open; its name where /proc does not tell."""
+    with contextlib.suppress(OSError):
+        return os.path.join(os.readlink(f"/proc/self/fd/{dir_fd}"), name)
+    return name
+
+
+def move_aside(path: str | os.PathLike[str]) -> str | None:
+    """Give a bad file a name that no pattern for shards matches, and return it; None of no file."""
+    directory, name = os.path.split(os.path.abspath(path))
+    aside = os.path.join(directory, aside_name(name))
+    try:
+        os.rename(path, aside)
+    except FileNotFoundError:
+        return None
+    sync_name(aside)
+    return aside
+
+
+def aside_name(name: str) -> str:
+    """Return a name for a bad file, of which the old one is the beginning."""
+    kept = os.fsencode(name)[: MAX_NAME_BYTES - 13].decode(errors="ignore")
+    return f"{kept}.bad-{secrets.token_hex(4)}"
+
+
+def is_aside(name: str) -> bool:
+    """Whether a name is one that `move_aside` gives."""
+    return _ASIDE.fullmatch(name) is not None
+
+
+def remove_if(path: str, is_it: Callable[[os.stat_result], bool]) -> bool:
+    """Remove a file of this package if it is the one that is meant; say whether it was."""
+    # It loses its name before it is looked at, so what came there meanwhile is not removed for it.
+    directory, name = os.path.split(path)
+    temporary = os.path.join(directory, temporary_name())
+    with contextlib.suppress(FileNotFoundError), opened_directory(directory) as dir_fd:
+        os.rename(path, temporary)
+        try:
+            is_removed = is_it(os.lstat(temporary))
+        except BaseException:
+            _rename_new(temporary, name, dir_fd)
+            raise
+        # It gets its name again, unless a newer one has that by now.
+        if is_removed or not _rename_new(temporary, name, dir_fd):
+            discard(temporary)
+        return is_removed
+    return False
+
+
+def link(temporary: str, path: str | os.PathLike[str], dir_fd: int | None = None) -> bool | None:
+    """Whether the link was made; None where the file system has none."""
+    try:
+        os.link(temporary, path, dst_dir_fd=dir_fd, follow_symlinks=False)
+    except OSError as error:
+        if os.stat(temporary).st_nlink == 2:
+            return True
+        if error.errno == errno.EEXIST:
+            return False
+        if error.errno in _NO_LINKS:
+            return None
+        raise
+    return True
+
+
+def _rename_new(source: str, name: str, dir_fd: int) -> bool:
+    """Whether it was renamed; in two steps where the system can't do it in one."""
+    is_renamed = renamed(source, name, dir_fd)
+    if is_renamed is None:
+        if mode_of(name, dir_fd=dir_fd):
+            return False
+        os.rename(source, name, dst_dir_fd=dir_fd)
+        return True
+    return is_renamed
+
+
+def renamed(source: str, name: str, dir_fd: int = -1) -> bool | None:
+    """Whether it was renamed, to a name that was free; None where the system can't do that."""
+    number = _renaming()(source, name, dir_fd)
+    if number in _NO_SUCH_CALL:
+        return None
+    if number not in {0, errno.EEXIST}:
+        raise OSError(number, os.strerror(number), source, None, name)
+    return not number
+
+
+@functools.cache
+def _renaming() -> Callable[[str, str, int], int]:
+    """Return what renames without replacing, and answers with the errno; 0 if it did."""
+    import ctypes  # noqa: PLC0415 - only file systems without hard links need it
+
+    try:
+        function = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return lambda *_: errno.ENOSYS
+    number, text = ctypes.c_int, ctypes.c_char_p
+    function.argtypes = (number, text, number, text, ctypes.c_uint)
+
+    def rename(source: str, name: str, dir_fd: int) -> int:
+        paths = os.fsencode(os.path.abspath(source)), dir_fd, os.fsencode(name)
+        return ctypes.get_errno() if function(-1, *paths, _RENAME_NOREPLACE) else 0
+
+    return rename

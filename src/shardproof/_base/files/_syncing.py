@@ -1,0 +1,122 @@
+"""Bring to the disk what was written, and names that were given (fsync(2))."""
+
+import contextlib
+import errno
+import functools
+import os
+import stat
+from collections.abc import Callable, Iterator
+from typing import cast
+
+from shardproof._base.opening import is_directory
+from shardproof.errors import UnsyncedError
+
+
+@contextlib.contextmanager
+def telling_where(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Name the file in an error of a call that has but descriptors: on a full disk, which one."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and not os.path.isabs(str(error.filename)):
+            error.filename = os.fspath(path)
+        raise
+
+
+def sync(fd: int) -> None:
+    """Bring what was written to the disk; if that fails, the file is lost for good (fsync(2))."""
+    # Some file systems can't do that with a directory (FUSE, of networks) and say EINVAL: names
+    # hold there as well as they do. No other error is passed over, nor any of a file.
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno != errno.EINVAL or not stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise
+
+
+def begin_to_sync(fd: int) -> None:
+    """Begin to bring what was written to the disk, so that `sync` has less to wait for."""
+    start = _sync_file_range()
+    if start is not None:
+        start(fd, 0, 0, 2)  # all of it, SYNC_FILE_RANGE_WRITE: sync_file_range(2)
+
+
+@functools.cache
+def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    """Return the system call, where there is one."""
+    import ctypes  # noqa: PLC0415 - only large writes need it
+
+    try:
+        function = ctypes.CDLL(None).sync_file_range
+    except (AttributeError, OSError):
+        return None
+    function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    return cast("Callable[[int, int, int, int], int]", function)
+
+
+def sync_name(path: str | os.PathLike[str]) -> None:
+    """Bring a name that was given to the disk."""
+    path = os.path.abspath(path)
+    with as_unsynced(lambda: path):
+        _sync_parent(path)
+
+
+def _sync_parent(path: str) -> None:
+    with opened_directory(os.path.dirname(path)) as fd:
+        sync(fd)
+
+
+@contextlib.contextmanager
+def opened_directory(path: str) -> Iterator[int]:
+    """Yield the descriptor of a directory."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def as_unsynced(path: Callable[[], str]) -> Iterator[None]:
+    """Say of a failed call that what was written is there, but may not be after a power cut."""
+    try:
+        yield
+    except OSError as error:
+        raise UnsyncedError(path(), error.errno) from error
+
+
+def make_directories(path: str | os.PathLike[str]) -> None:
+    """Make a directory and those above it, each of which is there after a power cut too."""
+    missing: list[str] = []
+    above = os.path.abspath(path)
+    while not is_directory(above) and above not in missing[-1:]:
+        missing.append(above)
+        above = os.path.dirname(above)
+    for directory in reversed(missing):
+        try:
+            os.mkdir(directory)
+        except FileExistsError:
+            if not is_directory(directory):
+                number = errno.ENOTDIR
+                raise NotADirectoryError(number, os.strerror(number), directory) from None
+            sync_name(directory)
+            continue
+        # What can't be synced is removed: the next attempt would take it for one that is there for
+        # good; and to sync it again proves nothing (fsync(2)).
+        try:
+            with telling_where(directory):
+                _sync_parent(directory)
+        except OSError as error:
+            if not _is_taken_back(directory):
+                raise UnsyncedError(directory, error.errno) from error
+            raise
+        except BaseException:
+            _is_taken_back(directory)
+            raise
+
+
+def _is_taken_back(directory: str) -> bool:
+    with contextlib.suppress(OSError):  # others may have put something into it
+        os.rmdir(directory)
+        return True
+    return False

@@ -1,0 +1,286 @@
+"""Work that no interrupt reaches, what it wants called, and what is closed when it is dropped."""
+
+import gc
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from shardproof._base import work as _work
+from shardproof.cli import signals as _signals
+
+
+def interrupted_import() -> str:
+    """Be interrupted in code that Python takes for its own."""
+    code = "def end_import():\n    signal.raise_signal(signal.SIGINT)\n    return 'ended'"
+    names = {"signal": signal}
+    exec(compile(code, "<frozen importlib._bootstrap>", "exec"), names)
+    return names["end_import"]()
+
+
+class TestApart:
+    @pytest.fixture(autouse=True)
+    def handlers(self) -> Iterator[None]:
+        yield
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+        assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+    def test_it_returns_and_raises_what_work_does(self) -> None:
+        with _signals.listening():
+            assert _work.apart(lambda stop: stop.is_set()) is False
+            with pytest.raises(ZeroDivisionError):
+                _work.apart(lambda stop: 1 // 0)
+
+    def test_where_no_thread_can_be_had_it_is_done_here(self, monkeypatch) -> None:
+        """As from Python 3.12 on, where the interpreter ends and something is to be closed."""
+
+        def refused(*_: object) -> None:
+            raise RuntimeError("can't create new thread at interpreter shutdown")
+
+        monkeypatch.setattr("_thread.start_new_thread", refused)
+        monkeypatch.setattr("_thread.start_joinable_thread", refused, raising=False)
+        here = threading.get_ident()
+        assert _work.apart(lambda _: threading.get_ident()) == here
+
+    def test_work_ends_by_itself_before_the_interrupt_is_raised(self) -> None:
+        ended = []
+
+        def work(stop: threading.Event) -> None:
+            assert threading.current_thread() is not threading.main_thread()
+            os.kill(os.getpid(), signal.SIGINT)
+            assert stop.wait(30)
+            ended.append(True)
+
+        with pytest.raises(KeyboardInterrupt), _signals.listening():
+            _work.apart(work)
+
+        assert ended == [True]
+
+    def test_a_second_one_is_raised_at_once(self) -> None:
+        release, ended = threading.Event(), threading.Event()
+
+        def work(stop: threading.Event) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert stop.wait(30)
+            os.kill(os.getpid(), signal.SIGINT)
+            assert release.wait(30)
+            ended.set()
+
+        with pytest.raises(KeyboardInterrupt):
+            _work.apart(work)
+
+        assert not ended.is_set()
+        release.set()
+        assert ended.wait(30)
+
+    def test_its_thread_is_listed_no_more_when_it_returns(self) -> None:
+        """Also one that was asked for its name, as each record of a log does."""
+        before = threading.enumerate()
+
+        found = {_work.apart(lambda _: threading.current_thread().name) for _ in range(20)}
+
+        assert "MainThread" not in found
+        assert threading.enumerate() == before
+
+    def test_its_thread_is_traced_as_each_thread_is(self) -> None:
+        """Or no debugger and no measure of coverage would see what is done there."""
+        seen = []
+        before = threading.gettrace(), threading.getprofile()
+        threading.settrace(lambda *_: seen.append("trace"))
+        threading.setprofile(lambda *_: seen.append("profile"))
+        try:
+            _work.apart(lambda _: None)
+        finally:
+            threading.settrace(before[0])
+            threading.setprofile(before[1])
+
+        assert {"trace", "profile"} <= {*seen}
+
+    def test_one_in_the_midst_of_an_import_is_raised_a_little_later(self) -> None:
+        """Raised there, it may be lost, and may leave the lock of all imports behind."""
+        ended = []
+
+        def go_on() -> None:
+            ended.append(interrupted_import())
+            time.sleep(30)
+
+        with _signals.listening(), pytest.raises(KeyboardInterrupt):
+            go_on()
+
+        assert ended == ["ended"]
+
+    def test_none_is_raised_by_an_alarm_when_nobody_listens_any_more(self, monkeypatch) -> None:
+        monkeypatch.setattr(_signals, "_LATER", 0.5)
+        with _signals.listening():
+            assert interrupted_import() == "ended"
+
+        time.sleep(0.6)
+
+    def test_an_alarm_that_somebody_else_has_set_is_one_too(self) -> None:
+        ended = []
+
+        def work(stop: threading.Event) -> None:
+            os.kill(os.getpid(), signal.SIGALRM)
+            assert stop.wait(30)
+            ended.append(True)
+
+        with pytest.raises(KeyboardInterrupt), _signals.listening():
+            _work.apart(work)
+
+        assert ended == [True]
+
+    def test_one_that_python_loses_is_known_all_the_same(self, monkeypatch) -> None:
+        """As in any callback of a weak reference."""
+        lost = []
+        monkeypatch.setattr(sys, "unraisablehook", lambda seen: lost.append(seen.exc_type))
+
+        with _signals.listening():
+            thing = threading.Event()
+            reference = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
+            del thing
+            assert (reference(), lost) == (None, [KeyboardInterrupt])  # it went no further
+
+            with pytest.raises(KeyboardInterrupt):
+                _work.apart(lambda stop: stop.wait(30))
+
+    def test_one_that_nothing_waits_for_is_raised_where_it_comes(self) -> None:
+        with _signals.listening(), pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+    def test_whoever_does_not_listen_is_interrupted_at_once_and_work_is_told(self) -> None:
+        told = []
+
+        def work(stop: threading.Event) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            told.append(stop.wait(30))
+
+        with pytest.raises(KeyboardInterrupt):
+            _work.apart(work)
+
+        assert told == [True]
+
+    def test_ignored_ones_stay_ignored(self) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            with _signals.listening():
+                signal.raise_signal(signal.SIGINT)
+                assert _work.apart(lambda stop: stop.is_set()) is False
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def test_it_works_in_any_thread(self) -> None:
+        found = []
+
+        def listen() -> None:
+            with _signals.listening():
+                found.append(_work.apart(lambda stop: 42))
+
+        thread = threading.Thread(target=listen)
+        thread.start()
+        thread.join(30)
+        assert found == [42]
+
+
+def test_no_thread_is_begun_as_the_interpreter_ends(monkeypatch) -> None:
+    """Python 3.11 would take one, and never run it."""
+    monkeypatch.setattr(sys, "is_finalizing", lambda: True)
+    assert _work.apart(lambda _: threading.current_thread()) is threading.current_thread()
+
+
+class Cycle:
+    """What nobody holds but itself, until the collector finds it; then it is closed."""
+
+    def __init__(self, close: Callable[[], object]) -> None:
+        self._close, self.cycle = close, self
+
+    def __del__(self) -> None:
+        _work.closed_apart(self._close)
+
+
+class TestClosedApart:
+    def test_it_is_closed_when_this_returns(self) -> None:
+        closed = []
+        _work.closed_apart(lambda: closed.append(threading.get_ident()))
+        assert len(closed) == 1
+        assert closed != [threading.get_ident()]
+
+    def test_its_error_is_raised(self) -> None:
+        with pytest.raises(ZeroDivisionError):
+            _work.closed_apart(lambda: 1 // 0)
+
+    def test_where_no_thread_can_be_had_it_is_done_here(self, monkeypatch) -> None:
+        monkeypatch.setattr(sys, "is_finalizing", lambda: True)
+        closed = []
+        _work.closed_apart(lambda: closed.append(threading.get_ident()))
+        assert closed == [threading.get_ident()]
+
+    def test_what_the_collector_finds_may_need_what_was_interrupted(self, monkeypatch) -> None:
+        """The wait ends, and so does the closing, once the lock is given back."""
+        monkeypatch.setattr(_work, "_PATIENCE", 0.05)
+        lock, is_closed = threading.Lock(), threading.Event()
+
+        def close() -> None:
+            with lock:
+                is_closed.set()
+
+        Cycle(close)
+        with lock:
+            gc.collect()
+            assert not is_closed.is_set()
+        assert is_closed.wait(30)
+
+
+class TestToWaiter:
+    def test_the_calls_are_made_in_the_thread_that_waits_in_order(self) -> None:
+        seen: list[tuple[int, int]] = []
+
+        def work(_: object) -> None:
+            tell = _work.to_waiter(lambda n: seen.append((n, threading.get_ident())))
+            assert tell is not None
+            for number in range(100):
+                tell(number)
+
+        _work.apart(work)
+        assert seen == [(number, threading.get_ident()) for number in range(100)]
+
+    def test_an_error_of_a_call_stops_the_work_and_is_raised(self) -> None:
+        ended = []
+
+        def work(stop: threading.Event) -> None:
+            tell = _work.to_waiter(lambda: 1 // 0)
+            assert tell is not None
+            with pytest.raises(_work.Cancelled):
+                tell()
+            ended.append(stop.is_set())
+
+        with pytest.raises(ZeroDivisionError):
+            _work.apart(work)
+        assert ended == [True]
+
+    def test_an_empty_queue_of_the_caller_is_an_error_like_others(self) -> None:
+        def call() -> None:
+            raise queue.Empty
+
+        def work(_: object) -> None:
+            tell = _work.to_waiter(call)
+            assert tell is not None
+            tell()
+
+        with pytest.raises(queue.Empty):
+            _work.apart(work)
+
+    def test_where_nobody_waits_it_is_called_here(self) -> None:
+        seen: list[int] = []
+        tell = _work.to_waiter(seen.append)
+        assert tell is not None
+        tell(1)
+        assert seen == [1]
+        assert _work.to_waiter(None) is None
