@@ -11,8 +11,6 @@ from shardproof._base import imports as _imports
 
 __version__ = "0.1.0"
 
-_imports.install()
-
 _NAMES = {
     "": (
         *("checkpoint", "datasets", "errors", "fetching", "formats", "loaders", "receipts", "saev"),

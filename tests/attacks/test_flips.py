@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from shardproof import Report, ShardproofError, validate
 from shardproof.checkpoint import MultiShardSaver
 from shardproof.testing import Layout, expected_findings, shards_dir
-from shardproof.testing.contracts.strategies import layouts
+from shardproof.testing.strategies import layouts
 from tests.attacks.tally import Tally
 
 Proof = Literal["proven", "unproven", "promise"]

@@ -12,7 +12,7 @@ from shardproof import ManifestError, validate
 from shardproof.formats.lists import CROISSANT as FORMAT
 from shardproof.testing import Layout
 from shardproof.testing.contracts import FormatContract
-from shardproof.testing.contracts.strategies import hostile_names, twin_names
+from shardproof.testing.strategies import hostile_names, twin_names
 
 DATA = b"x,y\n1,2\n"
 

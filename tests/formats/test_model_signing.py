@@ -16,7 +16,7 @@ from shardproof import ManifestError, seal, validate
 from shardproof.formats.lists import MODEL_SIGNING as FORMAT
 from shardproof.testing import Layout
 from shardproof.testing.contracts import FormatContract
-from shardproof.testing.contracts.strategies import hostile_json
+from shardproof.testing.strategies import hostile_json
 from tests.helpers.drawing import examples
 
 FILES = {"model.bin": b"weights" * 100, "sub/config.json": b"{}", "empty": b""}

@@ -15,8 +15,8 @@ from shardproof.errors import ManifestError
 from shardproof.formats.samples import WIDS as FORMAT
 from shardproof.testing import Layout
 from shardproof.testing.contracts import FormatContract
-from shardproof.testing.contracts.strategies import hostile_names
 from shardproof.testing.faults import FileSystemFaults
+from shardproof.testing.strategies import hostile_names
 
 INDEX = "shardindex.json"
 

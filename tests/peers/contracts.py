@@ -35,16 +35,16 @@ class _Peer:
     deadline = 15.0
 
     @pytest.mark.parametrize("state", _DAMAGE, ids=str)
-    def test_one_pass(self, state, make_dir, record_property) -> None:
-        path = make_dir(_WHOLE).path
+    def test_one_pass(self, state, record_property) -> None:
+        path = self.new_dir(_WHOLE).path
         whole = self.look(lambda: self.deliver(path)).value
-        damaged, shards = make_dir(_with_second(state))
+        damaged, shards = self.new_dir(_with_second(state))
         outcome = self.look(lambda: self.deliver(damaged))
         _tell(record_property, outcome, whole, shards[1:2])
 
     @pytest.mark.parametrize("cut", _CUTS)
-    def test_one_pass_cut(self, cut, make_dir, record_property) -> None:
-        path, shards = make_dir(_LARGE)
+    def test_one_pass_cut(self, cut, record_property) -> None:
+        path, shards = self.new_dir(_LARGE)
         whole = self.look(lambda: self.deliver(path)).value
 
         def cut_after_the_first_sample() -> list[str]:

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 import typing
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -18,7 +17,7 @@ import pytest
 import shardproof
 from shardproof import Finding, FindingKind, Report, formats
 from shardproof.formats import signs
-from shardproof.pytest_plugin import plugin
+from shardproof.pytest_plugin import _hooks as plugin
 from shardproof.testing import Layout, write_layout
 from shardproof.testing.faults import FileSystemFaults
 
@@ -178,16 +177,6 @@ class TestInTheTestTree:
         run("--validate-shards").assert_outcomes(passed=2)
         assert not (tmp_path / "imported").exists()
 
-    def test_files_in_it_are_not_asked_about(
-        self, run: Run, inside: Make, pytester: pytest.Pytester
-    ) -> None:
-        inside(Layout(3))
-        pytester.makeconftest("def pytest_collect_file(file_path): print('asked', file_path.name)")
-        pytester.makepyfile(test_other="def test_other(): pass")
-        result = run("--validate-shards", "-s")
-        result.stdout.fnmatch_lines(["asked test_other.py"])
-        result.stdout.no_fnmatch_line("asked acts*")
-
     @pytest.mark.usefixtures("passing")
     def test_an_id_can_be_given(self, run: Run, inside: Make) -> None:
         inside(Layout(2, missing=[1]))
@@ -211,14 +200,6 @@ class TestInTheTestTree:
         write_files(write_layout(Layout(), pytester.path / "aside"), tests)
         (tests / "test_inner.py").write_text("def test_inner(): pass")
         run(*args).assert_outcomes(passed=1 if "test_inner" in str(args) else 2)
-
-    @pytest.mark.usefixtures("passing")
-    def test_an_id_outside_the_project(self, run: Run, outside: Make) -> None:
-        one, other = outside(Layout(1)), outside(Layout(2))
-        given = [f"{path}/shards.json::present" for path in (one, other)]
-        result = run("--validate-shards", "--rootdir=.", "-v", *given)
-        result.assert_outcomes(passed=2)
-        result.stdout.fnmatch_lines([f"{path}*PASSED*" for path in given])
 
 
 class TestNamesThatOthersUse:
@@ -277,47 +258,11 @@ class TestNamesThatOthersUse:
         result.stdout.fnmatch_lines([f"*unit/{min(name, 'later')}.metadata.json::present*"])
         result.stdout.fnmatch_lines([f"FAILED {beside}: 1 finding"])
 
-    def test_metadata_whose_shards_are_gone(
-        self, run_all: Run, beside: Path, make_checkpoint: Make
-    ) -> None:
-        make_checkpoint(directory=beside)
-        for shard in beside.glob("*.shard"):
-            shard.unlink()
-        result = run_all()
-        result.assert_outcomes(passed=3, failed=1)
-        result.stdout.fnmatch_lines([f"FAILED {beside}: 3 findings"])
-
-    @pytest.mark.parametrize("name", ["plan.json", "x.metadata.json"])
-    def test_a_link_is_not_read(
-        self, run_all: Run, beside: Path, tmp_path: Path, name: str
-    ) -> None:
-        """What lies outside says nothing about what is here."""
-        (tmp_path / name).write_text('{"plan_hash": "", "schema_version": 1, "world_size": 1}')
-        (beside / name).symlink_to(tmp_path / name)
-        (beside / "receipts").mkdir()
-        run_all().assert_outcomes(passed=3)
-
     def test_a_plan_that_would_block(self, run_all: Run, beside: Path) -> None:
         os.mkfifo(beside / "plan.json")
         os.mkfifo(beside / "x.metadata.json")
         (beside / "receipts").mkdir()
         run_all().assert_outcomes(passed=3)
-
-    @pytest.mark.parametrize("name", ["plan.json", "x.metadata.json"])
-    def test_a_plan_at_which_somebody_waits_to_write(
-        self, run_all: Run, tmp_path: Path, name: str
-    ) -> None:
-        """Opened to be read, it would let the writer go on, and lose what it writes."""
-        os.mkfifo(pipe := tmp_path / name)
-        (tmp_path / "receipts").mkdir()
-        writer = threading.Thread(target=lambda: os.close(os.open(pipe, os.O_WRONLY)))
-        writer.start()
-        try:
-            run_all(f"--shards-dir={tmp_path}")
-            assert writer.is_alive()
-        finally:
-            while writer.is_alive():
-                os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))
 
 
 class TestWhatNobodyCouldLookAt:
@@ -390,14 +335,6 @@ class TestWhatNobodyCouldLookAt:
             result = run_all("--continue-on-collection-errors")
         assert result.ret in {pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.INTERRUPTED}
         result.stdout.fnmatch_lines(["*Input/output error*"])
-
-    def test_a_checkpoint_whose_metadata_may_not_be_read(self, run_all: Run, beside: Path) -> None:
-        """No shard lies beside it that would tell what it is."""
-        (beside / "x.metadata.json").write_text('{"schema_version": 1, "world_size": 1}')
-        with FileSystemFaults(beside) as fs:
-            fs.fail("open", errno.EACCES, match="*/x.metadata.json", times=None)
-            result = run_all()
-        result.assert_outcomes(passed=3, failed=1)
 
 
 def write_files(source: Path, target: Path) -> None:
@@ -506,26 +443,6 @@ class TestNamedDirectories:
             f"{path}/shards.json::present" for path in (in_tree, elsewhere)
         ]
 
-    def test_a_link_in_the_tree_counts_once(
-        self, run: Run, inside: Make, pytester: pytest.Pytester
-    ) -> None:
-        (pytester.path / "zz-link").symlink_to(inside())
-        run("--validate-shards").assert_outcomes(passed=1)
-
-    def test_an_id_in_the_tree_of_a_named_directory_can_be_given(
-        self, run: Run, inside: Make
-    ) -> None:
-        path = inside()
-        args = (f"--shards-dir={path}", f"{path}/shards.json::present")
-        run("--validate-shards", *args).assert_outcomes(passed=1)
-
-    def test_a_directory_that_pytest_also_collects_keeps_its_tests(
-        self, run: Run, inside: Make
-    ) -> None:
-        path = inside()
-        (path / "test_inner.py").write_text("def test_inner(): pass")
-        run("--validate-shards", f"--shards-dir={path}", path).assert_outcomes(passed=2)
-
 
 class TestHooks:
     """The project's conftest.py has its say about the items, as about any test."""
@@ -550,15 +467,6 @@ class TestHooks:
         nodeid = f"{path}/shards.json::present"
         result.stdout.fnmatch_lines([f"*collected {nodeid}", f"*asked {nodeid}"])
 
-    def test_that_of_a_directory_above_too(
-        self, run: Run, inside: Make, pytester: pytest.Pytester
-    ) -> None:
-        inside()
-        (pytester.path / "data" / "conftest.py").write_text(
-            "def pytest_runtest_setup(item): print('asked', item.nodeid)"
-        )
-        run("--validate-shards", "-s").stdout.fnmatch_lines(["*asked data/*"])
-
 
 class TestNothingFound:
     @pytest.mark.usefixtures("passing")
@@ -574,9 +482,6 @@ class TestNothingFound:
             ]
         )
 
-    def test_without_any_test_too(self, run: Run) -> None:
-        assert run("--validate-shards").ret == pytest.ExitCode.TESTS_FAILED
-
     @pytest.mark.usefixtures("passing")
     def test_a_hidden_directory_is_not_found(
         self, run: Run, inside: Make, pytester: pytest.Pytester
@@ -584,13 +489,6 @@ class TestNothingFound:
         inside()
         pytester.makeini("[pytest]\nnorecursedirs = data")
         run("--validate-shards").assert_outcomes(passed=1, failed=1)
-
-    def test_a_directory_beside_the_paths_given_is_not_found(
-        self, run: Run, inside: Make, pytester: pytest.Pytester
-    ) -> None:
-        write_files(inside(), pytester.path)
-        pytester.mkdir("tests").joinpath("test_a.py").write_text("def test_a(): pass")
-        run("--validate-shards", "tests").assert_outcomes(passed=1, failed=1)
 
     @pytest.mark.usefixtures("passing")
     def test_the_ini_option_asks_for_none(self, run: Run, pytester: pytest.Pytester) -> None:
@@ -603,12 +501,6 @@ class TestNothingFound:
     def test_who_takes_the_items_away_means_it(self, run: Run, inside: Make) -> None:
         inside(Layout(missing=[0]))
         run("--validate-shards", "-m", "not shards").assert_outcomes(passed=1, deselected=1)
-
-    def test_last_failed_elsewhere(self, run: Run, inside: Make, pytester: pytest.Pytester) -> None:
-        inside()
-        pytester.makepyfile(test_other="def test_other(): assert False")
-        run("--validate-shards").assert_outcomes(passed=1, failed=1)
-        run("--validate-shards", "--lf").assert_outcomes(failed=1)
 
 
 class TestSelection:
@@ -632,9 +524,6 @@ class TestSelection:
         result = run("--validate-shards", "--strict-markers", "-m", "shards")
         result.assert_outcomes(passed=1, failed=1, deselected=1)
 
-    def test_the_marker_is_registered(self, run: Run) -> None:
-        run("--markers").stdout.fnmatch_lines(["@pytest.mark.shards: *"])
-
     def test_by_last_failure(self, run: Run, three: tuple[Path, Path]) -> None:
         run("--validate-shards").assert_outcomes(passed=2, failed=1)
         result = run("--validate-shards", "--lf")
@@ -655,29 +544,10 @@ class TestSelection:
             result.stdout.fnmatch_lines(lines)
             assert not {"\x1b", "\x07", "\u202e"} & set(str(result.stdout))
 
-    def test_a_name_as_any_other(self, run: Run, inside: Make) -> None:
-        path = inside()
-        run("--validate-shards", "--collect-only").stdout.fnmatch_lines(
-            [f"*<ShardsDirectory {path.name}>", "*<ShardsManifest shards.json>"]
-        )
-
-    @pytest.mark.usefixtures("passing")
-    def test_by_last_failure_of_a_named_directory(self, run: Run, outside: Make) -> None:
-        named = [f"--shards-dir={outside(value)}" for value in (Layout(missing=[1]), Layout())]
-        run("--validate-shards", *named).assert_outcomes(passed=2, failed=1)
-        run("--validate-shards", *named, "--lf").assert_outcomes(failed=1)
-
     def test_deselect(self, run: Run, three: tuple[Path, Path]) -> None:
         deselect = f"--deselect=data/saev/shards/{three[1].name}/shards.json::present"
         result = run("--validate-shards", deselect)
         result.assert_outcomes(passed=2, deselected=1)
-
-    @pytest.mark.usefixtures("passing")
-    def test_deselect_a_named_directory(self, run: Run, outside: Make) -> None:
-        path = outside(Layout(missing=[0]))
-        deselect = f"--deselect={path}/shards.json::present"
-        result = run("--validate-shards", f"--shards-dir={path}", deselect)
-        result.assert_outcomes(passed=1, deselected=1)
 
     def test_collect_only_looks_at_nothing(
         self, run: Run, three: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
@@ -743,7 +613,7 @@ class TestOptions:
                 ["--validate-shards", "--shards-format=nope"],
                 "--shards-format: *one of saev,*'nope'",
             ),
-            (["--validate-shards", "--shards-against="], "--shards-against=PROMISE: expected a *"),
+            (["--validate-shards", "--shards-against="], "--shards-against=SOURCE: expected a *"),
             (
                 ["--validate-shards", "--shards-against", "data"],
                 "--shards-against PATH, with a space, *: write --shards-against=PATH",
@@ -759,15 +629,6 @@ class TestOptions:
         assert result.ret == pytest.ExitCode.USAGE_ERROR
         result.stderr.fnmatch_lines([f"ERROR: {text}"])
         result.stdout.no_fnmatch_line("*passed*")
-
-    @pytest.mark.usefixtures("passing")
-    def test_wrong_use_by_way_of_the_environment(
-        self, run: Run, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("PYTEST_ADDOPTS", "--validate-shards --shards-dir .")
-        result = run()
-        assert result.ret == pytest.ExitCode.USAGE_ERROR
-        result.stderr.fnmatch_lines(["ERROR: --shards-dir PATH, with a space, *"])
 
     def test_help(self, run: Run) -> None:
         run("--help").stdout.fnmatch_lines(
@@ -825,10 +686,6 @@ class TestFailures:
             ]
         )
 
-    def test_files_that_could(self, run: Run, inside: Make) -> None:
-        inside(Layout(missing=[0]))
-        run("--validate-shards").stdout.no_fnmatch_line("*could not be looked at*")
-
     def test_a_bug_shows_its_traceback(self, run: Run, fake: Callable[[object], Path]) -> None:
         fake(RuntimeError("a bug"))
         run("--validate-shards").stdout.fnmatch_lines(["E * RuntimeError: a bug"])
@@ -869,17 +726,6 @@ class TestSummary:
         run("--validate-shards", f"--shards-dir={path}", "--junitxml=junit.xml")
         (shown,) = read_junit(pytester.path / "junit.xml")
         assert shown == f"{tmp_path}/caf\\xe9/saev/shards/{path.name}"
-
-    def test_what_fails_afterwards_is_not_counted(
-        self, run: Run, inside: Make, pytester: pytest.Pytester
-    ) -> None:
-        inside()
-        pytester.makeconftest("def pytest_runtest_teardown(): raise RuntimeError")
-        result = run("--validate-shards")
-        result.assert_outcomes(passed=1, errors=1)
-        result.stdout.fnmatch_lines(
-            ["present: 1 shards directory with 3 files validated, 0 failed"]
-        )
 
     @pytest.mark.usefixtures("passing")
     def test_junit(self, run: Run, outside: Make, pytester: pytest.Pytester) -> None:
@@ -942,31 +788,6 @@ class TestXdist:
         assert {path: case["shards_files"] for path, case in cases.items()}[str(damaged)] == "4"
         assert len(cases) == 3
 
-    @pytest.mark.once
-    def test_names_that_others_use(
-        self, spread: Run, beside: Path, make_checkpoint: Make, pytester: pytest.Pytester
-    ) -> None:
-        (beside / "plan.json").write_text("{}")
-        (beside / "receipts").mkdir()
-        make_checkpoint(directory=pytester.path / "saved", missing_ranks=[0])
-        (pytester.path / "saved" / "test_it.py").write_text("def test_it(): pass")
-        result = spread("--validate-shards")
-        result.assert_outcomes(passed=4, failed=1)
-        result.stdout.fnmatch_lines([f"FAILED {pytester.path}/saved: 1 finding"])
-
-    @pytest.mark.usefixtures("passing")
-    def test_nothing_found(self, spread: Run) -> None:
-        result = spread("--validate-shards")
-        result.assert_outcomes(passed=1, failed=1)
-        result.stdout.fnmatch_lines(["present: 0 shards directories with 0 files validated*"])
-
-    @pytest.mark.usefixtures("passing")
-    def test_wrong_use(self, spread: Run) -> None:
-        result = spread("--validate-shards", "--shards-level=best")
-        assert result.ret == pytest.ExitCode.USAGE_ERROR
-        result.stderr.fnmatch_lines(["ERROR: --shards-level: expected one of *"])
-        assert "INTERNALERROR" not in result.stdout.str() + result.stderr.str()
-
 
 class TestOtherFormats:
     def test_a_named_directory(self, run: Run, tmp_path: Path) -> None:
@@ -1000,12 +821,6 @@ class TestOtherFormats:
         result.stdout.no_fnmatch_line("*Traceback*")
         result.stdout.no_fnmatch_line("*.py:*")
         result.stdout.fnmatch_lines([f"*{address}*"])
-
-    def test_of_another_format(self, run: Run, make_shards_dir: Make) -> None:
-        named = f"--shards-dir={make_shards_dir(2)}"
-        result = run("--validate-shards", named, "--shards-format=mds")
-        result.assert_outcomes(failed=1)
-        result.stdout.fnmatch_lines(["*index.json*"])
 
     def test_a_tree(self, run: Run, tmp_path: Path, make_shards_dir: Make) -> None:
         one, two = make_shards_dir(2), make_shards_dir(3, missing=[1])
@@ -1055,9 +870,9 @@ class TestLoading:
             "shardproof.formats.own",
             "shardproof.formats.signs",
             "shardproof.pytest_plugin",
-            "shardproof.pytest_plugin.fixtures",
-            "shardproof.pytest_plugin.nodes",
-            "shardproof.pytest_plugin.plugin",
+            "shardproof.pytest_plugin._fixtures",
+            "shardproof.pytest_plugin._nodes",
+            "shardproof.pytest_plugin._hooks",
         }
 
     def test_nor_does_the_module_itself(self, tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from shardproof.receipts.plan import _directories
 from shardproof.receipts.verdict import _manifest
 from shardproof.testing import without_root_override
 from shardproof.testing.contracts import FormatContract
-from shardproof.testing.contracts.strategies import hostile_names, twin_names
 from shardproof.testing.faults import FileSystemFaults
+from shardproof.testing.strategies import hostile_names, twin_names
 from tests.helpers.planning import complete, new_store, receipt_path, rewrite_receipt
 
 SAMPLE_PLAN = "0123456789abcdef"

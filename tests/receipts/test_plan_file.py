@@ -17,7 +17,7 @@ from shardproof._base import json as _json
 from shardproof.receipts.plan import _directories, _pins
 from shardproof.receipts.plan._directories import _UsualPlan
 from shardproof.receipts.plan._plan import encode_plan
-from shardproof.testing.contracts.strategies import hostile_json
+from shardproof.testing.strategies import hostile_json
 from tests.helpers.planning import source
 
 KINDS = (_directories._Header, receipts.Plan, _pins._PinsOfAPlan)

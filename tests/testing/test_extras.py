@@ -20,9 +20,9 @@ sys.meta_path.insert(0, NotInstalled())
 getattr(__import__(sys.argv[2], fromlist=["*"]), sys.argv[3])
 """
 NEEDS = [
-    ("hypothesis", "shardproof.testing.contracts.strategies", "layouts"),
-    ("hypothesis", "shardproof.testing.contracts.stateful", "ShardsDirMachine"),
-    ("hypothesis", "shardproof.testing.contracts.stateful", "ReceiptsMachine"),
+    ("hypothesis", "shardproof.testing.strategies", "layouts"),
+    ("hypothesis", "shardproof.testing.stateful", "ShardsDirMachine"),
+    ("hypothesis", "shardproof.testing", "layouts"),
     ("hypothesis", "shardproof.testing.contracts", "ValidatorContract"),
     ("pytest", "shardproof.testing.contracts", "ShardLoaderContract"),
     ("pyfakefs", "shardproof.testing.faults.fake", "fake_shards_dir"),

@@ -12,7 +12,6 @@ import os
 import socket
 import stat
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from fcntl import flock
 from io import FileIO
@@ -21,7 +20,6 @@ from os import dup, pread, sendfile
 from pathlib import Path
 from typing import Any
 
-import _pytest.pathlib
 import numpy as np
 import pytest
 from hypothesis import given
@@ -307,25 +305,6 @@ def test_what_gets_through_hits_no_real_file(tmp_path: Path) -> None:
     assert {path.read_bytes() for path in tmp_path.iterdir()} == {b"real"}
 
 
-def test_a_descriptor_after_its_end_is_as_bad_as_any() -> None:
-    with fake_shards_dir(Layout()) as path:
-        with descriptor(path) as fd:
-            pass
-        for function in (lambda: os.pread(fd, 1, 0), lambda: os.read(fd, 1), lambda: os.close(fd)):
-            assert attempt(function) == "EBADF"
-
-
-def test_a_size_is_not_taken_for_a_descriptor(tmp_path: Path) -> None:
-    with (
-        open(tmp_path / "real", "w+b") as real,
-        fake_shards_dir(Layout()) as path,
-        descriptor(path) as fd,
-    ):
-        assert os.pread(real.fileno(), 1, fd) == b""
-        assert attempt(lambda: os.pread(fd + 1, 1, 0)) == "EBADF"
-        os.ftruncate(real.fileno(), fd)
-
-
 def pipe() -> bytes:
     receiver, sender = os.pipe()
     with open(receiver, "rb") as output, os.fdopen(sender, "wb") as source:
@@ -386,28 +365,6 @@ def test_a_lock_of_a_real_file_is_one(tmp_path: Path) -> None:
         fcntl.flock(one, fcntl.LOCK_EX)
         with pytest.raises(BlockingIOError):
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def test_modules_can_be_imported_inside() -> None:
-    sys.modules.pop("wave", None)
-    with fake_shards_dir(Layout()):
-        import wave
-    assert wave.open
-
-
-def test_whom_pyfakefs_leaves_alone_is_left_alone(tmp_path: Path) -> None:
-    """It knows pytest's modules by their file names, from some version on."""
-    real = tmp_path / "real"
-    real.touch()
-    code = compile("open(path).close()", _pytest.pathlib.__file__, "exec")
-
-    def look() -> object:
-        return attempt(lambda: exec(code, {"path": str(real)}))
-
-    with Patcher():
-        expected = look()
-    with fake_shards_dir(Layout()):
-        assert look() == expected
 
 
 def skip_bad_samples(path: Path) -> None:
@@ -471,15 +428,6 @@ def test_two_that_fake_are_refused() -> None:
     assert patcher.fs
 
 
-def test_a_real_directory_is_none_of_it(tmp_path: Path) -> None:
-    directory = os.open(tmp_path, os.O_RDONLY)
-    with fake_shards_dir(Layout()) as path, contextlib.ExitStack() as stack:
-        for _ in range(directory + 1):  # under pyfakefs's numbers, one of them would be it
-            stack.callback(os.close, os.open(path, os.O_RDONLY))
-        assert attempt(lambda: os.open(NAME, os.O_RDONLY, dir_fd=directory)) == "EBADF"
-    os.close(directory)
-
-
 def test_a_function_that_outlives_it_is_the_real_one() -> None:
     with fake_shards_dir(Layout()):
         outlived = os.pread
@@ -539,23 +487,3 @@ def test_as_a_fixture(pytester: pytest.Pytester) -> None:
     run = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     run.assert_outcomes(passed=2, failed=3)
     run.stdout.fnmatch_lines(["E*AssertionError: shown*", "E*NotFakedError: mmap.mmap*"])
-
-
-def test_hypothesis_keeps_its_failures(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("""
-        from hypothesis import given, settings, strategies as st
-        from hypothesis.database import DirectoryBasedExampleDatabase
-        from shardproof.testing import Layout
-        from shardproof.testing.faults import fake_shards_dir
-
-        @settings(database=DirectoryBasedExampleDatabase("examples"), deadline=None)
-        @given(st.integers())
-        def test_small(number):
-            with fake_shards_dir(Layout(1)) as path:
-                assert path.is_dir()
-                assert number < 1000
-    """)
-    run = pytester.runpytest_subprocess("-p", "no:cacheprovider")
-    run.assert_outcomes(failed=1)
-    run.stdout.fnmatch_lines(["*number=1000*"])
-    assert list((pytester.path / "examples").glob("*/*"))

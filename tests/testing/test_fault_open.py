@@ -2,14 +2,10 @@
 
 # ruff: noqa: SIM115 - what becomes of a file that is not closed is tested too
 
-import contextlib
 import errno
 import io
 import mmap
 import os
-import subprocess
-import sys
-import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -162,17 +158,6 @@ def test_descriptors(closefd: bool, root: Path) -> None:
     assert_the_same(use, root)
 
 
-def test_a_descriptor_open_for_something_else(root: Path) -> None:
-    def use(path: Path) -> Any:
-        with (
-            open(path / "bytes", "wb", 0) as file,
-            open(file.fileno(), "rb", 0, closefd=False) as f,
-        ):
-            return f.read(1)
-
-    assert_the_same(use, root)
-
-
 def test_opener(root: Path) -> None:
     def use(path: Path) -> Any:
         def opener(name: str, flags: int) -> int:
@@ -186,29 +171,6 @@ def test_opener(root: Path) -> None:
             os.close(directory)
 
     assert_the_same(use, root)
-
-
-@pytest.mark.parametrize("delete", [True, False])
-def test_temporary_files(delete: bool, root: Path) -> None:
-    def use(path: Path) -> Any:
-        with tempfile.NamedTemporaryFile(dir=path, delete=delete) as file:
-            file.write(b"123")
-            file.flush()
-            found = Path(file.name).read_bytes()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(file.name)
-        with tempfile.TemporaryDirectory(dir=path) as directory:
-            (Path(directory) / "x").write_bytes(found)
-        with tempfile.TemporaryFile(dir=path) as file:
-            file.write(found)
-            return file.tell()
-
-    assert_the_same(use, root)
-
-
-def test_descriptors_are_not_inherited(root: Path) -> None:
-    with FileSystemFaults(root), open(root / "bytes") as file:
-        assert not os.get_inheritable(file.fileno())
 
 
 @pytest.mark.parametrize("mode", ["rb", "wb", "r+b"])
@@ -247,47 +209,6 @@ def test_the_methods_of_binary_files(mode: str, buffering: int, root: Path) -> N
         return found, bytes(buffer), closed
 
     assert_the_same(use, root)
-
-
-def test_a_pipe_with_a_name_that_nobody_writes_to(root: Path) -> None:
-    def use(path: Path) -> Any:
-        os.mkfifo(path / "pipe")
-        with open(os.open(path / "pipe", os.O_RDWR | os.O_NONBLOCK), "r+b", 0) as file:
-            empty = [file.read(1), file.readall(), file.readinto(bytearray(1))]
-            file.write(b"123")
-            found = [*empty, file.readall(), file.read()]
-        os.unlink(path / "pipe")
-        return found
-
-    assert_the_same(use, root)
-
-
-@pytest.mark.parametrize("mode", ["rb", "r"])
-@pytest.mark.parametrize("buffering", [-1, 0])
-def test_a_file_not_closed_warns(mode: str, buffering: int, root: Path) -> None:
-    if (mode, buffering) == ("r", 0):
-        return
-    with FileSystemFaults(root), pytest.warns(ResourceWarning, match="unclosed file .*bytes"):
-        open(root / "bytes", mode, buffering)
-
-
-def test_the_place_of_a_missing_encoding_is_named(root: Path) -> None:
-    code = (
-        "import sys, warnings\n"
-        "from shardproof.testing.faults import FileSystemFaults\n"
-        "warnings.simplefilter('error', EncodingWarning)\n"
-        "with FileSystemFaults(sys.argv[1]):\n"
-        "    open(sys.argv[1] + '/text')\n"
-    )
-    command = [sys.executable, "-X", "warn_default_encoding", "-c", code, str(root)]
-    run = subprocess.run(command, capture_output=True, text=True)
-    assert "EncodingWarning: 'encoding' argument not specified" in run.stderr
-
-
-def test_line_buffered_bytes_warn_where_they_are_asked_for(root: Path) -> None:
-    with FileSystemFaults(root), pytest.warns(RuntimeWarning) as caught:
-        open(root / "bytes", "rb", 1).close()
-    assert [warning.filename for warning in caught] == [__file__]
 
 
 @pytest.mark.parametrize("buffering", [-1, 0, 512])
@@ -351,25 +272,6 @@ def test_short_functions_that_write(name: str, root: Path) -> None:
     assert (root / "new").read_bytes() == b"12345"
 
 
-@pytest.mark.parametrize("operation", ["read", "write"])
-@pytest.mark.parametrize("by_keyword", [False, True])
-def test_short_functions_that_copy(operation: str, by_keyword: bool, root: Path) -> None:
-    with (
-        FileSystemFaults(root) as fs,
-        open(root / "bytes", "rb") as a,
-        open(root / "new", "wb") as b,
-    ):
-        fs.short(operation, 5)
-        source, target = a.fileno(), b.fileno()
-        if by_keyword:
-            assert os.sendfile(out_fd=target, in_fd=source, offset=1, count=100) == 5
-            assert os.copy_file_range(src=source, dst=target, count=100) == 5
-        else:
-            assert os.sendfile(target, source, 1, 100) == 5
-            assert os.copy_file_range(source, target, 100) == 5
-    assert (root / "new").read_bytes() == BYTES[1:6] + BYTES[:5]
-
-
 @pytest.mark.parametrize("buffering", [-1, 100])
 def test_short_writes_through_a_buffer_make_a_whole_file(buffering: int, root: Path) -> None:
     with FileSystemFaults(root) as fs:
@@ -410,18 +312,6 @@ def test_the_shortest_wins(root: Path) -> None:
     assert longest.reached
 
 
-def test_a_disk_that_fills_up(root: Path) -> None:
-    with FileSystemFaults(root) as fs:
-        fs.short("write", 10, nth=1, times=1)
-        fs.fail("write", errno.ENOSPC, nth=2)
-        with open(root / "new", "wb", 0) as file:
-            assert file.write(b"12345678901234567890") == 10
-            with pytest.raises(OSError, match="No space left") as caught:
-                file.write(b"1234567890")
-    assert caught.value.filename is None
-    assert (root / "new").read_bytes() == b"1234567890"
-
-
 def test_an_error_while_closing_comes_from_the_buffer(root: Path) -> None:
     with FileSystemFaults(root) as fs:
         file = open(root / "new", "wb")
@@ -437,16 +327,6 @@ def test_what_was_opened_before_is_a_file_too(root: Path) -> None:
         assert isinstance(before, io.FileIO)
         assert issubclass(type(before), io.FileIO)
         assert not isinstance(io.BytesIO(), io.FileIO)
-
-
-def test_what_was_opened_inside_still_is_one_afterwards(root: Path) -> None:
-    with FileSystemFaults(root) as fs:
-        file = open(root / "bytes", "rb")
-        fs.fail("read", errno.EIO, optional=True)
-    with file:
-        assert isinstance(file.raw, io.FileIO)
-        assert file.read() == BYTES
-    assert [call.operation for call in fs.calls] == ["open"]
 
 
 def test_classes_made_from_the_stand_in(root: Path) -> None:

@@ -17,7 +17,7 @@ from shardproof.testing import (
     without_root_override,
     write_layout,
 )
-from shardproof.testing.contracts.strategies import layouts
+from shardproof.testing.strategies import layouts
 from tests.helpers.drawing import examples
 
 FOREIGN = ("mds", "webdataset", "parquet", "safetensors", "hf-cache", "digests")

@@ -7,7 +7,6 @@ import http.client
 import re
 import socket
 import time
-import tracemalloc
 import urllib.request
 import zlib
 from collections.abc import Iterator
@@ -315,28 +314,12 @@ def test_a_gzip_bomb(hub: Hub) -> None:
     assert not unpacked.strip(b"\0")
 
 
-def test_a_gzip_bomb_is_a_gzip_file(monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
-    from shardproof.testing.faults.hub import _harms
-
-    assert _harms._BOMB == 2**30
-    monkeypatch.setattr(_harms, "_BOMB", 10**6)
-    hub.fault("data/*", HubFault.GZIP_BOMB)
-    with contextlib.closing(get(hub)) as response:
-        assert zlib.decompress(response.read(), wbits=31) == bytes(10**6)
-
-
 def test_drops_come_one_by_one(hub: Hub) -> None:
     hub.fault("data/*", HubFault.DRIP, interval=1e6)
     with dial(hub) as client:
         assert receive_head(client) == ["200", ALL]
         assert receive(client, 1) == DATA[:1]
         assert is_silent(client)
-
-
-def test_all_drops_come_in_the_end(hub: Hub) -> None:
-    hub.fault("data/*", HubFault.DRIP, interval=1e-9)
-    with dial(hub) as client:
-        check(hub, client, Wire(["200", ALL], DATA))
 
 
 def test_another_host_has_the_file(hub: Hub) -> None:
@@ -374,23 +357,6 @@ def test_the_harm_is_done_where_it_is_asked_for(hub: Hub, fault: HubFault, body:
             assert client.recv(1) == b""
 
 
-@pytest.mark.parametrize("fault", [HubFault.TRUNCATED, HubFault.FLIPPED, HubFault.CHUNKED_BAD_SIZE])
-@pytest.mark.parametrize("at", [0, 999, 1000, 10**9])
-def test_places_at_the_edges(hub: Hub, fault: HubFault, at: int) -> None:
-    hub.fault("data/*", fault, at=at)
-    with dial(hub) as client:
-        receive_head(client)
-        body = receive(client, 1000 if fault is HubFault.FLIPPED else 2000)
-    first = DATA[:at]
-    if fault is HubFault.TRUNCATED:
-        assert body == first
-    elif fault is HubFault.FLIPPED:
-        assert [index for index in range(1000) if body[index] != DATA[index]] == [min(at, 999)]
-    else:
-        start = b"%x\r\n%s\r\n" % (len(first), first) if first else b"\r\n"
-        assert body == start + b"zz\r\n" + DATA[at:] + b"\r\n0\r\n\r\n"
-
-
 @pytest.mark.parametrize("status", [429, 503])
 def test_retry_after_is_what_was_asked_for(hub: Hub, status: int) -> None:
     hub.fault("data/*", f"status-{status}", retry_after="Wed, 21 Oct 2015 07:28:00 GMT")
@@ -412,113 +378,10 @@ def test_a_small_file_suffers_too(hub: Hub, fault: HubFault, size: int) -> None:
     assert hub.requests[0].fault == (fault if happens else None)
 
 
-# Whom it fools
-
-
-def get(hub: Hub, *, timeout: float = DEADLINE, **headers: str) -> http.client.HTTPResponse:
+def get(hub: Hub, **headers: str) -> http.client.HTTPResponse:
     """An answer that does not close before it is told to."""
     request = urllib.request.Request(f"{hub.url}/data/x.bin", headers=headers)
-    return urllib.request.urlopen(request, timeout=timeout)
-
-
-def read_until_nothing_comes(hub: Hub, have: bytes, patience: float) -> bytes:
-    """A download as many write it: no look at the size, none at the status."""
-    headers = {"range": f"bytes={len(have)}-"} if have else {}
-    with get(hub, timeout=patience, **headers) as response:
-        while block := response.read(64):
-            have += block
-    return have
-
-
-FOOLING = {
-    HubFault.FLIPPED,
-    HubFault.EMPTY_BODY,
-    HubFault.HTML_PAGE,
-    HubFault.LENGTH_TOO_SMALL,
-    HubFault.LENGTH_TWICE,
-    HubFault.RANGE_UNASKED,
-    HubFault.TRUNCATED,
-    HubFault.TRUNCATED_WITHOUT_LENGTH,
-}
-FOOLING_WHO_RESUME = FOOLING - {HubFault.RANGE_UNASKED} | {
-    HubFault.RANGE_IGNORED,
-    HubFault.RANGE_OTHER_ETAG,
-    HubFault.RANGE_WRONG_START,
-}
-HARMLESS = {
-    HubFault.DRIP,
-    HubFault.GZIP_LIE,
-    HubFault.LENGTH_NEGATIVE,
-    HubFault.LENGTH_NOT_A_NUMBER,
-    HubFault.LENGTH_TOO_LARGE,
-    HubFault.RANGE_WRONG_TOTAL,
-    HubFault.REDIRECT_TO_OTHER_HOST,
-    HubFault.UNSAFE_FILE_NAME,
-}
-"""A client that checks nothing is not harmed by these; one that checks is tested by them."""
-ENDLESS = {HubFault.ENDLESS_BODY, HubFault.GZIP_BOMB}
-
-
-def outcome(hub: Hub, have: bytes, patience: float) -> str:
-    try:
-        found = read_until_nothing_comes(hub, have, patience)
-    except (OSError, http.client.HTTPException):
-        return "error"
-    return "right" if found == DATA else "fooled"
-
-
-@pytest.mark.parametrize("place", ["memory", "disk"])
-def test_other_bytes_of_a_large_file_are_never_in_memory(
-    hub: Hub, tmp_path: Path, place: str
-) -> None:
-    path = tmp_path / "large"
-    with path.open("wb") as file:
-        file.truncate(2**24)
-    url = hub.put("large", path if place == "disk" else path.read_bytes())
-    hub.fault("large", HubFault.RANGE_OTHER_ETAG)
-    tracemalloc.start()
-    try:
-        request = urllib.request.Request(url, headers={"Range": "bytes=1-"})
-        with urllib.request.urlopen(request, timeout=DEADLINE) as response:
-            size = 0
-            while block := response.read(2**16):
-                size += len(block)
-                assert not block.strip(b"\xff")
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert size == 2**24 - 1
-    assert peak < 2**23
-
-
-@pytest.mark.parametrize("fault", [fault for fault in HubFault if fault not in ENDLESS])
-@pytest.mark.parametrize("have", [b"", DATA[:300]], ids=["fresh", "resumed"])
-def test_whom_it_fools(hub: Hub, fault: HubFault, have: bytes) -> None:
-    hub.fault("data/*", fault, interval=1e-9 if fault is HubFault.DRIP else None)
-    if fault in (FOOLING_WHO_RESUME if have else FOOLING):
-        expected = "fooled"
-    elif fault in HARMLESS or fault in ({HubFault.RANGE_UNASKED} if have else OF_RANGES):
-        expected = "right"
-    else:
-        expected = "error"
-    patience = 0.1 if fault.startswith("stall-") else DEADLINE
-    assert outcome(hub, have, patience) == expected
-
-
-@pytest.mark.parametrize(
-    "fault", [HubFault.RESET_IN_BODY, HubFault.CHUNKED_TRUNCATED, HubFault.STALL_IN_BODY]
-)
-def test_whoever_ignores_errors_takes_half_for_all(hub: Hub, fault: HubFault) -> None:
-    hub.fault("data/*", fault)
-    found = b""
-    patience = 0.1 if fault is HubFault.STALL_IN_BODY else DEADLINE
-    with (
-        contextlib.suppress(OSError, http.client.HTTPException),
-        get(hub, timeout=patience) as response,
-    ):
-        while block := response.read(50):
-            found += block
-    assert found == DATA[:500]
+    return urllib.request.urlopen(request, timeout=DEADLINE)
 
 
 # When it happens
@@ -541,20 +404,6 @@ def faults(hub: Hub, pattern: str = "*") -> list[str | None]:
     return [request.fault for request in hub.requests_for(pattern)]
 
 
-def test_it_begins_after_what_goes_well(hub: Hub) -> None:
-    hub.fault("*", "status-500", nth=2, times=2)
-    for _ in range(4):
-        ask(hub, "data/x.bin")
-    assert faults(hub) == [None, "status-500", "status-500", None]
-
-
-def test_without_times_it_goes_on(hub: Hub) -> None:
-    hub.fault("*", "status-500")
-    for _ in range(5):
-        ask(hub, "data/x.bin")
-    assert faults(hub) == ["status-500"] * 5
-
-
 def test_each_file_is_counted_for_itself(hub: Hub) -> None:
     hub.put("data/y.bin", b"y")
     hub.fault("data/*", "status-500", times=1)
@@ -569,22 +418,6 @@ def test_one_after_the_other(hub: Hub) -> None:
     for _ in range(4):
         ask(hub, "data/x.bin")
     assert faults(hub) == ["status-500", "status-503", "status-503", None]
-
-
-def test_the_same_fault_twice_happens_twice(hub: Hub) -> None:
-    hub.fault("*", "status-500", times=1)
-    hub.fault("*", "status-500", times=1)
-    for _ in range(3):
-        ask(hub, "data/x.bin")
-    assert faults(hub) == ["status-500", "status-500", None]
-
-
-@pytest.mark.parametrize(("size", "suffers"), [(0, False), (1, False), (2, True)])
-def test_there_is_no_range_in_less_than_two_bytes(hub: Hub, size: int, suffers: bool) -> None:
-    hub.put("data/x.bin", bytes(size))
-    hub.fault("*", "range-unasked")
-    ask(hub, "data/x.bin")
-    assert faults(hub) == ["range-unasked" if suffers else None]
 
 
 def test_what_goes_wrong_anyhow_is_not_counted(hub: Hub) -> None:
@@ -645,7 +478,7 @@ def test_patterns(hub: Hub, pattern: str) -> None:
 @pytest.mark.parametrize(
     ("error", "text", "arguments"),
     [
-        (ValueError, "found 'reset'; near it: reset-in-body", {"fault": "reset"}),
+        (ValueError, "no 'reset'; did you mean 'reset-", {"fault": "reset"}),
         (ValueError, "found 'qqq'$", {"fault": "qqq"}),
         (ValueError, "times: expected 1 or more, found 0", {"times": 0}),
         (ValueError, "nth: expected 1 or more, found 0", {"nth": 0}),
@@ -655,7 +488,6 @@ def test_patterns(hub: Hub, pattern: str) -> None:
         (ValueError, "at: status-503 has no such option; chunked-", {"at": 1}),
         (ValueError, "at: expected 0 or more, found -1", {"fault": "truncated", "at": -1}),
         (ValueError, "interval: status-503 has no such option; drip has", {"interval": 1.0}),
-        (ValueError, "interval: expected seconds, found 0", {"fault": "drip", "interval": 0}),
         (ValueError, "interval: expected .*, found inf", {"fault": "drip", "interval": 1e999}),
         (ValueError, "retry_after: truncated has no", {"fault": "truncated", "retry_after": "1"}),
         (ValueError, "retry_after: expected a line", {"retry_after": "1\r\nX: y"}),
@@ -703,7 +535,7 @@ def test_without_files_only_requests_can_be_meant() -> None:
 
 
 def test_an_unknown_fault_is_asked_for(hub: Hub) -> None:
-    with pytest.raises(ValueError, match="near it: flipped"):
+    with pytest.raises(ValueError, match="did you mean 'flipped'"):
         hub.requests_for("*", fault="fliped")
 
 
@@ -715,14 +547,6 @@ def test_in_a_repository_only_the_get_that_gets_the_bytes_counts(hub: Hub) -> No
         cdn = ask(hub, place).removeprefix(hub.cdn_url)
         ask(hub, cdn)
         assert [request.status for request in hub.requests[-2:]] == [302, status]
-
-
-@pytest.mark.parametrize("method", ["HEAD", None])
-def test_in_a_repository_a_head_that_is_redirected_counts(hub: Hub, method: str | None) -> None:
-    place = hub.put("train.bin", DATA, repo="owner/name").removeprefix(hub.url)
-    hub.fault("train.bin", "status-500", method=method)
-    ask(hub, place, method="HEAD")
-    assert faults(hub) == ["status-500"]
 
 
 @pytest.mark.parametrize(
@@ -744,19 +568,3 @@ def test_in_a_repository_files_have_longer_names(
     for place in places:
         ask(hub, place)
     assert [fault is not None for fault in faults(hub)] == suffer
-
-
-def test_in_a_repository_attempts_are_counted_whatever_the_revision(hub: Hub) -> None:
-    hub.put("train.txt", DATA, repo="owner/name")
-    hub.fault("train.txt", "status-500", times=1)
-    for revision in ("main", "v1"):
-        ask(hub, hub.put("train.txt", DATA, repo="owner/name", revision=revision))
-    assert faults(hub) == ["status-500", None]
-
-
-def test_the_api_can_suffer_too(hub: Hub) -> None:
-    hub.put("train.txt", DATA, repo="owner/name")
-    hub.fault("api/datasets/*", "truncated", times=1)
-    ask(hub, "api/datasets/owner/name")
-    ask(hub, "api/datasets/owner/name")
-    assert faults(hub) == ["truncated", None]

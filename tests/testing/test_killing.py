@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -137,55 +136,7 @@ class TestTheKiller:
         )
         assert (n_kills, checked) == (1, [n_calls[0] - 1])
 
-    def test_each_call_is_counted_once(self, tmp_path) -> None:
-        made = []
-
-        def act(begin) -> None:
-            os.mkdir(tmp_path / "before")
-            begin()
-            for number in range(3):
-                os.mkdir(tmp_path / str(number))
-
-        def prepare() -> None:
-            for name in os.listdir(tmp_path):
-                os.rmdir(tmp_path / name)
-
-        def check(n_calls: int) -> None:
-            made.append(sorted(os.listdir(tmp_path)))
-
-        at_every_call(act, prepare=prepare, check=check)
-
-        everything = ["0", "1", "2", "before"]
-        assert made[0] == ["before"]
-        assert [[*everything[:n], "before"] for n in range(4)] == sorted(made[:4], key=len)
-        assert sorted(os.listdir(tmp_path)) == everything
-
-    def test_calls_of_its_threads_are_counted(self, tmp_path) -> None:
-        def act(begin) -> None:
-            begin()
-            thread = threading.Thread(target=os.mkdir, args=(tmp_path / "x",))
-            thread.start()
-            thread.join()
-
-        seen = set()
-        at_every_call(
-            act,
-            prepare=lambda: (tmp_path / "x").exists() and os.rmdir(tmp_path / "x"),
-            check=lambda _: seen.add((tmp_path / "x").exists()),
-        )
-        assert seen == {False, True}
-
     def test_what_it_raises_fails_the_test(self, capfd) -> None:
         with pytest.raises(AssertionError, match="ended with 1"):
             ends_by_itself(lambda _: 1 // 0, 5)
         assert "ZeroDivisionError" in capfd.readouterr().err
-
-    def test_it_works_beside_other_threads(self, tmp_path) -> None:
-        end = threading.Event()
-        thread = threading.Thread(target=end.wait)
-        thread.start()
-        try:
-            assert ends_by_itself(lambda begin: begin(), 100)
-        finally:
-            end.set()
-            thread.join()

@@ -148,7 +148,6 @@ MISSPELT = [
     ("make_checkpoint", "missing_rank", "missing_ranks"),
     ("make_checkpoint", "worldsize", "world_size"),
     ("make_checkpoint", "directori", "directory"),
-    ("make_checkpoint", "n_shards", "world_size"),
 ]
 
 
@@ -162,34 +161,11 @@ def test_a_misspelt_keyword_names_the_nearest(
         makers[maker](**{wrong: [1]})
 
 
-@pytest.mark.parametrize("maker", LISTS)
-def test_what_is_near_to_nothing_is_told_what_there_is(maker: str, makers: Makers) -> None:
-    with pytest.raises(TypeError, match=r"expected one of .*\bmissing(|_ranks|_idx), .*'zzz'$"):
-        makers[maker](zzz=[1])
-
-
-@pytest.mark.parametrize("maker", ["make_receipts_dir", "make_checkpoint"])
-def test_a_maker_of_one_format_takes_no_other(maker: str, makers: Makers) -> None:
-    with pytest.raises(TypeError, match=f"^{maker}: expected one of .*, found 'format'$"):
-        makers[maker](format="saev")
-
-
 def test_both_names_of_a_state_count(makers: Makers) -> None:
     path = makers["make_shards_dir"](4, missing_shards=[1], missing=[2])
     assert sorted(file.name for file in path.glob("acts*")) == ["acts000000.bin", "acts000003.bin"]
     with pytest.raises(ValueError, match="missing_shards: shard 1 is already named under missing"):
         makers["make_shards_dir"](4, missing_shards=[1], missing=[1])
-
-
-def test_a_state_of_metadata() -> None:
-    text = "^metadata: there is no 'trunctated'; did you mean 'truncated'"
-    with pytest.raises(ValueError, match=text):
-        Layout(format="checkpoint", metadata="trunctated")
-
-
-def test_a_level_is_told_the_nearest() -> None:
-    with pytest.raises(ValueError, match=r"^level: there is no 'vaild'; did you mean 'valid'\?$"):
-        expected_findings(Layout(), "/data", level="vaild")
 
 
 @pytest.mark.parametrize("wrong", [None, 1, b"valid", ["valid"], np.array(["valid"])], ids=repr)

@@ -10,7 +10,6 @@ import pytest
 from shardproof.testing import (
     Layout,
     ShardState,
-    expected_files,
     expected_findings,
     expected_unproven,
     write_layout,
@@ -71,7 +70,6 @@ DIRECTORIES: dict[str, Callable[[Layout, Path], object]] = {
         value, path, level="valid", digests=True
     ),
     "unproven": lambda value, path: expected_unproven(value, path, level="valid"),
-    "promises": lambda value, path: expected_files(value),
     "content": lambda value, path: [value.read_bytes(name) for name in value.file_names],
 }
 

@@ -139,30 +139,6 @@ def test_refused_states_are_a_choice(pytester: pytest.Pytester) -> None:
     result.assert_outcomes(passed=2)
 
 
-def test_a_loader_that_imports_numpy_when_it_reads_is_not_accused(
-    pytester: pytest.Pytester,
-) -> None:
-    pytester.makepyfile("""
-        import sys
-        import pytest
-        from shardproof.testing import contracts
-
-        class TestLoader(contracts.SeededLoaderContract):
-            @pytest.fixture
-            def open_seeded_loader(self):
-                assert "numpy" not in sys.modules
-
-                def load(path, seed):
-                    import numpy as np
-                    shards = sorted(path.glob("*.bin"))
-                    return iter(np.random.default_rng(seed).permutation(len(shards)))
-
-                return load
-    """)
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-k", "the_loaders_own")
-    result.assert_outcomes(passed=1)
-
-
 @pytest.mark.parametrize("hangs", ["on opening", "while it delivers"])
 def test_a_loader_that_hangs_fails_one_test(hangs: str, pytester: pytest.Pytester) -> None:
     pytester.makepyfile(f"""

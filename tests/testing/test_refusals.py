@@ -9,8 +9,8 @@ from hypothesis import given
 
 from shardproof import ShardValidationError, validate
 from shardproof.testing import Layout, expected_findings, reported_kinds, shards_dir, wrong_kinds
-from shardproof.testing.contracts.strategies import layouts
 from shardproof.testing.samples._refusals import WORDS
+from shardproof.testing.strategies import layouts
 from tests.helpers.drawing import examples
 
 PATH = "/scratch/missing/not found/a.bin"

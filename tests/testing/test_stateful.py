@@ -12,7 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from shardproof import validate
 from shardproof.testing import ShardState
-from shardproof.testing.contracts.stateful import ShardsDirMachine
+from shardproof.testing.stateful import ShardsDirMachine
 
 runs = settings(max_examples=15, stateful_step_count=50, deadline=None, derandomize=True)
 few = settings(runs, max_examples=8, phases=[Phase.generate], print_blob=False, database=None)

@@ -10,17 +10,18 @@ pytest-xdist.
 
 import pytest
 
-from shardproof.pytest_plugin.fixtures import (
+from shardproof.pytest_plugin._fixtures import (
     make_checkpoint,
     make_fake_shards_dir,
     make_receipts_dir,
     make_shard_faults,
     make_shards_dir,
     pytest_runtest_call,
+    pytest_runtest_setup,
     shard_hub,
     shards_dir_factory,
 )
-from shardproof.pytest_plugin.plugin import (
+from shardproof.pytest_plugin._hooks import (
     pytest_addoption,
     pytest_configure,
     pytest_make_collect_report,
@@ -37,12 +38,10 @@ __all__ = [
     "pytest_configure",
     "pytest_make_collect_report",
     "pytest_runtest_call",
+    "pytest_runtest_setup",
     "pytest_terminal_summary",
     "shard_hub",
     "shards_dir_factory",
 ]
 
-pytest.register_assert_rewrite(
-    "shardproof.testing.contracts",
-    "shardproof.testing.contracts.stateful",
-)
+pytest.register_assert_rewrite("shardproof.testing.contracts", "shardproof.testing.stateful")

@@ -1,7 +1,4 @@
-"""What is not installed names what to install.
-
-This module imports nothing of shardproof: it must not share the code that it helps to judge.
-"""
+"""What is not installed names what to install."""
 
 import contextlib
 from collections.abc import Iterator
@@ -11,11 +8,7 @@ _PACKAGES = {"hypothesis", "pyfakefs", "pytest"}
 
 @contextlib.contextmanager
 def extra() -> Iterator[None]:
-    """Import inside what is in the extra ``testing``: where it is missing, the error says so.
-
-    Raises:
-        ModuleNotFoundError: A package of the extra is not installed.
-    """
+    """Import inside what is in the extra ``testing``: where it is missing, the error says so."""
     try:
         yield
     except ModuleNotFoundError as error:

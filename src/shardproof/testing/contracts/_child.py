@@ -4,14 +4,15 @@ import contextlib
 import faulthandler
 import gc
 import json
+import multiprocessing
 import os
-import select
 import signal
 import threading
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -30,7 +31,7 @@ class ChildResult(NamedTuple):
 
 
 class Raised(NamedTuple):
-    """An exception, as told by the child."""
+    """An exception of the child."""
 
     kinds: list[str]  # names of its classes, from its own to "BaseException"
     text: str
@@ -42,29 +43,34 @@ def run_in_child(
     function: Callable[[], Any], *, deadline: float, about: Path | None = None
 ) -> ChildResult:
     """Call a function that returns plain JSON in a fork; once it is late, kill all it started."""
-    reading, writing = os.pipe()
+    context = multiprocessing.get_context("fork")
+    reading, writing = context.Pipe(duplex=False)
+    child = context.Process(target=_be_the_child, args=(function, writing, about))
     with warnings.catch_warnings():
         # From Python 3.12 on: threads of the parent may hold locks. The deadline ends such a child.
         warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if not pid:
-        _be_the_child(function, writing, about)
-    os.close(writing)
-    message = None
+        child.start()
+    assert child.pid  # there is none before the start only
+    writing.close()
+    said: list[Any] | None = None
     try:
-        message = _receive(reading, deadline)
+        # Not until the end of the pipe: what the child started may hold it open.
+        is_late = not connection.wait([reading, child.sentinel], deadline)
+        with contextlib.suppress(EOFError, OSError):  # killed before it had said all
+            said = json.loads(reading.recv_bytes()) if reading.poll() else None
     finally:
-        os.close(reading)
-        status = _end(pid, patience=5.0 if message else 0.0)
-    if message is None:
+        reading.close()
+        child.join(5.0 if said else 0.0)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.kill()
+        child.join()
+    if said:
+        return ChildResult(said[1]) if said[0] == "value" else ChildResult(error=Raised(*said[1]))
+    if is_late:
         return ChildResult(exceeded=deadline)
-    if message:
-        kind, content = json.loads(message)
-        if kind == "value":
-            return ChildResult(value=content)
-        return ChildResult(error=Raised(*content))
-    number = os.waitstatus_to_exitcode(status)
-    return ChildResult(killed_by=signal.Signals(-number).name if number < 0 else f"exit({number})")
+    code = child.exitcode or 0
+    return ChildResult(killed_by=signal.Signals(-code).name if code < 0 else f"exit({code})")
 
 
 def crash_of(outcome: ChildResult) -> str:
@@ -85,7 +91,7 @@ def returned(outcome: ChildResult) -> Any:
     return outcome.value
 
 
-def _be_the_child(function: Callable[[], Any], writing: int, about: Path | None) -> NoReturn:
+def _be_the_child(function: Callable[[], Any], writing: Any, about: Path | None) -> NoReturn:
     code = 1
     try:
         os.setsid()  # a group of its own, for whatever it starts to be killed with it
@@ -97,8 +103,7 @@ def _be_the_child(function: Callable[[], Any], writing: int, about: Path | None)
                 message = _error(error, about)
         except BaseException as error:  # of a signal's handler, while another error was told
             message = _error(error, about)
-        with open(writing, "w", encoding="utf-8") as pipe:
-            pipe.write(message + "\n")
+        writing.send_bytes(message.encode())
         code = 0
     finally:
         os._exit(code)  # nothing of the parent's is to run a second time: no atexit, no finally
@@ -115,40 +120,8 @@ def _error(error: BaseException, about: Path | None) -> str:
     return json.dumps(["error", [kinds, str(error), report, reported]])
 
 
-def _receive(reading: int, deadline: float) -> str | None:
-    """Return the child's line, nothing where it died without one, None where it is late."""
-    end = time.monotonic() + deadline
-    received = b""
-    # Not until the end of the file: what the child started may hold the pipe open.
-    while not received.endswith(b"\n"):
-        if not select.select([reading], [], [], max(0.0, end - time.monotonic()))[0]:
-            return None
-        if not (chunk := os.read(reading, 1 << 16)):
-            return ""
-        received += chunk
-    return received.decode()
-
-
-def _end(pid: int, patience: float) -> int:
-    """Wait for a child that has said all to end, and kill what is left of its group."""
-    end = time.monotonic() + patience
-    ended, status = os.waitpid(pid, os.WNOHANG)
-    while not ended and time.monotonic() < end:
-        time.sleep(0.001)
-        ended, status = os.waitpid(pid, os.WNOHANG)
-    for target in (-pid,) if ended else (-pid, pid):
-        try:
-            os.kill(target, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            continue
-    return status if ended else os.waitpid(pid, 0)[1]
-
-
 def traces() -> set[str]:
-    """Return the threads, processes and descriptors that this process holds now.
-
-    Descriptors are those of Linux' ``/proc/self/fd`` (proc(5)).
-    """
+    """Return the threads, processes and descriptors that this process holds now, on Linux."""
     found = {f"thread {thread.name!r} {thread.ident}" for thread in threading.enumerate()}
     for task in Path("/proc/self/task").iterdir():
         # A thread may end while it is looked at; what it started is then another's child.

@@ -37,9 +37,6 @@ class SampleDir(NamedTuple):
     """Absolute path of each shard, be it there or not."""
 
 
-MakeDir = Callable[[Layout], SampleDir]
-
-
 def asks_for_manners(test: Callable[..., None]) -> Callable[..., None]:
     """Mark a test that no loader fails by hurting anybody: at strength ``safe`` it is left out."""
     test.__dict__["asks_for_manners"] = True
@@ -73,11 +70,6 @@ class Contract:
         self._request, self._base = request, tmp_path
         yield
         restore_modes(tmp_path)
-
-    @pytest.fixture
-    def make_dir(self) -> MakeDir:
-        """Return a function that writes a layout in this contract's format."""
-        return self.new_dir
 
     def new_dir(self, value: Layout) -> SampleDir:
         """Write a layout in this contract's format."""

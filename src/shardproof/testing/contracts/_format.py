@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from shardproof.testing.contracts._child import Raised, left_by, snapshot
 from shardproof.testing.contracts._contract import MANY, Contract, Harm
-from shardproof.testing.contracts.strategies import hostile_json, hostile_names, twin_names
 from shardproof.testing.faults import FileSystemFaults
 from shardproof.testing.samples._layout import Layout
 from shardproof.testing.samples._oracle import KINDS
 from shardproof.testing.samples._states import ShardState, apply_states
+from shardproof.testing.strategies import hostile_json, hostile_names, twin_names
 
 
 class FormatContract(Contract):
@@ -104,12 +104,14 @@ class FormatContract(Contract):
         manifest = form.read_manifest(str(root))
         for file in manifest.files:
             size = (root / file.name).stat().st_size
-            assert file.size in {None, size}, f"{file.name}: {file.size} is promised, not {size}"
+            assert file.size in {None, size}, (
+                f"{file.name}: the manifest states {file.size} bytes, found {size}"
+            )
             assert _probe(manifest, file) is None
 
     @pytest.mark.parametrize("state", [ShardState.TRUNCATED, ShardState.EXTENDED])
     def test_another_size_shows(self, form: Any, root: Path, state: ShardState) -> None:
-        """In the promised size or to the probe: that is what level ``complete`` is for."""
+        """By the stated size or to the probe: that is what level ``complete`` is for."""
         shards = self.shard_files(root)
         apply_states(shards, [state] * len(shards))
         manifest = form.read_manifest(str(root))
@@ -121,10 +123,10 @@ class FormatContract(Contract):
                 assert not kept, f"{file.name} is {state}, and nothing shows it"
 
     def test_the_promise_does_not_depend_on_what_is_there(self, form: Any, root: Path) -> None:
-        """A missing shard is promised like any other."""
-        whole = _promised(form.read_manifest(str(root)))
+        """A missing shard is listed like any other."""
+        whole = _stated(form.read_manifest(str(root)))
         self.shard_files(root)[1].unlink()
-        assert _promised(form.read_manifest(str(root))) == whole
+        assert _stated(form.read_manifest(str(root))) == whole
 
     def test_paths_are_absolute(self, form: Any, root: Path) -> None:
         """Those of the directory and of the file that refusals name."""
@@ -251,7 +253,7 @@ _EXECUTES = {
 }
 
 
-def _promised(manifest: Any) -> list[tuple[str, int | None, str | None]]:
+def _stated(manifest: Any) -> list[tuple[str, int | None, str | None]]:
     return [(file.name, file.size, file.digest) for file in manifest.files]
 
 

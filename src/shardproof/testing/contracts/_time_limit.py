@@ -1,12 +1,10 @@
-"""An end for code that would wait for ever.
-
-This module imports nothing of shardproof: it must not share the code that it helps to judge.
-"""
+"""An end for code that would wait for ever."""
 
 import contextlib
 import math
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 
@@ -20,8 +18,8 @@ def time_limit(seconds: float) -> Iterator[None]:
     `shardproof.testing.contracts` does. Code that holds the error back is interrupted again after
     as many seconds, and at the end of the context it is raised all the same.
 
-    Limits nest: the one that ends first counts. It uses SIGALRM; another timer, as of
-    pytest-timeout, rings inside too, and handler and timer are put back at the end.
+    Limits nest: the one that ends first counts. It uses SIGALRM: another timer that is due inside,
+    as of pytest-timeout, rings once, and at the end handler and timer are put back.
 
     Args:
         seconds: More than 0.
@@ -42,76 +40,43 @@ def time_limit(seconds: float) -> Iterator[None]:
         raise ValueError(f"seconds: expected a number above 0, found {seconds!r}")
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("time_limit: expected the main thread, which alone gets signals")
-    alarm = _Alarm(seconds)
+    error = TimeoutError(
+        f"expected an end within {seconds} s, found none; "
+        "opening a named pipe (a fifo) without O_NONBLOCK waits for a writer"
+    )
+    begin, is_on, has_rung = time.monotonic(), True, False
+    theirs = signal.getsignal(signal.SIGALRM)
+    their_left, their_interval = signal.getitimer(signal.ITIMER_REAL)
+
+    def passed() -> float:
+        return time.monotonic() - begin
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        nonlocal has_rung, their_left
+        if not is_on:
+            return
+        if their_left and callable(theirs) and passed() >= their_left:
+            their_left = their_interval and passed() + their_interval
+            signal.setitimer(signal.ITIMER_REAL, max(seconds - passed(), _AT_ONCE), seconds)
+            theirs(number, frame)
+            return
+        has_rung = True
+        raise error
+
     try:
-        alarm.start()
+        signal.signal(signal.SIGALRM, ring)
+        # Again after as many seconds, for code that holds the error back.
+        signal.setitimer(signal.ITIMER_REAL, min(seconds, their_left or seconds), seconds)
         yield
     finally:
-        alarm.is_on = False  # before any call, into whose first step it could ring
-        alarm.end()
-    if alarm.has_rung:
-        raise alarm.error()
-
-
-class _Alarm:
-    """A signal every so many seconds; the rings of whoever had the one timer come in between."""
-
-    def __init__(self, seconds: float) -> None:
-        self.has_rung = False
-        self._seconds = self._left = seconds
-        self._handler = signal.getsignal(signal.SIGALRM)
-        self._their_left, self._interval = signal.getitimer(signal.ITIMER_REAL)
-
-    def error(self) -> TimeoutError:
-        return TimeoutError(
-            f"expected an end within {self._seconds} s, found none; "
-            "opening a named pipe (a fifo) without O_NONBLOCK waits for a writer"
-        )
-
-    def start(self) -> None:
-        """Begin; it may ring even before this returns."""
-        self.is_on = True
-        signal.signal(signal.SIGALRM, self._ring)
-        self._wind()
-
-    def _wind(self) -> None:
-        self._step = min(self._left, self._their_left or math.inf)
-        signal.setitimer(signal.ITIMER_REAL, self._step)
-
-    def _pass(self, seconds: float) -> bool:
-        """Count down; return whether the timer that was on before rings."""
-        self._left -= seconds
-        if not self._their_left:
-            return False
-        self._their_left -= seconds
-        is_theirs = self._their_left <= 0
-        if is_theirs:
-            self._their_left = self._interval
-        return is_theirs
-
-    def _ring(self, number: int, frame: FrameType | None) -> None:
-        if not self.is_on:
-            return
-        is_theirs = self._pass(self._step)
-        is_ours = self._left <= 0
-        self._left = self._seconds if is_ours else self._left
-        self.has_rung |= is_ours
-        self._wind()
-        if is_theirs and callable(self._handler):
-            self._handler(number, frame)
-        elif is_theirs and self._handler is not signal.SIG_IGN:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        if is_ours:
-            raise self.error()
-
-    def end(self) -> None:
-        """Put back what was there before, once it is no longer on."""
-        left = signal.setitimer(signal.ITIMER_REAL, 0)[0]
-        if self._pass(self._step - left):
-            self._their_left = _AT_ONCE
-        signal.signal(signal.SIGALRM, self._handler or signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_REAL, self._their_left, self._interval)
+        is_on = False  # before any call, into whose first step it could ring
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, theirs or signal.SIG_DFL)
+        if their_left:
+            left = max(their_left - passed(), _AT_ONCE)
+            signal.setitimer(signal.ITIMER_REAL, left, their_interval)
+    if has_rung:
+        raise error
 
 
 _AT_ONCE = 1e-6  # 0 would turn the timer off

@@ -13,13 +13,13 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from shardproof.testing.contracts._child import left_by, snapshot
 from shardproof.testing.contracts._contract import MANY, Contract
-from shardproof.testing.contracts.stateful import ShardsDirMachine
-from shardproof.testing.contracts.strategies import layouts
 from shardproof.testing.faults import FileSystemFaults
 from shardproof.testing.samples._directories import shards_dir
 from shardproof.testing.samples._layout import Layout
 from shardproof.testing.samples._oracle import expected_findings
 from shardproof.testing.samples._states import ShardState
+from shardproof.testing.stateful import ShardsDirMachine
+from shardproof.testing.strategies import layouts
 
 FindProblems = Callable[[Any, str], Iterable[tuple[str, Path]]]
 

@@ -20,13 +20,8 @@ _NEW = b"new, and longer than the old one; " * 300
 _MOST_CALLS = 500
 
 _ERRNOS = (
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EIO,
-    errno.ESTALE,
-    errno.EROFS,
-    errno.EACCES,
-    errno.EMFILE,
+    *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE),
+    *(errno.EROFS, errno.EACCES, errno.EMFILE),
 )
 
 

@@ -9,57 +9,18 @@ One word is for one harm: what a `ShardState` calls ``flipped``, a `DamageKind` 
 call so too. Planned faults come when ``match``, ``nth`` and ``times`` say.
 """
 
-from typing import TYPE_CHECKING
-
 from shardproof._base.imports import attached
 
-if TYPE_CHECKING:
-    from shardproof.testing.faults.fake import NotFakedError, fake_shards_dir
-    from shardproof.testing.faults.file_damage import (
-        Damage,
-        DamageKind,
-        DamageRecord,
-        damage,
-        damaged,
-    )
-    from shardproof.testing.faults.file_system import (
-        OPERATIONS,
-        Call,
-        FileSystemFaults,
-        Outcome,
-        PlannedFault,
-    )
-    from shardproof.testing.faults.hub import Hub, HubFault, HubRequest, serve_hub
+_NAMES = {
+    "fake": ["NotFakedError", "fake_shards_dir"],
+    "file_damage": ["Damage", "DamageKind", "DamageRecord", "damage", "damaged"],
+    "file_system": ["OPERATIONS", "Call", "FileSystemFaults", "Outcome", "PlannedFault"],
+    "hub": ["Hub", "HubFault", "HubRequest", "serve_hub"],
+}
+"""Which module has which names."""
 
-__all__ = [
-    "OPERATIONS",
-    "Call",
-    "Damage",
-    "DamageKind",
-    "DamageRecord",
-    "FileSystemFaults",
-    "Hub",
-    "HubFault",
-    "HubRequest",
-    "NotFakedError",
-    "Outcome",
-    "PlannedFault",
-    "damage",
-    "damaged",
-    "fake_shards_dir",
-    "serve_hub",
-]
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
-__getattr__, __dir__ = attached(
-    __name__,
-    {
-        **dict.fromkeys(("NotFakedError", "fake_shards_dir"), "fake"),
-        **dict.fromkeys(
-            ("Damage", "DamageKind", "DamageRecord", "damage", "damaged"), "file_damage"
-        ),
-        **dict.fromkeys(
-            ("OPERATIONS", "Call", "FileSystemFaults", "Outcome", "PlannedFault"), "file_system"
-        ),
-        **dict.fromkeys(("Hub", "HubFault", "HubRequest", "serve_hub"), "hub"),
-    },
-)
+__all__ = sorted(_HOMES)  # noqa: PLE0605 - type checkers read __init__.pyi
+
+__getattr__, __dir__ = attached(__name__, _HOMES)

@@ -1,9 +1,6 @@
 """Sample directories: described by one value, written, and judged by an oracle.
 
 What every format has is in ``shardproof.testing``; what only one has, in the module of its name.
-
-Nothing here imports anything of shardproof but the kit's own modules: samples and their oracle must
-not share the code that they help to judge.
 """
 
 from shardproof._base.imports import attached

@@ -4,7 +4,7 @@ import contextlib
 import ctypes
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 # linux/capability.h: with version 3 the kernel reads and writes two blocks of three 32-bit sets.
 _VERSION_3 = 0x20080522
@@ -33,34 +33,30 @@ def without_root_override() -> Iterator[None]:
         Traceback (most recent call last):
         PermissionError: [Errno 13] Permission denied: ...
     """
-    dropped = _effective() & _BOTH
+    dropped = _change(lambda effective: effective & ~_BOTH) & _BOTH
     try:
-        _set_effective(_effective() & ~dropped)
         yield
     finally:
-        _set_effective(_effective() | dropped)
+        _change(lambda effective: effective | dropped)
 
 
-def _effective() -> int:
-    return 0 if _libc() is None else _get()[_EFFECTIVE]
-
-
-def _set_effective(capabilities: int) -> None:
-    if capabilities != _effective():
-        blocks = _get()
-        blocks[_EFFECTIVE] = capabilities
-        _call("capset", blocks)
-
-
-def _get() -> "ctypes.Array[ctypes.c_uint32]":
-    blocks = (ctypes.c_uint32 * 6)()
-    _call("capget", blocks)
-    return blocks
-
-
-def _call(name: str, blocks: "ctypes.Array[ctypes.c_uint32]") -> None:
+def _change(change: Callable[[int], int]) -> int:
+    """Change the effective set of the calling thread, and return what it was."""
+    libc = _libc()
+    if libc is None:
+        return 0
     header = (ctypes.c_uint32 * 2)(_VERSION_3, 0)  # 0: the calling thread
-    if getattr(_libc(), name)(header, blocks):
+    blocks = (ctypes.c_uint32 * 6)()
+    _raise_if(libc.capget(header, blocks), "capget")
+    before = blocks[_EFFECTIVE]
+    blocks[_EFFECTIVE] = change(before)
+    if blocks[_EFFECTIVE] != before:
+        _raise_if(libc.capset(header, blocks), "capset")
+    return before
+
+
+def _raise_if(failed: int, name: str) -> None:
+    if failed:
         number = ctypes.get_errno()
         raise OSError(number, f"{name}: {os.strerror(number)}")
 

@@ -4,7 +4,7 @@ import contextlib
 import os
 import stat
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,10 +20,6 @@ class MakeShardsDir(Protocol):
         n_shards: int = 3,
         *,
         format: str | SampleFormat = "saev",  # noqa: A002 - the one word for it
-        empty_shards: Iterable[int] | None = None,
-        missing_shards: Iterable[int] | None = None,
-        unreadable_shards: Iterable[int] | None = None,
-        directory_shards: Iterable[int] | None = None,
         **keywords: Any,
     ) -> Path:
         """Write a new shards directory and return its path.
@@ -31,14 +27,10 @@ class MakeShardsDir(Protocol):
         Args:
             n_shards: How many shards the manifest lists.
             format: A name, such as ``"saev"`` or ``"mds"``, or one of your own.
-            empty_shards: As ``empty``: indices of shards of 0 bytes; None, as for all of these,
-                means none.
-            missing_shards: As ``missing``: indices of shards that are listed and not there.
-            unreadable_shards: As ``unreadable``: shards that no user may read (``chmod 0``).
-            directory_shards: As ``directory``: shards in whose place there is a directory.
-            **keywords: Those of `Layout`: states (``missing``, ``dangling``, ``truncated``, ...),
-                ``seed``, and the format's options (of saev ``examples_per_shard``, ``n_examples``,
-                ``layers``, ...).
+            **keywords: Those of `Layout`: states (``missing``, ``dangling``, ``truncated``, ...;
+                also ``missing_shards``, ``empty_shards``, ``unreadable_shards`` and
+                ``directory_shards``), ``seed``, and the format's options (of saev
+                ``examples_per_shard``, ``n_examples``, ``layers``, ...).
 
         Returns:
             An absolute path, of saev one that ends in ``saev/shards/<hash>``; each call has its
@@ -109,15 +101,7 @@ def shards_dir(layout: Layout) -> Iterator[Path]:
 def writer(
     new_base: Callable[[], Path], *, drop_root_override: bool = True
 ) -> Iterator[Callable[..., Path]]:
-    """Yield a function that writes layouts; restore the modes of all that it made at the end.
-
-    Its arguments are a layout and, unless it is to make a new directory, where to write it.
-
-    Args:
-        new_base: Makes a new, empty directory; called for each layout without a place of its own.
-        drop_root_override: Whether the first directory with unreadable shards makes the rest of the
-            context one `without_root_override`.
-    """
+    """Yield a function that writes layouts, anew or to a place; restore all modes at the end."""
     with contextlib.ExitStack() as stack:
 
         def write(layout: Layout, to: str | os.PathLike[str] | None = None) -> Path:
@@ -160,17 +144,7 @@ def layout_of_maker(
 
 
 def restore_modes(path: str | os.PathLike[str]) -> None:
-    """Give the owner back read, write and search on a directory and on everything below it.
-
-    It follows no symbolic links, not even where the path itself is one. It releases threads that
-    wait at a named pipe, which would keep the process from ending.
-
-    Args:
-        path: The directory; one that no longer exists is no error.
-
-    Raises:
-        OSError: A mode could not be changed or read.
-    """
+    """Give the owner all modes back below a directory, and let threads go that wait at a pipe."""
     try:
         if not stat.S_ISDIR(os.stat(path, follow_symlinks=False).st_mode):
             return

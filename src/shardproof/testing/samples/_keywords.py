@@ -1,6 +1,7 @@
 """Arguments of what makes samples: an error names a wrong one by the word that was written."""
 
 import difflib
+import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -12,12 +13,7 @@ S = TypeVar("S", bound=str)
 
 
 def integer(name: str, given: Any, *, at_least: int | None = None) -> int:
-    """Return an integer, numpy's too, as one of Python's.
-
-    Raises:
-        TypeError: It is none.
-        ValueError: It is below the least.
-    """
+    """Return an integer, numpy's too, as one of Python's; refuse what is none or too small."""
     found = _as_int(given)
     if found is None:
         raise TypeError(f"{name}: expected int, found {given!r}")
@@ -32,12 +28,22 @@ def _as_int(given: Any) -> int | None:
     return operator.index(given) if is_int else None
 
 
-def integers(name: str, given: Any, *, what: str = "indices") -> tuple[int, ...]:
-    """Return integers from a list, an array or another iterable; none for None.
+def expect(name: str, value: object, *kinds: type) -> None:
+    """Raise a TypeError for what is of none of these types; True and False are no numbers."""
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        expected = " or ".join(kind.__name__ for kind in kinds)
+        raise TypeError(f"{name}: expected {expected}, found {value!r}")
 
-    Raises:
-        TypeError: It is no list, or one of other things.
-    """
+
+def expect_number(name: str, value: float, most: float = math.inf) -> None:
+    """Raise a TypeError for no number; a ValueError if it is negative, NaN, or too large."""
+    expect(name, value, int, float)
+    if not 0 <= value <= most or value == math.inf:
+        raise ValueError(f"{name}: expected 0 or more, and at most {most:.0f}, found {value}")
+
+
+def integers(name: str, given: Any, *, what: str = "indices") -> tuple[int, ...]:
+    """Return integers from a list, an array or another iterable; none for None."""
     if given is None:
         return ()
     try:
@@ -53,11 +59,7 @@ def integers(name: str, given: Any, *, what: str = "indices") -> tuple[int, ...]
 
 
 def one_of(name: str, given: Any, known: Iterable[S]) -> S:
-    """Return the word that is given, as it is among those to choose from.
-
-    Raises:
-        ValueError: It is none of them.
-    """
+    """Return the word that is given, as it is among those to choose from; refuse another one."""
     words = [*known]
     if not isinstance(given, str):  # nor compared: an array has no truth value
         raise ValueError(f"{name}: expected one of {', '.join(words)}, found {given!r}")
@@ -75,8 +77,8 @@ def refuse_unknown(function: str, unknown: Iterable[str], known: Iterable[str]) 
 def _expected(found: str, known: Sequence[str]) -> str:
     near, likely = (difflib.get_close_matches(found, known, 1, cutoff) for cutoff in (0.9, 0.7))
     # One begins with the other: `missing` and `missing_ranks`.
-    start = f"{found}_"
-    alike = [name for name in known if name.startswith(start) or start.startswith(f"{name}_")]
+    starts = (f"{found}_", f"{found}-")
+    alike = [each for each in known if each.startswith(starts) or found.startswith(f"{each}_")]
     for name in [*near, *alike, *likely]:
         return f"there is no {found!r}; did you mean '{name}'?"
     return f"expected one of {', '.join(known)}, found {found!r}"
@@ -85,10 +87,7 @@ def _expected(found: str, known: Sequence[str]) -> str:
 def taken_states(
     said: dict[str, Any], n_shards: int, keywords: Mapping[str, E], otherwise: E
 ) -> tuple[E, ...]:
-    """Return each shard's state by the keywords that name states, which are taken out of ``said``.
-
-    A state may have several ``keywords``; shards that are not named have the state ``otherwise``.
-    """
+    """Return each shard's state by the keywords that name states, which are taken out of `said`."""
     names: dict[int, str] = {}
     for name in keywords:
         for index in integers(name, said.pop(name, None)):

@@ -67,7 +67,7 @@ class SampleOptions:
 
     @property
     def file_names(self) -> tuple[str, ...]:
-        """Name of each file that the directory promises, in its order."""
+        """Name of each file that the directory must hold, in its order."""
         return self.shard_names
 
     def shard_name(self, index: int) -> str:
@@ -97,7 +97,7 @@ class SampleFormat:
     Attributes:
         name: What it is called.
         options: The class of its options, a `SampleOptions` that names the files.
-        manifest_names: Returns the names of the files that promise the others.
+        manifest_names: Returns the names of the files that list the others.
         read_bytes: Returns the bytes of a whole file of the directory by its name.
         write: Writes the directory below a path, and returns where it is.
         states: What can become of a shard; the first is that of a whole one. The same harm has the
@@ -142,15 +142,7 @@ class SampleFormat:
 
 
 def sample_format(name: str | SampleFormat) -> SampleFormat:
-    """Return one of the kit's formats by its name; one of your own as it is.
-
-    Raises:
-        ValueError: The kit has no such format.
-
-    Example:
-        >>> sample_format("saev").states.MISSING
-        <ShardState.MISSING: 'missing'>
-    """
+    """Return one of the kit's formats by its name, or one of your own as it is."""
     if isinstance(name, SampleFormat):
         return name
     module = FORMATS[one_of("format", name, FORMATS)]
@@ -276,13 +268,13 @@ class Layout:
 
     @property
     def file_names(self) -> tuple[str, ...]:
-        """Name of each file that the directory promises, in its order."""
+        """Name of each file that the directory must hold, in its order."""
         names: tuple[str, ...] = self.options.file_names
         return names
 
     @property
     def manifest_names(self) -> tuple[str, ...]:
-        """Name of each file that promises the others."""
+        """Name of each file that lists the others."""
         return tuple(self.format.manifest_names(self))
 
     @property

@@ -1,6 +1,5 @@
 """What a correct validator must report of a layout, known from the layout alone."""
 
-import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -14,40 +13,14 @@ from shardproof.testing.samples._states import ShardState
 LEVELS = ("present", "complete", "valid")
 
 
-class ExpectedFile(NamedTuple):
-    """What a manifest that leaves nothing out states about one file."""
-
-    name: str
-    size: int
-    digest: str
-    """``"sha256:<hex>"`` of the whole file."""
-
-
 class ExpectedFinding(NamedTuple):
-    """One promise that is not kept."""
+    """One problem of one file."""
 
     kind: str
     """In which way: a value of `shardproof.FindingKind`; of the metadata of a checkpoint that no
     reader may believe, ``refused``."""
     path: Path
     """Absolute path of the file."""
-
-
-def expected_files(layout: Layout) -> tuple[ExpectedFile, ...]:
-    """Return what a manifest that leaves nothing out would state, file by file.
-
-    For formats that write digests down: saev's does not.
-
-    Example:
-        >>> first, second = expected_files(Layout(n_shards=2))
-        >>> first.name, first.size
-        ('acts000000.bin', 1024)
-    """
-    whole = {name: layout.read_bytes(name) for name in layout.file_names}
-    return tuple(
-        ExpectedFile(name, len(content), f"sha256:{hashlib.sha256(content).hexdigest()}")
-        for name, content in whole.items()
-    )
 
 
 def expected_findings(
@@ -66,8 +39,8 @@ def expected_findings(
         path: What `write_layout` returned; of a checkpoint its prefix.
         level: ``"present"``: there, a regular file inside the directory, not empty, opens;
             ``"complete"``: and has its size; ``"valid"``: and has its digest.
-        digests: Whether the manifest states digests (`expected_files`) that the format's own does
-            not: at ``valid`` nothing more is found in saev's than at ``complete``.
+        digests: Whether the manifest states digests that the format's own does not: with saev's own
+            nothing more is found at ``valid`` than at ``complete``.
 
     Raises:
         ValueError: Another level.

@@ -93,7 +93,7 @@ def wrong_kinds(kinds: Iterable[str], state: str) -> frozenset[str]:
     """Return which of the kinds that an error reports (`reported_kinds`) are wrong of a state.
 
     None, where it reports nothing, or a right one too: those are the table in docs/testing-kit.md.
-    But *missing* is never right of what could not be looked at.
+    But *missing* is never right of what could not be checked.
 
     Example:
         >>> wrong_kinds({"missing", "unreadable"}, "unreadable")

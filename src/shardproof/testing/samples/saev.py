@@ -96,7 +96,7 @@ class SaevOptions(SampleOptions):
 
     @property
     def file_names(self) -> tuple[str, ...]:
-        """Name of each file that the manifest promises, in its order: shards, then labels."""
+        """Name of each file that the manifest lists, in its order: shards, then labels."""
         return (*self.shard_names, *["labels.bin"] * self.labels)
 
     def shard_name(self, index: int) -> str:
@@ -110,11 +110,7 @@ class SaevOptions(SampleOptions):
 
 
 def directory_name(layout: Layout) -> str:
-    """Return the name that saev gives: 8 hex digits of a digest of the metadata as compact JSON.
-
-    saev asks orjson for sorted keys, which orjson does not do for a dataclass: the fields stay in
-    the order in which saev declares them.
-    """
+    """Return the name that saev gives: 8 hex digits of a digest of the metadata as compact JSON."""
     compact = json.dumps(_metadata(layout), separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(compact.encode()).hexdigest()[:8]
 

@@ -22,6 +22,8 @@ from pyfakefs.fake_io import FakeIoModule, FakeIoModule2
 from pyfakefs.fake_open import fake_open
 from pyfakefs.fake_os import FakeOsModule
 
+from shardproof._base.imports import import_all
+
 _FIRST = 1_500_000_000
 """The first fake descriptor: far above fs.nr_open (proc_sys_fs(5)), which is 1 048 576 unless
 it was raised, and no round number, as sizes are, for which it could be taken."""
@@ -101,10 +103,7 @@ class World:
 
 @contextlib.contextmanager
 def faked() -> Iterator[World]:
-    """Fake the file system, or join in where this module has done so already.
-
-    A `NotFakedError` at the end says that a call was refused.
-    """
+    """Fake the file system, or join in where this module has done so already."""
     if World.active:
         yield World.active
         return
@@ -113,6 +112,7 @@ def faked() -> Iterator[World]:
             "expected the real file system, found one that pyfakefs fakes already, as by its "
             "fixture fs: use one of the two"
         )
+    import_all()
     _listen()
     modules: dict[str, Any] = {"os": _Os, "io": _Io, "fcntl": _Fcntl}
     if sys.version_info >= (3, 12):  # where `open` belongs to it

@@ -4,13 +4,14 @@ import contextlib
 import dataclasses
 import os
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from shardproof.testing.faults._arguments import expect, expect_count
-from shardproof.testing.faults.file_damage._kinds import CHANGES, DamageKind, Target
-from shardproof.testing.faults.file_damage._undo import Undo
+from shardproof.testing.faults.file_damage._kinds import PLANS, DamageKind, PlannedDamage, Target
+from shardproof.testing.faults.file_damage._undo import put_back, set_times
+from shardproof.testing.samples._keywords import expect, integer, one_of
 
 __all__ = ["Damage", "DamageKind", "DamageRecord", "damage", "damaged"]
 
@@ -60,8 +61,8 @@ def damage(
     """Damage a file for good, so that it differs from before, and say how.
 
     The same bytes, name, kind and seed give the same damage on every machine. (Where other names
-    play a part - swapped, stray, renamed - so do the names in the directory.) Only what changes is
-    read, block by block. After an error the file is as it was.
+    play a part - swapped, stray, renamed - so do the names in the directory.) What would change
+    nothing is refused before anything is written.
 
     Args:
         path: A regular file with one name: neither a symbolic link nor one of several hard links.
@@ -88,9 +89,9 @@ def damage(
         ...     done.kind, path.stat().st_size % 512 != 0
         (<DamageKind.TRUNCATED_INSIDE: 'truncated-inside'>, True)
     """
-    with Undo() as undo:
-        done = _inflict(undo, path, kind, seed, boundary=boundary, keep_times=keep_times)
-        undo.forget()
+    expect("keep_times", keep_times, bool)
+    done, plan = _planned(path, kind, seed, boundary)
+    _inflict(done, plan, keep_times)
     return done
 
 
@@ -105,9 +106,8 @@ def damaged(
 ) -> Iterator[DamageRecord]:
     """Damage a file for as long as the context lasts.
 
-    At its end bytes, mode, owner, times and names are as before, also after an exception. A missing
-    file comes back as a new inode, without extended attributes. Until then the part that changes is
-    kept in a nameless temporary file, in memory up to 1 MiB.
+    At its end bytes, mode, modification times and names are as before, also after an exception.
+    Until then a copy of the file is kept in a nameless temporary file, in memory up to 1 MiB.
 
     What the body itself did to the damaged file is not overwritten: if it is not as `damage` left
     it, nothing is put back, and an error says so. For code that repairs, use `damage`. (A stray
@@ -134,30 +134,22 @@ def damaged(
         False
         b'all of it'
     """
-    with Undo() as undo:
-        done = _inflict(undo, path, kind, seed, boundary=boundary, keep_times=keep_times)
-        stray = done.other if done.kind is DamageKind.STRAY else None
-        undo.only_if_unchanged(filter(None, (done.path, done.other)), may_be_gone=stray)
+    expect("keep_times", keep_times, bool)
+    done, plan = _planned(path, kind, seed, boundary)
+    stray = done.other if done.kind is DamageKind.STRAY else None
+    paths = [each for each in (done.path, done.other) if each is not None]
+    with put_back(paths, lambda: _inflict(done, plan, keep_times), may_be_gone=stray):
         yield done
 
 
-def _inflict(
-    undo: Undo,
-    path: str | os.PathLike[str],
-    kind: str,
-    seed: int,
-    *,
-    boundary: int,
-    keep_times: bool,
-) -> DamageRecord:
+def _planned(
+    path: str | os.PathLike[str], kind: str, seed: int, boundary: int
+) -> tuple[DamageRecord, PlannedDamage]:
     expect("path", path, str, os.PathLike)
     expect("kind", kind, str)
-    expect("seed", seed, int)
-    expect_count("boundary", boundary, 1)
-    expect("keep_times", keep_times, bool)
-    if kind not in tuple(DamageKind):
-        raise ValueError(f"kind: expected one of {', '.join(DamageKind)}; found {kind!r}")
-    kind = DamageKind(kind)
+    integer("seed", seed)
+    integer("boundary", boundary, at_least=1)
+    kind = one_of("kind", kind, DamageKind)
     path = Path(os.path.abspath(path))
     found = os.lstat(path)  # through a link, symbolic or hard, the damage would reach another file
     if not stat.S_ISREG(found.st_mode):
@@ -168,8 +160,27 @@ def _inflict(
             f"path: expected a file with one name, found {found.st_nlink} hard links: '{path}'; "
             "damage a copy"
         )
-    size = undo.watch(path).st_size
     key = f"{kind}:{seed}:".encode() + os.fsencode(path.name)
-    done = CHANGES[kind](Target(path, size, kind, boundary, key, undo))
-    undo.set_times(done.written, like=path if keep_times else None)
-    return DamageRecord(kind, seed, path, done.other, done.what)
+    plan = PLANS[kind](Target(path, found.st_size, kind, boundary, key))
+    return DamageRecord(kind, seed, path, plan.other, plan.what), plan
+
+
+def _inflict(done: DamageRecord, plan: PlannedDamage, keep_times: bool) -> None:
+    before = _statuses(done)
+    plan.act()
+    if keep_times:
+        for each in _statuses(done):
+            set_times(each, before.get(each, before[done.path]))
+        return
+    for each in plan.written:
+        # The clock of the file system ticks every few milliseconds: a change that the body makes at
+        # once would not show. These nanoseconds lie between two ticks.
+        os.utime(each, ns=(os.lstat(each).st_atime_ns, time.time_ns()))
+
+
+def _statuses(done: DamageRecord) -> dict[Path, os.stat_result]:
+    found = {}
+    for path in filter(None, (done.path, done.other, done.path.parent)):
+        with contextlib.suppress(FileNotFoundError):
+            found[path] = os.lstat(path)
+    return found

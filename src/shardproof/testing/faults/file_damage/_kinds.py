@@ -1,17 +1,20 @@
-"""What can be done to a file, and how each of it is done so that it can be taken back."""
+"""What can be done to a file: each kind is planned first, and then done."""
 
 import dataclasses
 import enum
+import filecmp
 import hashlib
 import itertools
 import os
 import re
+import shutil
+import stat
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from shardproof.testing.faults.file_damage._undo import Undo, blocks
-
+_BLOCK = 2**20  # bytes that are held in memory at once
 _ENDINGS = (".bak", ".old", ".part", ".tmp", "~")  # which people and programs leave behind
 
 
@@ -33,33 +36,33 @@ class DamageKind(enum.StrEnum):
     MISSING = "missing"
     """It is gone."""
     STRAY = "stray"
-    """A copy beside it, under a name that no manifest promises."""
+    """A copy beside it, under a name that no manifest lists."""
     RENAMED = "renamed"
-    """It is beside its place, under a name that no manifest promises."""
+    """It is beside its place, under a name that no manifest lists."""
     ZERO_TAIL = "zero-tail"
     """From some byte on it reads as zeros; the size is right."""
     SPARSE = "sparse"
     """It was never written: one hole, which reads as zeros; the size is right."""
 
 
-class Change(NamedTuple):
-    """What one kind did."""
+class PlannedDamage(NamedTuple):
+    """What one kind is about to do."""
 
     what: str
+    act: Callable[[], object]
     written: tuple[Path, ...] = ()  # files whose bytes are other than before
     other: Path | None = None
 
 
 @dataclasses.dataclass(slots=True)
 class Target:
-    """The file to damage, and what decides and takes back."""
+    """The file to damage, and what decides."""
 
     path: Path
     size: int
     kind: DamageKind
     boundary: int
     key: bytes  # what decides
-    undo: Undo
     n_drawn: int = 0
 
     def __str__(self) -> str:
@@ -74,6 +77,7 @@ class Target:
         return int.from_bytes(digest, "big") % below
 
     def refuse_below(self, least: int) -> None:
+        """Raise a ValueError for a file that is too small to be another one afterwards."""
         if self.size < least:
             raise ValueError(
                 f"{self.kind}: expected a file of {least} or more bytes, "
@@ -81,19 +85,21 @@ class Target:
             )
 
 
-def _flip(target: Target) -> Change:
+def _flip(target: Target) -> PlannedDamage:
     target.refuse_below(1)
     byte, bit = divmod(target.draw(8 * target.size), 8)
-    target.undo.keep(target.path, byte, byte + 1)
-    with open(target.path, "r+b") as file:
-        file.seek(byte)
-        (before,) = file.read(1)
-        file.seek(byte)
-        file.write(bytes([before ^ 1 << bit]))
-    return Change(f"bit {bit} of byte {byte} of {target}", (target.path,))
+
+    def act() -> None:
+        with open(target.path, "r+b") as file:
+            file.seek(byte)
+            (before,) = file.read(1)
+            file.seek(byte)
+            file.write(bytes([before ^ 1 << bit]))
+
+    return PlannedDamage(f"bit {bit} of byte {byte} of {target}", act, (target.path,))
 
 
-def _cut(target: Target) -> Change:
+def _cut(target: Target) -> PlannedDamage:
     size, boundary = target.size, target.boundary
     target.refuse_below(1 if target.kind is DamageKind.TRUNCATED_AT_BOUNDARY else 2)
     below = size - 1
@@ -107,40 +113,44 @@ def _cut(target: Target) -> Change:
     else:
         nth = target.draw(below - below // boundary)
         left = 1 + nth + nth // (boundary - 1)  # passes over the multiples
-    target.undo.keep(target.path, left, size)
-    os.truncate(target.path, left)
-    return Change(f"from {size} to {left} bytes: {target}", (target.path,))
+    what = f"from {size} to {left} bytes: {target}"
+    return PlannedDamage(what, lambda: os.truncate(target.path, left), (target.path,))
 
 
-def _grow(target: Target) -> Change:
+def _grow(target: Target) -> PlannedDamage:
     more = bytes(target.draw(256) for _ in range(1 + target.draw(64)))
-    target.undo.keep(target.path, target.size, target.size)
-    with open(target.path, "ab") as file:
-        file.write(more)
-    return Change(f"{len(more)} bytes after the {target.size} of {target}", (target.path,))
+
+    def act() -> None:
+        with open(target.path, "ab") as file:
+            file.write(more)
+
+    what = f"{len(more)} bytes after the {target.size} of {target}"
+    return PlannedDamage(what, act, (target.path,))
 
 
-def _zero(target: Target) -> Change:
-    n_before_zeros = 0
+def _zero(target: Target) -> PlannedDamage:
+    n_read = n_before_zeros = 0
     with open(target.path, "rb") as file:
-        for offset, block in blocks(file, 0, target.size, backwards=True):
+        while block := file.read(_BLOCK):
             if kept := block.rstrip(b"\0"):
-                n_before_zeros = offset + len(kept)
-                break
+                n_before_zeros = n_read + len(kept)
+            n_read += len(block)
     if not n_before_zeros:
         raise ValueError(f"{target.kind}: expected a byte other than zero, found none in {target}")
     start = 0 if target.kind is DamageKind.SPARSE else target.draw(n_before_zeros)
-    target.undo.keep(target.path, start, target.size)
-    with open(target.path, "r+b") as file:
-        file.truncate(start)
-        file.truncate(target.size)
-    return Change(f"a hole from byte {start} to {target.size} of {target}", (target.path,))
+
+    def act() -> None:
+        os.truncate(target.path, start)
+        os.truncate(target.path, target.size)
+
+    what = f"a hole from byte {start} to {target.size} of {target}"
+    return PlannedDamage(what, act, (target.path,))
 
 
-def _swap(target: Target) -> Change:
+def _swap(target: Target) -> PlannedDamage:
     # Of the regular files of the directory those that share the suffix, and have no other name.
-    suffix = os.path.splitext(target.path.name)[1]
-    with os.scandir(target.path.parent) as entries:
+    path, suffix = target.path, os.path.splitext(target.path.name)[1]
+    with os.scandir(path.parent) as entries:
         names = sorted(
             entry.name
             for entry in entries
@@ -148,38 +158,36 @@ def _swap(target: Target) -> Change:
             and os.path.splitext(entry.name)[1] == suffix
             and os.lstat(entry.path).st_nlink == 1
         )
-    partners = [target.path.with_name(name) for name in names if name != target.path.name]
+    partners = [path.with_name(name) for name in names if name != path.name]
     first = target.draw(max(1, len(partners)))
     for other in partners[first:] + partners[:first]:
-        if not _same_bytes(target.path, other):
-            target.undo.watch(other)
-            target.undo.watch(target.path.parent)
-            target.undo.exchange(target.path, other)
-            return Change(f"contents of {target} and '{other}'", (target.path, other), other)
+        filecmp.clear_cache()  # it goes by times
+        if not filecmp.cmp(path, other, shallow=False):
+            what = f"contents of {target} and '{other}'"
+            return PlannedDamage(what, lambda: _exchange(path, other), (path, other), other)  # noqa: B023
     raise ValueError(
         f"{target.kind}: expected a file with the same suffix and other contents beside {target}, "
         f"found {len(partners)} with the same suffix, and none with other contents"
     )
 
 
-def _same_bytes(path: Path, other: Path) -> bool:
-    size = os.path.getsize(path)
-    if os.path.getsize(other) != size:
-        return False
-    with open(path, "rb") as one, open(other, "rb") as two:
-        pairs = zip(blocks(one, 0, size), blocks(two, 0, size), strict=True)
-        return all(mine == theirs for mine, theirs in pairs)
+def _exchange(path: Path, other: Path) -> None:
+    modes = [stat.S_IMODE(os.lstat(each).st_mode) for each in (path, other)]
+    aside = path.with_name(f".{uuid.uuid4().hex}")
+    os.rename(path, aside)
+    os.rename(other, path)
+    os.rename(aside, other)
+    for each, mode in zip((path, other), modes, strict=True):
+        os.chmod(each, mode)
 
 
-def _drop(target: Target) -> Change:
-    target.undo.watch(target.path.parent)
-    target.undo.remove(target.path)
-    return Change(f"gone: {target}")
+def _drop(target: Target) -> PlannedDamage:
+    return PlannedDamage(f"gone: {target}", target.path.unlink)
 
 
-def _copy_or_rename(target: Target) -> Change:
-    directory, name = target.path.parent, target.path.name
-    taken = set(os.listdir(directory))
+def _copy_or_rename(target: Target) -> PlannedDamage:
+    path, name = target.path, target.path.name
+    taken = set(os.listdir(path.parent))
     stem, suffix = os.path.splitext(name)
     # Greedy, so that the digits are the last ones; a name without any counts from 1.
     match = re.fullmatch(r"(.*?)([0-9]+)([^0-9]*)", stem, re.DOTALL)
@@ -188,16 +196,14 @@ def _copy_or_rename(target: Target) -> Change:
     numbered = (f"{head}{index}{tail}{suffix}" for index in indices)
     following = next(candidate for candidate in numbered if candidate not in taken)
     free = [following, *(name + end for end in _ENDINGS if name + end not in taken)]
-    other = directory / free[target.draw(len(free))]
-    target.undo.watch(directory)
+    other = path.with_name(free[target.draw(len(free))])
     if target.kind is DamageKind.STRAY:
-        target.undo.copy(target.path, other)
-        return Change(f"'{other}', a copy of {target}", (other,), other)
-    target.undo.move(target.path, other)
-    return Change(f"{target} to '{other}'", other=other)
+        what = f"'{other}', a copy of {target}"
+        return PlannedDamage(what, lambda: shutil.copy(path, other), (other,), other)
+    return PlannedDamage(f"{target} to '{other}'", lambda: os.rename(path, other), other=other)
 
 
-CHANGES: dict[DamageKind, Callable[[Target], Change]] = {
+PLANS: dict[DamageKind, Callable[[Target], PlannedDamage]] = {
     DamageKind.FLIPPED: _flip,
     DamageKind.TRUNCATED_AT_BOUNDARY: _cut,
     DamageKind.TRUNCATED_INSIDE: _cut,
@@ -210,5 +216,4 @@ CHANGES: dict[DamageKind, Callable[[Target], Change]] = {
     DamageKind.ZERO_TAIL: _zero,
     DamageKind.SPARSE: _zero,
 }
-"""What changes a file in the way of its kind. It raises a ValueError for a file that would be as
-before, whatever is drawn, and an OSError for one that can not be read or changed."""
+"""What plans each kind; a ValueError where the file would be as before, whatever is drawn."""

@@ -19,7 +19,6 @@ import threading
 from pathlib import PurePath
 from typing import Self, TypedDict, Unpack
 
-from shardproof.testing.faults._arguments import expect, expect_count, expect_number
 from shardproof.testing.faults.file_system import _patches
 from shardproof.testing.faults.file_system._paths import Root
 from shardproof.testing.faults.file_system._schedule import (
@@ -31,6 +30,7 @@ from shardproof.testing.faults.file_system._schedule import (
     PlannedFault,
     Schedule,
 )
+from shardproof.testing.samples._keywords import expect, expect_number, integer, one_of
 
 __all__ = ["OPERATIONS", "Call", "FileSystemFaults", "Outcome", "PlannedFault"]
 
@@ -120,7 +120,7 @@ class FileSystemFaults:
             Traceback (most recent call last):
             OSError: [Errno 116] Stale file handle: ...
         """
-        expect("errno", errno, int)
+        integer("errno", errno)
         if errno not in errors.errorcode:
             raise ValueError(f"errno: expected a number of the module errno, found {errno}")
         if errno == errors.EINTR and when.get("times") is None:
@@ -164,9 +164,8 @@ class FileSystemFaults:
             ...     file.read(100)
             b'[\n '
         """
-        if operation not in _FEWEST_BYTES:
-            raise ValueError(f"operation: expected 'read' or 'write', found {operation!r}")
-        expect_count("n_bytes", n_bytes, _FEWEST_BYTES[operation])
+        one_of("operation", operation, _FEWEST_BYTES)
+        integer("n_bytes", n_bytes, at_least=_FEWEST_BYTES[operation])
         return self._plan(PlannedFault(FaultKind.SHORT, operation, n_bytes, **when))
 
     def kill(self, operation: str, **when: Unpack[_When]) -> PlannedFault:
@@ -195,12 +194,10 @@ class FileSystemFaults:
 
     def _plan(self, fault: PlannedFault) -> PlannedFault:
         expect("operation", fault.operation, str)
-        if fault.operation not in {*OPERATIONS, ANY}:
-            known = ", ".join((*OPERATIONS, ANY))
-            raise ValueError(f"operation: expected one of {known}, found {fault.operation!r}")
-        expect_count("nth", fault.nth, 1)
+        one_of("operation", fault.operation, (*OPERATIONS, ANY))
+        integer("nth", fault.nth, at_least=1)
         if fault.times is not None:
-            expect_count("times", fault.times, 1)
+            integer("times", fault.times, at_least=1)
         if fault.match is not None:
             expect("match", fault.match, str)
             if not PurePath(fault.match).parts:

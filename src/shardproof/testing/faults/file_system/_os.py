@@ -84,24 +84,16 @@ def _moving(operation: str, real: _Function) -> _Function:
     return call
 
 
-def _copying(source: int, target: int, count: int, names: str) -> _Make:
+def _copying(source: int, target: int, names: str) -> _Make:
     """Make the stand-in for what moves bytes between two descriptors; both ends are counted."""
     name = names.split()
 
     def make(_operation: str, real: _Function) -> _Function:
         def call(*args: Any, **keywords: Any) -> Any:
             given = {**keywords, **dict(zip(name, args, strict=False))}
-
-            def run(limit: int | None) -> Any:
-                if limit is None:
-                    return real(*args, **keywords)
-                if len(args) > count:
-                    return real(*args[:count], limit, *args[count + 1 :], **keywords)
-                return real(*args, **keywords | {name[count]: limit})
-
             ends = {"read": name[source], "write": name[target]}
             parts = [(end, (absolute(given.get(place)),)) for end, place in ends.items()]
-            return through(parts, run, size=given.get(name[count]))
+            return through(parts, lambda _: real(*args, **keywords))  # never cut
 
         return call
 
@@ -217,10 +209,10 @@ _TABLE: Sequence[tuple[str, _Make, str]] = (
     ("scandir", _by_path_alone, "listdir"),
     ("read", _moving, "read readinto pread readv preadv"),
     ("write", _moving, "write pwrite writev pwritev"),
-    ("copy", _copying(1, 0, 3, "out_fd in_fd offset count"), "sendfile"),
+    ("copy", _copying(1, 0, "out_fd in_fd offset count"), "sendfile"),
     (
         "copy",
-        _copying(0, 1, 2, "src dst count offset_src offset_dst flags"),
+        _copying(0, 1, "src dst count offset_src offset_dst flags"),
         "copy_file_range splice",
     ),
     ("fsync", _by_descriptor, "fsync fdatasync"),

@@ -38,10 +38,7 @@ def start(schedule: Schedule) -> None:
 
 
 def stop(schedule: Schedule) -> None:
-    """Undo `start`; the last one takes the stand-ins away.
-
-    Code that still holds one may go on using it: it makes the real call.
-    """
+    """Undo `start`; the last one takes the stand-ins away."""
     with LOCK:
         if schedule in ACTIVE:
             ACTIVE.remove(schedule)

@@ -10,11 +10,7 @@ _DELETED = " (deleted)"  # what Linux appends to the path of a file that has los
 
 
 def absolute(place: object, dir_fd: object = None) -> str | None:
-    """Return the absolute path that a path, a descriptor or an object with ``fileno()`` stands for.
-
-    Nothing is resolved but descriptors, through ``/proc/self/fd`` (proc(5)). The result is None for
-    a closed descriptor and for a wrong argument; for a socket or a pipe it is no path.
-    """
+    """Return the absolute path that a path, a descriptor or an object with ``fileno()`` is of."""
     # What is wrong with the arguments is for the real call to say.
     with contextlib.suppress(OSError, TypeError, ValueError):
         if isinstance(place, int):
@@ -58,10 +54,7 @@ class Root:
         return self._links.get(path)
 
     def remember(self, path: str | None, descriptor: int) -> None:
-        """Keep the name of a file that was opened below the root and lies elsewhere.
-
-        What a symbolic link out of the root leads to has another path once it is open.
-        """
+        """Keep the name of a file that was opened below the root and lies elsewhere."""
         name = path and self.name(path)
         real = absolute(descriptor)
         if name and real:

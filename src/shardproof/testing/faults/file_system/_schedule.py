@@ -193,12 +193,7 @@ def through(
     size: int | None = None,
     instead: Callable[[], T] | None = None,
 ) -> T:
-    """Make a call with what is planned for it.
-
-    The ``parts`` are each operation and the paths that it is about; a call that copies has two.
-    ``run`` makes the real call, cut to a number of bytes or None; ``instead`` is called where an
-    error is due for calls that in reality raise none; ``names`` are the paths that an error has.
-    """
+    """Make a call as planned: `run` takes what it is cut to, `instead` stands in for an error."""
     schedules = tuple(ACTIVE)
     begun = (s.begin(operation, paths) for operation, paths in parts for s in schedules)
     turns = [turn for turn in begun if turn is not None]

@@ -24,15 +24,16 @@ import threading
 import time
 import types
 from collections.abc import Iterator, Mapping
+from typing import Unpack
 from urllib.parse import parse_qs, quote, unquote
 
-from shardproof.testing.faults._arguments import expect, expect_number
 from shardproof.testing.faults.hub._answers import Content, Incoming, Wire, answer, answer_file
-from shardproof.testing.faults.hub._faults import OTHER_HOST, HubFault, Rule, known_fault
+from shardproof.testing.faults.hub._faults import OTHER_HOST, FaultOptions, HubFault, Rule
 from shardproof.testing.faults.hub._harms import HARMS, Case
 from shardproof.testing.faults.hub._hf import Found, Repos, RepoType, nearest
 from shardproof.testing.faults.hub._repos import File
 from shardproof.testing.faults.hub._server import Server, Tally
+from shardproof.testing.samples._keywords import expect, expect_number, one_of
 
 __all__ = ["Hub", "HubFault", "HubRequest", "serve_hub"]
 
@@ -69,11 +70,6 @@ class HubRequest:
     status: int | None
     bytes_sent: int = 0
 
-    def is_for(self, match: str) -> bool:
-        """Return whether the name of its file or its path fits a pattern; see `fnmatch`."""
-        names = (self.path, self.path if self.file is None else self.file)
-        return any(fnmatch.fnmatchcase(name, match) for name in names)
-
 
 class Hub:
     """A hub that is running; made by `serve_hub`.
@@ -105,8 +101,8 @@ class Hub:
     ) -> str:
         """Serve these bytes, or this file of the disk, under a name; until it is put again.
 
-        A file is read through once, for its digest, and again whenever it is sent. If it has
-        changed on disk by then, the hub answers 500.
+        A file is read through once, for its digest, and again whenever it is sent: it must not
+        change meanwhile.
 
         Args:
             path: The name, with slashes between its parts.
@@ -152,18 +148,7 @@ class Hub:
             place.put(path, file, revision)
         return f"{self.url}/{place.place(path, revision)}"
 
-    def fault(
-        self,
-        match: str,
-        fault: HubFault | str,
-        *,
-        nth: int = 1,
-        times: int | None = None,
-        method: str | None = "GET",
-        at: int | None = None,
-        retry_after: str | None = None,
-        interval: float | None = None,
-    ) -> None:
+    def fault(self, match: str, fault: HubFault | str, **options: Unpack[FaultOptions]) -> None:
         """Plan what goes wrong from now on, with requests that would go well.
 
         Attempts are counted for each file, whatever its revision. An attempt that suffers from one
@@ -176,15 +161,16 @@ class Hub:
                 ``datasets/owner/name/`` or ``models/owner/name/``, or for the path of the request;
                 ``*`` is for any characters, slashes too (`fnmatch`).
             fault: What goes wrong, or its name.
-            nth: The first attempt at each file that suffers, counted from 1.
-            times: How many suffer, one after the other; None for all from then on.
-            method: What the request must do; None for anything.
-            at: How many bytes of the body come before the harm; None for half of them. For
+            **options: All may be left out.
+                nth: The first attempt at each file that suffers, counted from 1.
+                times: How many suffer, one after the other; None for all from then on.
+                method: What the request must do; ``"GET"`` by default, None for anything.
+                at: How many bytes of the body come before the harm; None for half of them. For
                 ``reset-in-body``, ``truncated``, ``truncated-without-length``,
                 ``chunked-truncated``, ``chunked-bad-size``, ``flipped``, ``stall-in-body``.
-            retry_after: The value of the Retry-After header; None for ``"0"``. For ``status-429``
-                and ``status-503``.
-            interval: Seconds between two bytes; None for 0.2. For ``drip``.
+                retry_after: The value of the Retry-After header; None for ``"0"``. For
+                ``status-429`` and ``status-503``.
+                interval: Seconds between two bytes; None for 0.2. For ``drip``.
 
         Raises:
             TypeError: A number that is none.
@@ -199,16 +185,7 @@ class Hub:
             ...     urlopen(url).read(), urlopen(url).read()
             (b'1224', b'1234')
         """
-        rule = Rule(
-            match=match,
-            fault=known_fault(fault),
-            nth=nth,
-            times=times,
-            method=method,
-            at=at,
-            retry_after=retry_after,
-            interval=interval,
-        )
+        rule = Rule(match=match, fault=one_of("fault", fault, HubFault), **options)
         # Requests that are for no file: what they may ask for is not known.
         is_of_requests = match.startswith(("api/", "cdn/")) or "/resolve/" in match
         with self._lock:
@@ -279,11 +256,11 @@ class Hub:
             b'34'
             ['bytes=2-']
         """
-        suffered = None if fault is None else known_fault(fault)
+        suffered = None if fault is None else one_of("fault", fault, HubFault)
         return tuple(
             request
             for request in self.requests
-            if request.is_for(match)
+            if any(fnmatch.fnmatchcase(name or "", match) for name in (request.path, request.file))
             and method in {None, request.method}
             and suffered in {None, request.fault}
         )

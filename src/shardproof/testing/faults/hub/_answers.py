@@ -36,7 +36,6 @@ class Content:
     size: int
     sha256: str  # in hexadecimal
     modified: float  # seconds since the epoch
-    identity: tuple[int, ...] = ()  # what `os.stat` said of the path when it was read
 
     @classmethod
     def of(cls, source: bytes | os.PathLike[str]) -> Self:
@@ -51,7 +50,7 @@ class Content:
             raise ValueError(f"content: expected a regular file, found something else at '{path}'")
         with open(path, "rb", buffering=0) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return cls(path, found.st_size, digest, found.st_mtime, _identity(found))
+        return cls(path, found.st_size, digest, found.st_mtime)
 
     def blocks(self, start: int, stop: int) -> Iterator[bytes]:
         """Yield these bytes in blocks, so that no large file is copied as a whole."""
@@ -68,19 +67,6 @@ class Content:
     def read(self, start: int, stop: int) -> bytes:
         """Return these bytes, all at once."""
         return b"".join(self.blocks(start, stop))
-
-    def is_as_put(self) -> bool:
-        """Return whether the file is still the one that was read for its digest."""
-        if isinstance(self.source, bytes):
-            return True
-        try:
-            return _identity(os.stat(self.source)) == self.identity
-        except OSError:
-            return False
-
-
-def _identity(found: os.stat_result) -> tuple[int, ...]:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -151,14 +137,7 @@ def answer(
 
 
 def answer_file(incoming: Incoming, content: Content, etag: str, *headers: Header) -> Answer:
-    """Answer a request for a file: conditions first, then the range (RFC 9110, 13.2.2).
-
-    Of the conditions, If-None-Match and If-Range count. A Range header that is malformed or names
-    several ranges is ignored, as RFC 9110, 14.2 allows, and so is one that comes with HEAD.
-    The entity tag comes without quotes.
-    """
-    if not content.is_as_put():
-        return answer(500, b"The file has changed since it was put: put it again.\n")
+    """Answer a request for a file: conditions first, then the range (RFC 9110, 13.2.2)."""
     tag = f'"{etag}"'
     modified = email.utils.formatdate(content.modified, usegmt=True)
     said = (("ETag", tag), ("Last-Modified", modified), ("Accept-Ranges", "bytes"), *headers)

@@ -2,13 +2,12 @@
 
 import collections
 import dataclasses
-import difflib
 import enum
 import fnmatch
-import math
+from typing import TypedDict
 
-from shardproof.testing.faults._arguments import expect, expect_count
 from shardproof.testing.faults.hub._answers import Answer, Incoming
+from shardproof.testing.samples._keywords import expect, expect_number, integer
 
 OTHER_HOST = "localhost"
 """The hub calls itself 127.0.0.1: to a client this is another host, and yet none outside."""
@@ -124,6 +123,17 @@ _OPTIONS = {
 """Each option that only some faults have, and these faults."""
 
 
+class FaultOptions(TypedDict, total=False):
+    """When a fault comes, and what only some faults have; `Hub.fault` describes them."""
+
+    nth: int
+    times: int | None
+    method: str | None
+    at: int | None
+    retry_after: str | None
+    interval: float | None
+
+
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Rule:
     """What goes wrong, for which requests, and how often; `Hub.fault` says what is refused."""
@@ -151,14 +161,12 @@ class Rule:
             if getattr(self, name) is not None and self.fault not in faults.split():
                 known = ", ".join(sorted(faults.split()))
                 raise ValueError(f"{name}: {self.fault} has no such option; {known} has")
-        expect_count("nth", self.nth, 1)
+        integer("nth", self.nth, at_least=1)
         for name, least in (("times", 1), ("at", 0)):
             if getattr(self, name) is not None:
-                expect_count(name, getattr(self, name), least)
+                integer(name, getattr(self, name), at_least=least)
         if self.interval is not None:
-            expect("interval", self.interval, int, float)
-            if not 0 < self.interval < math.inf:
-                raise ValueError(f"interval: expected seconds, found {self.interval!r}")
+            expect_number("interval", self.interval)
         if self.retry_after is not None:
             expect("retry_after", self.retry_after, str)
             line = self.retry_after
@@ -185,13 +193,3 @@ class Rule:
         self._seen[names[-1]] += 1
         late = self._seen[names[-1]] - self.nth
         return late >= 0 and (self.times is None or late < self.times)
-
-
-def known_fault(fault: str) -> HubFault:
-    """Return the fault of this name; a ValueError says which names are near it."""
-    try:
-        return HubFault(fault)
-    except ValueError:
-        near = difflib.get_close_matches(str(fault), list(HubFault), cutoff=0.4)
-        hint = f"; near it: {', '.join(near)}" if near else ""
-        raise ValueError(f"fault: expected the name of one, found {fault!r}{hint}") from None

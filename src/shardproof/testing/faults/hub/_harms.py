@@ -165,12 +165,8 @@ def _drip(case: Case) -> Wire:
 
 
 HARMS: dict[HubFault, Harm] = {
-    HubFault.STATUS_401: _refuse(401),
-    HubFault.STATUS_403: _refuse(403),
-    HubFault.STATUS_404: _refuse(404),
-    HubFault.STATUS_429: _refuse(429, lambda: "0"),
-    HubFault.STATUS_500: _refuse(500),
-    HubFault.STATUS_503: _refuse(503, lambda: "0"),
+    **{HubFault(f"status-{status}"): _refuse(status) for status in (401, 403, 404, 500)},
+    **{HubFault(f"status-{status}"): _refuse(status, lambda: "0") for status in (429, 503)},
     HubFault.RETRY_AFTER_ABSURD: _refuse(503, lambda: str(10**20)),
     HubFault.RETRY_AFTER_DATE: _refuse(503, lambda: formatdate(time.time() + 1, usegmt=True)),
     HubFault.RETRY_AFTER_GARBAGE: _refuse(503, lambda: "soon"),
@@ -203,11 +199,7 @@ HARMS: dict[HubFault, Harm] = {
     HubFault.GZIP_BOMB: lambda case: _send(
         case, _packed_zeros(), ("Content-Encoding", "gzip"), _UNTIL_CLOSE
     ),
-    HubFault.RANGE_UNASKED: _wrong_range,
-    HubFault.RANGE_WRONG_START: _wrong_range,
-    HubFault.RANGE_WRONG_TOTAL: _wrong_range,
-    HubFault.RANGE_OTHER_ETAG: _wrong_range,
-    HubFault.RANGE_IGNORED: _wrong_range,
+    **{fault: _wrong_range for fault in HubFault if fault.startswith("range-")},
     HubFault.RANGE_REFUSED: lambda case: answer(
         416, b"", ("Content-Range", f"bytes */{case.part.content.size}")
     ).wire(),

@@ -1,7 +1,4 @@
-"""Repositories of files as git and git-lfs know them: blobs, pointers, commits, branches.
-
-Sources: git-hash-object(1); https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md.
-"""
+"""Repositories of files as git and git-lfs know them: blobs, pointers, commits, branches."""
 
 import dataclasses
 import hashlib

@@ -28,20 +28,11 @@ _MOST_BODY = 2**20  # bytes of a request's body
 class Tally:
     """How many bytes of one answer's body were handed to the kernel."""
 
-    __slots__ = ("sent",)
-
-    def __init__(self) -> None:
-        self.sent = 0
+    sent = 0
 
 
 class Server:
-    """Two listening sockets on 127.0.0.1, and a thread for each connection.
-
-    The two answer alike, what ``respond`` returns in the connection's thread. Their ports differ,
-    so that a client takes them for two servers, and sends to one no secret that is for the other.
-    ``rate`` is in bytes a second on each connection, ``latency`` in seconds between a request and
-    the first byte of its answer.
-    """
+    """Two listening sockets on 127.0.0.1, and a thread for each connection."""
 
     def __init__(
         self,
@@ -55,29 +46,29 @@ class Server:
         self.latency = latency
         self.closing = threading.Event()
         self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
         self._connections: dict[int, socket.socket] = {}
         self._threads: list[threading.Thread] = []
-        with contextlib.ExitStack() as stack:
-            self._listeners = []
-            for _ in range(2):
-                listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=128))
-                listener.setblocking(False)  # a client may go between being announced and accepted
-                self._listeners.append(listener)
-            self._wake, self._waked = map(stack.enter_context, socket.socketpair())
-            self._sockets = stack.pop_all()
-        self.ports = tuple(int(listener.getsockname()[1]) for listener in self._listeners)
-        self._acceptor = _thread("accept", self._accept)
+        self._sockets = contextlib.ExitStack()
+        listeners = [socket.create_server(("127.0.0.1", 0), backlog=128) for _ in range(2)]
+        self.ports = tuple(int(listener.getsockname()[1]) for listener in listeners)
+        for listener in listeners:
+            self._sockets.enter_context(listener)
+        self._acceptors = [_thread("accept", self._accept, listener) for listener in listeners]
 
     def start(self) -> None:
         """Accept connections from now on."""
-        self._acceptor.start()
+        for acceptor in self._acceptors:
+            acceptor.start()
 
     def close(self) -> None:
         """End every connection, whatever it waits for, and every thread."""
         self.closing.set()
-        self._wake.send(b"!")
-        if self._acceptor.ident is not None:
-            self._acceptor.join()
+        for port, acceptor in zip(self.ports, self._acceptors, strict=True):
+            if acceptor.ident is not None:
+                with contextlib.suppress(OSError):  # it wakes who accepts
+                    socket.create_connection(("127.0.0.1", port)).close()
+                acceptor.join()
         with self._lock:
             for connection in self._connections.values():
                 with contextlib.suppress(OSError):  # its client was faster
@@ -86,31 +77,24 @@ class Server:
             thread.join()
         self._sockets.close()
 
-    def _accept(self) -> None:
-        numbers = itertools.count(1)
-        listeners = {listener.fileno(): listener for listener in self._listeners}
-        ready = select.poll()
-        for descriptor in (self._waked.fileno(), *listeners):
-            ready.register(descriptor, select.POLLIN)
+    def _accept(self, listener: socket.socket) -> None:
+        listener.settimeout(1)  # where no descriptor is left to wake it by
         while not self.closing.is_set():
-            for descriptor, _ in ready.poll():
-                if descriptor not in listeners:
-                    continue  # close() woke it
-                try:
-                    connection, _ = listeners[descriptor].accept()
-                except OSError:  # the client has gone, or the process is out of descriptors for now
-                    self.closing.wait(0.01)
-                    continue
-                connection.settimeout(None)  # whatever socket.setdefaulttimeout() says
-                # What is sent before a pause or a harm is not held back by the kernel.
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                number = next(numbers)
-                with self._lock:
-                    self._connections[number] = connection
-                self._threads = [thread for thread in self._threads if thread.is_alive()]
+            try:
+                connection, _ = listener.accept()
+            except OSError:  # the client has gone, or the process is out of descriptors for now
+                self.closing.wait(0.01)
+                continue
+            connection.settimeout(None)  # whatever socket.setdefaulttimeout() says
+            # What is sent before a pause or a harm is not held back by the kernel.
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._lock:
+                number = next(self._numbers)
+                self._connections[number] = connection
                 thread = _thread(f"connection {number}", self._serve, connection, number)
-                self._threads.append(thread)
+                self._threads = [each for each in self._threads if each.is_alive()]
                 thread.start()
+                self._threads.append(thread)
 
     def _serve(self, connection: socket.socket, number: int) -> None:
         try:

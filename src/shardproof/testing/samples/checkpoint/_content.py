@@ -1,7 +1,7 @@
-"""What is in the shards of a checkpoint, whole or as their states say, and in its metadata."""
+"""What is in a checkpoint's files: shards as the library writes them, whole or harmed."""
 
 import hashlib
-import itertools
+import json
 import struct
 from typing import Any
 
@@ -14,10 +14,7 @@ from shardproof.testing.samples.checkpoint._states import (
     rank_lied_about,
 )
 
-MAGIC = 0x53484152
 _ALIGNMENT = 64
-_MIB = 2**20
-_NEAR = 1000
 
 
 def tensor_bytes(layout: Layout, rank: int, name: str) -> bytes:
@@ -56,86 +53,79 @@ def _tensor_bytes(layout: Layout, rank: int, tensor: CheckpointTensor, step: int
     return bytes(content)
 
 
-def shard_bytes(layout: Layout, rank: int) -> bytes:
-    """Return what is in the whole shard of a rank.
-
-    Args:
-        layout: The checkpoint. Of what became of it only what was so from the beginning matters:
-            ``unchecked`` shards have no checksum, ``overlapping`` and ``holes`` are there too.
-        rank: Whose shard.
-
-    Example:
-        >>> shard_bytes(Layout(format="checkpoint"), 2)[:8].hex(" ", 4)
-        '52414853 02000000'
-    """
-    return _shard_bytes_at(layout, rank, layout.step)
-
-
-def _shard_bytes_at(layout: Layout, rank: int, step: int) -> bytes:
-    start, placed = _header_size(layout, rank), _placed(layout, rank)
-    shard = bytearray(max((offset + tensor.size for tensor, offset in placed), default=start))
-    for tensor, offset in placed:
-        shard[offset : offset + tensor.size] = _tensor_bytes(layout, rank, tensor, step)
-    data = bytes(shard[start:])
-    checksum = _checksum(layout, rank, data).encode()
-    head = struct.pack("<Iii", MAGIC, rank, len(checksum)) + checksum
-    return head + struct.pack("<iq", len(placed), len(data)) + data
-
-
-def _checksum(layout: Layout, rank: int, data: bytes) -> str:
-    if layout.states[rank] is CheckpointShardState.UNCHECKED:
-        return ""
-    kind = "" if layout.algorithm == "sha256" else f"{layout.algorithm}:"
-    return kind + hex_digest(layout.algorithm, data)
+def whole_shard(layout: Layout, rank: int, step: int | None = None) -> tuple[bytes, dict[str, Any]]:
+    """Return the bytes of a rank's shard, and its entry of the metadata."""
+    step = layout.step if step is None else step
+    tensors = layout.tensors[rank]
+    contents = {each.name: _tensor_bytes(layout, rank, each, step) for each in tensors}
+    state = layout.metadata if rank == rank_lied_about(layout.metadata, layout.tensors) else "ok"
+    stored = contents
+    if state == CheckpointMetadataState.HOLES:
+        stored = {"".join([*contents, "hole"]): bytes(_ALIGNMENT), **contents}
+    elif state == CheckpointMetadataState.OVERLAPPING:
+        overlaid = b""
+        for content in contents.values():
+            overlaid = content + overlaid[len(content) :]
+        stored = {"all of them": overlaid}
+    shard, entry = _serialized(stored, rank, layout.algorithm)
+    written = {each["name"]: each for each in entry["tensors"]}
+    if state == CheckpointMetadataState.OVERLAPPING:
+        written = {name: {**written["all of them"], "digest": None} for name in contents}
+    # To the library all of them are bytes: what else they are stands in the metadata alone.
+    entry["tensors"] = [
+        {**written[each.name], **each._asdict(), "size": each.size} for each in tensors
+    ]
+    struct.pack_into("<i", shard, _header_size(entry) - 12, len(tensors))
+    if layout.states[rank] == CheckpointShardState.UNCHECKED:
+        shard = _without_checksum(shard, entry)
+    return bytes(shard), entry | {"file": layout.shard_name(rank), "file_size": len(shard)}
 
 
-def hex_digest(algorithm: str, data: bytes) -> str:
-    """Return a digest by an algorithm that the standard library has.
+def _serialized(
+    contents: dict[str, bytes], rank: int, algorithm: Any
+) -> tuple[bytearray, dict[str, Any]]:
+    """Return a shard as the library writes it, and the entry that it has behind it."""
+    # Not before they are needed.
+    import numpy as np  # noqa: PLC0415
 
-    Raises:
-        NotImplementedError: It has not.
-    """
-    if algorithm == "sha256":
-        return hashlib.sha256(data).hexdigest()
-    if algorithm != "sha256-tree":
-        raise NotImplementedError(
-            f"a checksum of {algorithm} is not computed here: save with sha256"
-        )
-    leaves = [data[start : start + _MIB] for start in range(0, len(data), _MIB)]
-    tree = b"".join(hashlib.sha256(leaf).digest() for leaf in leaves)
-    return hashlib.sha256(tree).hexdigest()
+    from shardproof.checkpoint import MultiShardCheckpointFormat  # noqa: PLC0415
 
-
-def _header_size(layout: Layout, rank: int) -> int:
-    return 24 + len(_checksum(layout, rank, b""))
+    arrays = {name: np.frombuffer(content, np.uint8) for name, content in contents.items()}
+    data = MultiShardCheckpointFormat(algorithm=algorithm).serialize(arrays, rank=rank)
+    (n_checksum,) = struct.unpack_from("<i", data, 8)
+    (n_data,) = struct.unpack_from("<q", data, 16 + n_checksum)
+    end = 24 + n_checksum + n_data
+    entry: dict[str, Any] = json.loads(data[end:])["shard"]
+    return bytearray(data[:end]), entry
 
 
-def _placed(layout: Layout, rank: int) -> list[tuple[CheckpointTensor, int]]:
-    """Return a rank's tensors, and where each begins; wrongly, if that is the metadata's state."""
-    state = layout.metadata
-    lied_about = rank == rank_lied_about(state, layout.tensors)
-    has_hole = lied_about and state is CheckpointMetadataState.HOLES
-    overlaps = lied_about and state is CheckpointMetadataState.OVERLAPPING
-    end = _header_size(layout, rank) + (_ALIGNMENT if has_hole else 0)
-    placed = []
-    for tensor in layout.tensors[rank]:
-        offset = -(-end // _ALIGNMENT) * _ALIGNMENT
-        placed.append((tensor, offset))
-        end = offset if overlaps else offset + tensor.size
-    return placed
+def _header_size(entry: dict[str, Any]) -> int:
+    return 24 + len(entry["checksum"])
+
+
+def _without_checksum(shard: bytearray, entry: dict[str, Any]) -> bytearray:
+    """Change a shard and its entry to what they are without anything that proves them."""
+    begin = -(-_header_size(entry) // _ALIGNMENT) * _ALIGNMENT
+    data = shard[begin:] if entry["tensors"] else None
+    entry["checksum"] = ""
+    for tensor in entry["tensors"]:
+        tensor |= {"digest": None, "offset": tensor["offset"] - begin + _ALIGNMENT}
+    rest = b"" if data is None else bytes(_ALIGNMENT - 24) + data
+    return shard[:8] + struct.pack("<iiq", 0, len(entry["tensors"]), len(rest)) + rest
 
 
 def harmed_shard(layout: Layout, rank: int) -> bytes:
     """Return the bytes of a shard, as far as its state is one of bytes and not one of the file."""
-    whole, state = shard_bytes(layout, rank), layout.states[rank]
-    harmed, size, placed = bytearray(whole), _header_size(layout, rank), _placed(layout, rank)
-    middles = [offset + tensor.size // 2 for tensor, offset in placed if tensor.size]
+    whole, entry = whole_shard(layout, rank)
+    harmed, size, tensors = bytearray(whole), _header_size(entry), entry["tensors"]
+    state = layout.states[rank]
+    middles = [each["offset"] + each["size"] // 2 for each in tensors if each["size"]]
     fields: dict[str, tuple[str, int, int]] = {  # of the header, that say another number, and where
-        CheckpointShardState.WRONG_MAGIC: (">I", MAGIC, 0),
+        CheckpointShardState.WRONG_MAGIC: (">I", 0x53484152, 0),
         CheckpointShardState.WRONG_RANK: ("<i", rank + 1, 4),
         CheckpointShardState.NEGATIVE_CHECKSUM: ("<i", -1, 8),
         CheckpointShardState.HUGE_CHECKSUM: ("<i", 2**31 - 1, 8),
-        CheckpointShardState.WRONG_COUNT: ("<i", len(placed) + 1, size - 12),
+        CheckpointShardState.WRONG_COUNT: ("<i", len(tensors) + 1, size - 12),
         CheckpointShardState.NEGATIVE_DATA: ("<q", -1, size - 8),
         CheckpointShardState.HUGE_DATA: ("<q", 2**63 - 1, size - 8),
     }
@@ -152,52 +142,8 @@ def harmed_shard(layout: Layout, rank: int) -> bytes:
         case CheckpointShardState.ZERO_TAIL:
             harmed[middles[-1] :] = bytes(len(whole) - middles[-1])
         case CheckpointShardState.STALE:
-            # The last step before with other bytes, else the next: a few may be the same by chance.
-            step = layout.step
-            before = range(step - 1, max(-1, step - _NEAR), -1)
-            steps = itertools.chain(before, range(step + 1, step + _NEAR))
-            others = (_shard_bytes_at(layout, rank, each) for each in steps)
+            # Of the step before, else of the next ones: a few may be the same by chance.
+            steps = range(max(0, layout.step - 1), layout.step + 1000)
+            others = (whole_shard(layout, rank, each)[0] for each in steps)
             return next(other for other in others if other != whole)
     return bytes(harmed)
-
-
-def checkpoint_entry(layout: Layout, rank: int) -> dict[str, Any]:
-    """Return what the metadata, when whole, say of a rank's shard."""
-    shard, tensors = shard_bytes(layout, rank), []
-    for tensor, offset in _placed(layout, rank):
-        # Of what lies there: where tensors overlap it is the last one's, and the digest is right.
-        digest = hashlib.sha256(shard[offset : offset + tensor.size]).hexdigest()
-        checked = layout.states[rank] is not CheckpointShardState.UNCHECKED
-        tensors.append(
-            {
-                "name": tensor.name,
-                "dtype": tensor.dtype,
-                "shape": list(tensor.shape),
-                "offset": offset,
-                "size": tensor.size,
-                "digest": f"sha256:{digest}" if checked else None,
-            }
-        )
-    return {
-        "rank": rank,
-        "file": layout.shard_name(rank),
-        "file_size": len(shard),
-        "checksum": _checksum(layout, rank, shard[_header_size(layout, rank) :]),
-        "tensors": tensors,
-    }
-
-
-def checkpoint_document(layout: Layout) -> dict[str, Any]:
-    """Return what is in the whole metadata file, but for its own checksum."""
-    return {
-        "schema_version": 1,
-        "world_size": layout.n_shards,
-        "step": layout.step,
-        "timestamp": "2025-01-01T00:00:00Z",
-        "sharding": {
-            "strategy": "full",
-            "shard_count": layout.n_shards,
-            "precision": "mixed",
-        },
-        "shards": [checkpoint_entry(layout, rank) for rank in range(layout.n_shards)],
-    }

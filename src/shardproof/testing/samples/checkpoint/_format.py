@@ -3,22 +3,22 @@
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from shardproof.testing.samples._directories import writer
-from shardproof.testing.samples._keywords import integer, one_of
+from shardproof.testing.samples._keywords import integer, one_of, refuse_unknown
 from shardproof.testing.samples._layout import Layout, SampleFormat, SampleOptions, layout_of
 from shardproof.testing.samples._oracle import KINDS, LEVELS, swapped_with
 from shardproof.testing.samples._states import apply_states
-from shardproof.testing.samples.checkpoint._content import (
+from shardproof.testing.samples.checkpoint._content import harmed_shard, whole_shard
+from shardproof.testing.samples.checkpoint._metadata import (
     checkpoint_document,
-    checkpoint_entry,
-    harmed_shard,
-    shard_bytes,
+    elsewhere,
+    metadata_bytes,
+    signed,
 )
-from shardproof.testing.samples.checkpoint._metadata import elsewhere, metadata_bytes, signed
 from shardproof.testing.samples.checkpoint._states import (
     CheckpointMetadataState,
     CheckpointShardState,
@@ -85,11 +85,6 @@ class CheckpointOptions(SampleOptions):
         return self.metadata is CheckpointMetadataState.UNREADABLE
 
     @property
-    def note_names(self) -> tuple[str, ...]:
-        """What each rank leaves for the process that writes the metadata, in order."""
-        return tuple(f"{self.prefix}_shard_{rank}.tensors.json" for rank in range(self.n_shards))
-
-    @property
     def metadata_name(self) -> str:
         """Name of the metadata file."""
         return f"{self.prefix}.metadata.json"
@@ -108,7 +103,7 @@ def _read_bytes(layout: Layout, name: str) -> bytes:
     if rank >= options.n_shards or name != options.shard_name(rank):
         expected = f"{options.metadata_name}, or that of a shard"
         raise ValueError(f"name: expected {expected}, found {name!r}")
-    return shard_bytes(layout, rank)
+    return whole_shard(layout, rank)[0]
 
 
 def _write(layout: Layout, to: Path) -> Path:
@@ -125,15 +120,15 @@ def _write(layout: Layout, to: Path) -> Path:
         pruned = ".pruned" if state is CheckpointMetadataState.PRUNED else ""
         path = to / (options.metadata_name + pruned)
         _write_new(path, text)
-        apply_states([path], [state if state in {"directory", "unreadable"} else "ok"])
+        apply_states([path], [state if state in _OF_METADATA else "ok"])
     if state is CheckpointMetadataState.UNFINISHED:
-        for rank, name in enumerate(options.note_names):
-            note = {"step": options.step, "shard": checkpoint_entry(layout, rank)}
-            _write_new(to / name, signed(note))
+        for rank in range(layout.n_shards):  # what each leaves for who writes the metadata
+            note = {"step": options.step, "shard": whole_shard(layout, rank)[1]}
+            _write_new(to / f"{options.prefix}_shard_{rank}.tensors.json", signed(note))
     if state is CheckpointMetadataState.ESCAPING:
         path = Path(os.path.normpath(to / elsewhere(layout)))
         path.parent.mkdir(exist_ok=True)
-        _write_new(path, shard_bytes(layout, layout.n_shards - 1))
+        _write_new(path, whole_shard(layout, layout.n_shards - 1)[0])
     return to / options.prefix
 
 
@@ -143,6 +138,7 @@ def _write_new(path: Path, content: bytes) -> None:
 
 
 _OF_FILES: set[str] = {*KINDS["complete"], CheckpointShardState.SWAPPED}
+_OF_METADATA = {"directory", "empty", "truncated", "unreadable"}
 
 
 class ExpectedProblem(NamedTuple):
@@ -188,7 +184,7 @@ def expected_problems(layout: Layout, *, level: str = "valid") -> tuple[Expected
     for rank, state in enumerate(layout.states):
         kind = _KINDS[level].get(state)
         if kind == "structure" and state == CheckpointShardState.SWAPPED:
-            sizes = {len(shard_bytes(layout, each)) for each in (rank, others[rank])}
+            sizes = {whole_shard(layout, each)[1]["file_size"] for each in (rank, others[rank])}
             kind = "structure" if len(sizes) == 1 else "size"
         if kind:
             problems.append(ExpectedProblem(rank, kind))
@@ -203,25 +199,17 @@ _METADATA = {
     CheckpointMetadataState.DIRECTORY: "not-regular",
 }
 
-_COMPLETE = KINDS["complete"] | {
-    CheckpointShardState.FLIPPED_HEADER: "structure",
-    CheckpointShardState.SWAPPED: "structure",
-    CheckpointShardState.STALE: "structure",
-    CheckpointShardState.WRONG_MAGIC: "structure",
-    CheckpointShardState.WRONG_RANK: "structure",
-    CheckpointShardState.NEGATIVE_CHECKSUM: "structure",
-    CheckpointShardState.HUGE_CHECKSUM: "structure",
-    CheckpointShardState.WRONG_COUNT: "structure",
-    CheckpointShardState.NEGATIVE_DATA: "structure",
-    CheckpointShardState.HUGE_DATA: "structure",
+_ONLY_VALID: dict[str, str] = {
+    **dict.fromkeys(["flipped", "flipped_padding", "zero_tail"], "digest"),
+    "unchecked": "unproven",
 }
-_VALID = _COMPLETE | {
-    CheckpointShardState.FLIPPED: "digest",
-    CheckpointShardState.FLIPPED_PADDING: "digest",
-    CheckpointShardState.ZERO_TAIL: "digest",
-    CheckpointShardState.UNCHECKED: "unproven",
+_STRUCTURE = {*CheckpointShardState} - {"ok", *KINDS["complete"], *_ONLY_VALID}
+_COMPLETE = KINDS["complete"] | dict.fromkeys(_STRUCTURE, "structure")
+_KINDS: dict[str, dict[str, str]] = {
+    "present": KINDS["present"],
+    "complete": {**_COMPLETE},
+    "valid": {**_COMPLETE, **_ONLY_VALID},
 }
-_KINDS = {"present": KINDS["present"], "complete": _COMPLETE, "valid": _VALID}
 
 
 FORMAT = SampleFormat(
@@ -247,45 +235,9 @@ FORMAT = SampleFormat(
 )
 
 
-class MakeCheckpoint(Protocol):
-    """What the fixture ``make_checkpoint`` gives: call it for a prefix."""
-
-    def __call__(
-        self,
-        world_size: int = 3,
-        step: int = 1,
-        *,
-        directory: str | os.PathLike[str] | None = None,
-        tensors: Iterable[Iterable[tuple[str, str, Iterable[int]]]] | None = None,
-        **keywords: Any,
-    ) -> Path:
-        """Write a new checkpoint and return its prefix.
-
-        Args:
-            world_size: As ``n_shards``: how many ranks there are.
-            step: When in the training it was saved.
-            directory: Where, made if need be; so several checkpoints share a tree. By default a new
-                directory ``step_<step>``.
-            tensors: For each rank the tensors that it has.
-            **keywords: Those of `Layout` with ``format="checkpoint"``: states (``missing``,
-                ``truncated``, ..., also as ``missing_ranks``), ``metadata``, ``prefix``,
-                ``algorithm``, ``seed``.
-
-        Returns:
-            An absolute path that ends in ``step_1/model``: the paths of all files begin with it.
-
-        Raises:
-            TypeError: An argument that it does not have; a number or a rank that is no integer.
-            ValueError: No ranks, or a rank out of range or named twice; a state that these tensors
-                can't be in.
-            FileExistsError: There is a checkpoint of this prefix in the directory.
-        """
-        ...
-
-
 @contextlib.contextmanager
-def checkpoint_dir_maker(new_base: Callable[[], Path]) -> Iterator[MakeCheckpoint]:
-    """Yield what the fixture gives; restore the modes of all that it made at the end."""
+def checkpoint_dir_maker(new_base: Callable[[], Path]) -> Iterator[Callable[..., Path]]:
+    """Yield what the fixture ``make_checkpoint`` gives; restore the modes of all that it made."""
     _, *harmed = CheckpointShardState
     aliases = {f"{state}_ranks": state.value for state in harmed}
     with writer(new_base) as write:
@@ -297,10 +249,7 @@ def checkpoint_dir_maker(new_base: Callable[[], Path]) -> Iterator[MakeCheckpoin
             directory: str | os.PathLike[str] | None = None,
             **keywords: Any,
         ) -> Path:
-            if "n_shards" in keywords:
-                raise TypeError(
-                    "make_checkpoint: there is no 'n_shards'; did you mean 'world_size'?"
-                )
+            refuse_unknown("make_checkpoint", {"n_shards"} & keywords.keys(), ["world_size"])
             n_shards = integer("world_size", world_size, at_least=1)
             said = {"n_shards": n_shards, "step": step, **keywords}
             others = ("world_size", "directory")

@@ -1,41 +1,22 @@
-"""The metadata file of a checkpoint: whole, as its state says, and with each law broken once."""
+"""The metadata file of a checkpoint: whole, or as its state says."""
 
-import copy
 import hashlib
 import itertools
 import json
 import math
-from collections.abc import Iterator
 from typing import Any
 
 from shardproof.testing.samples._layout import Layout
-from shardproof.testing.samples.checkpoint._content import checkpoint_document
+from shardproof.testing.samples.checkpoint._content import whole_shard
 from shardproof.testing.samples.checkpoint._states import (
     ITEM_SIZES,
     CheckpointMetadataState,
     rank_lied_about,
 )
 
-_Path = tuple[str | int, ...]
-
-_NOT_TEXT: tuple[object, ...] = (None, True, 0, 1.5, [], ["a"], {})
-_NOT_A_NUMBER: tuple[object, ...] = (None, True, False, 1.0, 1.5, "", "1", [], [1], {})
-_NOT_A_LIST: tuple[object, ...] = (None, True, 0, "", "[]", {}, {"0": 1})
-_NOT_AN_OBJECT: tuple[object, ...] = (None, True, 0, "", "{}", [], [{}])
-_FAR: tuple[object, ...] = (-1, 2**63, 10**30)
-_HEX = "0123456789abcdef" * 4
-
 
 def metadata_bytes(layout: Layout) -> bytes | None:
-    """Return what is in the metadata file in its state; None where there is no such file.
-
-    Args:
-        layout: The checkpoint. Of what became of its shards only ``unchecked`` matters.
-
-    Example:
-        >>> metadata_bytes(Layout(format="checkpoint", metadata="empty"))
-        b''
-    """
+    """Return what the metadata file says, or lies; None where there is no such file."""
     state = layout.metadata
     if state in {CheckpointMetadataState.MISSING, CheckpointMetadataState.UNFINISHED}:
         return None
@@ -48,10 +29,6 @@ def metadata_bytes(layout: Layout) -> bytes | None:
         text = text.replace(b'"', b"'")
     text = sealed(text)
     match state:
-        case CheckpointMetadataState.EMPTY:
-            return b""
-        case CheckpointMetadataState.TRUNCATED:
-            return text[: len(text) // 2]
         case CheckpointMetadataState.FLIPPED:
             end = text.index(b",", text.index(b'"step":'))
             return text[: end - 1] + bytes([text[end - 1] ^ 1]) + text[end:]
@@ -60,6 +37,22 @@ def metadata_bytes(layout: Layout) -> bytes | None:
             other = b"0" if text[end - 1 : end] != b"0" else b"1"
             return text[: end - 1] + other + text[end:]
     return text
+
+
+def checkpoint_document(layout: Layout) -> dict[str, Any]:
+    """Return what is in the whole metadata file, but for its own checksum."""
+    return {
+        "schema_version": 1,
+        "world_size": layout.n_shards,
+        "step": layout.step,
+        "timestamp": "2025-01-01T00:00:00Z",
+        "sharding": {
+            "strategy": "full",
+            "shard_count": layout.n_shards,
+            "precision": "mixed",
+        },
+        "shards": [whole_shard(layout, rank)[1] for rank in range(layout.n_shards)],
+    }
 
 
 def signed(document: dict[str, Any]) -> bytes:
@@ -81,7 +74,7 @@ def elsewhere(layout: Layout) -> str:
     return f"../{layout.prefix}-step-{layout.step}/{layout.shard_name(layout.n_shards - 1)}"
 
 
-def _wrapping_shape(n_elements: int, item_size: int) -> list[int]:
+def wrapping_shape(n_elements: int, item_size: int) -> list[int]:
     """Return a shape that has so many elements only where 64 bits are all that there is."""
     modulus = 2**64 // item_size
     for one in itertools.count(2**32 + 1, 2):
@@ -111,106 +104,4 @@ def _break_law(layout: Layout, document: dict[str, Any]) -> None:
             else:
                 tensor = next(tensor for tensor in tensors if tensor["size"])
                 n_elements = math.prod(tensor["shape"])
-                tensor["shape"] = _wrapping_shape(n_elements, ITEM_SIZES[tensor["dtype"]])
-
-
-def metadata_lies(layout: Layout) -> Iterator[bytes]:
-    """Yield metadata files of a checkpoint that no reader may believe.
-
-    Each breaks one law, under its own right checksum unless that is the law.
-
-    Args:
-        layout: The checkpoint, whose first rank has two tensors or more, the first with data.
-    """
-    truth = checkpoint_document(layout)
-    for path, wrongs in itertools.chain(_wrong_fields(truth), _wrong_tensors(truth)):
-        for wrong in wrongs:
-            if (lie := signed(_with(truth, path, wrong))) != signed(truth):
-                yield lie
-    for path in ((), ("sharding",), ("shards", 0), ("shards", 0, "tensors", 0)):
-        inner: Any = truth
-        for part in path:
-            inner = inner[part]
-        less = [{key: inner[key] for key in inner if key != name} for name in inner]
-        for wrong in (inner | {"pickled": "gASULg=="}, *less):
-            yield signed(_with(truth, path, wrong) if path else wrong)
-    no_ranks = truth["sharding"] | {"shard_count": 0}
-    yield signed(truth | {"world_size": 0, "sharding": no_ranks, "shards": []})
-    # Its own checksum is not the last field, is not right, or not as it must be written.
-    whole = signed(truth)
-    digits = whole[-67:-3]
-    checksum = {"checksum": f"sha256:{digits.decode()}"}
-    yield json.dumps(checksum | truth).encode()
-    yield json.dumps(truth).encode()
-    yield json.dumps(truth | {"checksum": None}).encode()
-    yield json.dumps(truth | checksum, indent=1).encode()
-    yield whole[:-1]
-    yield whole + b"\n"
-    yield whole[:-1] + b"\r\n"
-    yield whole.replace(digits, digits.upper())
-    yield whole.replace(digits, digits[::-1])
-    yield whole.replace(digits, b"0" * 64)
-    yield whole.replace(b"sha256:" + digits, b"")
-
-
-def misnamed(layout: Layout, name: str) -> bytes:
-    """Return metadata by which the first rank's shard has another name."""
-    return signed(_with(checkpoint_document(layout), ("shards", 0, "file"), name))
-
-
-def _with(truth: dict[str, Any], path: _Path, wrong: object) -> dict[str, Any]:
-    """Return the document with another value in one place."""
-    document = copy.deepcopy(truth)
-    inner: Any = document
-    for part in path[:-1]:
-        inner = inner[part]
-    inner[path[-1]] = wrong
-    return document
-
-
-_Wrongs = Iterator[tuple[_Path, tuple[object, ...]]]
-
-
-def _wrong_fields(truth: dict[str, Any]) -> _Wrongs:
-    world_size, shards = truth["world_size"], truth["shards"]
-    size, name, checksum = (shards[0][field] for field in ("file_size", "file", "checksum"))
-    counts = (0, world_size - 1, world_size + 1)
-    yield ("schema_version",), (*_NOT_A_NUMBER, *_FAR, 0, 2)
-    yield ("world_size",), (*_NOT_A_NUMBER, *_FAR, *counts, 2**64 + world_size)
-    yield ("step",), (*_NOT_A_NUMBER, -1)
-    yield ("sharding",), _NOT_AN_OBJECT
-    yield ("sharding", "shard_count"), (*_NOT_A_NUMBER, *_FAR, *counts)
-    yield ("shards",), (*_NOT_A_LIST, [], shards[:-1], shards + shards, [*shards, shards[0]])
-    yield ("shards", 0), _NOT_AN_OBJECT
-    yield ("shards", 0, "rank"), (*_NOT_A_NUMBER, *_FAR, 1, world_size)
-    yield ("shards", 0, "file_size"), (*_NOT_A_NUMBER, *_FAR, size - 1, size + 1, 2**64 + size)
-
-    kinds = ("md5:", "sha512:", "sha256:", "xxh3-128:", "SHA256-TREE:", "blake3")
-    checksums = [f"{checksum} ", checksum[:-1], checksum.upper(), _HEX[:32]]
-    checksums += [kind + _HEX for kind in kinds]
-    others = (f"./{name}", f"../{name}", f"x/../{name}", name.upper(), f"{name} ", f"other_{name}")
-    times = ("", "now", "2026-11-21", "2026-11-21T20:00:00", "2026-11-21 20:00:00Z", "Z")
-    yield ("timestamp",), (*_NOT_TEXT, *times)
-    yield ("sharding", "strategy"), _NOT_TEXT
-    yield ("sharding", "precision"), _NOT_TEXT
-    yield ("shards", 0, "checksum"), (*_NOT_TEXT, *checksums)
-    yield ("shards", 0, "file"), (*_NOT_TEXT, *others, name.replace("_0.", "_00."))
-    yield ("shards", 0, "tensors", 0, "digest"), (*_NOT_TEXT[1:], "", *checksums[-6:-4], _HEX)
-
-
-def _wrong_tensors(truth: dict[str, Any]) -> _Wrongs:
-    first, second, *_ = truth["shards"][0]["tensors"]
-    n, item = math.prod(first["shape"]), ITEM_SIZES[first["dtype"]]
-    shapes: list[object] = [[0], [n + 1], [-n], [-1, -n], [float(n)], [str(n)], [True, n], [[n]]]
-    shapes += [[*first["shape"], *[1] * 33], _wrapping_shape(n, item), [2**62] * 32]
-    dtypes = ("", "object", "float128", "f4", "<f4", "O", "Float32", "float32 ", "pickle")
-    start, size = first["offset"], first["size"]
-    path: _Path = ("shards", 0, "tensors")
-    yield path, (*_NOT_A_LIST, [first, first], [second, first], [second])
-    yield (*path, 0), _NOT_AN_OBJECT
-    yield (*path, 0, "name"), (*_NOT_TEXT, "", 4097 * "n", second["name"])
-    yield (*path, 0, "dtype"), (*_NOT_TEXT, *dtypes)
-    yield (*path, 0, "shape"), (*_NOT_A_LIST, *shapes)
-    yield (*path, 0, "offset"), (*_NOT_A_NUMBER, *_FAR, 0, start - 1, start + 64, 2**64 + start)
-    yield (*path, 0, "size"), (*_NOT_A_NUMBER, *_FAR, 0, size - 1, size + 1, 2**64 + size)
-    yield (*path, 1, "offset"), (start, second["offset"] + 64)
+                tensor["shape"] = wrapping_shape(n_elements, ITEM_SIZES[tensor["dtype"]])

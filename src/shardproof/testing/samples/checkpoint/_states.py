@@ -1,11 +1,11 @@
 """What can become of a checkpoint: of one rank's tensors, and of the metadata file."""
 
-import collections
 import enum
 import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from shardproof.testing.samples._keywords import integer, one_of
 from shardproof.testing.samples._layout import Layout
 
 
@@ -112,31 +112,15 @@ class CheckpointMetadataState(enum.StrEnum):
     """A tensor of dtype ``object``."""
 
 
-ITEM_SIZES = {
-    "bool": 1,
-    "int8": 1,
-    "int16": 2,
-    "int32": 4,
-    "int64": 8,
-    "uint8": 1,
-    "uint16": 2,
-    "uint32": 4,
-    "uint64": 8,
-    "float16": 2,
-    "float32": 4,
-    "float64": 8,
-    "complex64": 8,
-    "complex128": 16,
-    "bfloat16": 2,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
-    "float8_e4m3fnuz": 1,
-    "float8_e5m2fnuz": 1,
-    "float8_e8m0fnu": 1,
+_DTYPES = {
+    1: "bool int8 uint8 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu",
+    2: "int16 uint16 float16 bfloat16",
+    4: "int32 uint32 float32",
+    8: "int64 uint64 float64 complex64",
+    16: "complex128",
 }
+ITEM_SIZES = {name: size for size, names in _DTYPES.items() for name in names.split()}
 """The format's dtypes, and how many bytes an element has."""
-
-_MAX_DIMENSIONS = 32
 
 
 class CheckpointTensor(NamedTuple):
@@ -156,86 +140,53 @@ class CheckpointTensor(NamedTuple):
 
 
 def as_tensor(given: tuple[str, str, Iterable[int]]) -> CheckpointTensor:
-    """Return a tensor that the format can say.
-
-    Raises:
-        TypeError: A name, a dtype or a length of another type.
-        ValueError: An empty name or one that is no UTF-8, an unknown dtype, a negative length, more
-            than 32 dimensions.
-    """
+    """Return a tensor that the format can say; a name that it can't is refused when it is saved."""
     name, dtype, shape = given
-    tensor = CheckpointTensor(name, dtype, tuple(shape))
-    if type(name) is not str:
-        raise TypeError(f"name: expected str, found {name!r}")
-    if not name or any("\ud800" <= letter <= "\udfff" for letter in name):
-        raise ValueError(f"name: expected UTF-8 text that is not empty, found {name!r}")
-    if dtype not in ITEM_SIZES:
-        raise ValueError(f"dtype: expected one of {', '.join(ITEM_SIZES)}, found {dtype!r}")
-    for length in tensor.shape:
-        if type(length) is not int:
-            raise TypeError(f"shape: expected lengths of type int, found {length!r}")
-        if length < 0:
-            raise ValueError(f"shape: expected lengths of 0 or more, found {length}")
-    if len(tensor.shape) > _MAX_DIMENSIONS:
-        found = len(tensor.shape)
-        raise ValueError(f"shape: expected {_MAX_DIMENSIONS} dimensions or less, found {found}")
-    return tensor
+    lengths = tuple(integer("shape", length, at_least=0) for length in shape)
+    if len(lengths) > 32:
+        raise ValueError(f"shape: expected 32 dimensions or less, found {len(lengths)}")
+    return CheckpointTensor(name, one_of("dtype", dtype, ITEM_SIZES), lengths)
 
 
 _Tensors = Sequence[CheckpointTensor]
 
-_SHARD_NEEDS: dict[str, tuple[int, int]] = {
-    CheckpointShardState.FLIPPED_PADDING: (1, 0),
-    CheckpointShardState.FLIPPED: (1, 1),
-    CheckpointShardState.ZERO_TAIL: (1, 1),
-    CheckpointShardState.STALE: (1, 1),
+# Not in one set: a state of shards is equal to that of metadata of the same name.
+_OF_DATA: set[str] = {
+    CheckpointShardState.FLIPPED,
+    CheckpointShardState.FLIPPED_PADDING,
+    CheckpointShardState.ZERO_TAIL,
+    CheckpointShardState.STALE,
 }
-"""How many tensors a rank must have, and how many with one element or more; by default none."""
-
-# Not in one table with those: a state of shards is equal to that of metadata of the same name.
-_METADATA_NEEDS = {
-    CheckpointMetadataState.HOLES: (1, 0),
-    CheckpointMetadataState.UNKNOWN_DTYPE: (1, 0),
-    CheckpointMetadataState.OVERFLOWING: (1, 1),
-    CheckpointMetadataState.OVERLAPPING: (2, 2),
+_LIES_ABOUT_DATA = {
+    CheckpointMetadataState.HOLES,
+    CheckpointMetadataState.UNKNOWN_DTYPE,
+    CheckpointMetadataState.OVERFLOWING,
+    CheckpointMetadataState.OVERLAPPING,
 }
 
 
 def can_be(state: str, tensors: _Tensors) -> bool:
     """Return whether the shard of these tensors can be in a state."""
-    if state == CheckpointShardState.STALE and not any(map(_varies, tensors)):
-        return False
-    return _has(tensors, _SHARD_NEEDS.get(state, (0, 0)))
+    return state not in _OF_DATA or _have_data(tensors)
 
 
-def _varies(tensor: CheckpointTensor) -> bool:
-    # The last byte is odd at every step, so one single bool is always the same.
-    return tensor.size > (tensor.dtype == "bool")
+def _have_data(tensors: _Tensors) -> bool:
+    """Return whether there are two tensors with data, and the last varies: one bool is always 1."""
+    *others, last = [None, *(tensor for tensor in tensors if tensor.size)]
+    return len(others) > 1 and last is not None and last.size > (last.dtype == "bool")
 
 
 def rank_lied_about(state: CheckpointMetadataState, tensors: Sequence[_Tensors]) -> int | None:
     """Return the first rank whose tensors such metadata can lie about; None if there is none."""
-    for rank, each in enumerate(tensors):
-        # All that is seen may be the last tensor, and it must be another one in a stale shard.
-        *_, last = [True, *(_varies(tensor) for tensor in each if tensor.size)]
-        if state is CheckpointMetadataState.OVERLAPPING and not last:
-            continue
-        if _has(each, _METADATA_NEEDS.get(state, (0, 0))):
-            return rank
-    return None
-
-
-def _has(tensors: _Tensors, needs: tuple[int, int]) -> bool:
-    n_with_data = sum(tensor.size > 0 for tensor in tensors)
-    return len(tensors) >= needs[0] and n_with_data >= needs[1]
+    can_lie = (state not in _LIES_ABOUT_DATA or _have_data(each) for each in tensors)
+    return next((rank for rank, is_one in enumerate(can_lie) if is_one), None)
 
 
 def refuse_impossible(layout: Layout) -> None:
     """Raise a ValueError where a state would leave everything as it was."""
     for rank, (state, each) in enumerate(zip(layout.states, layout.tensors, strict=True)):
-        counts = collections.Counter(tensor.name for tensor in each)
-        if twins := sorted(name for name, count in counts.items() if count > 1):
-            raise ValueError(f"tensors: expected one {twins[0]!r} in rank {rank}, found more")
+        if len({tensor.name for tensor in each}) < len(each):
+            raise ValueError(f"tensors: expected each name once in rank {rank}, found {each}")
         if not can_be(state, each):
             where = f"data in the shard of rank {rank} that it can change"
             raise ValueError(f"{state}: expected {where}, found none")

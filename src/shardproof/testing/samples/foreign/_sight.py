@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Collection, Iterator, Mapping
 
 from shardproof.testing.samples._layout import Layout
-from shardproof.testing.samples._oracle import KINDS, seen_problems
+from shardproof.testing.samples._oracle import KINDS, LEVELS, seen_problems
 from shardproof.testing.samples._states import ShardState
 
 UNWRITTEN = {ShardState.SPARSE: "unwritten"}
@@ -22,19 +22,12 @@ OTHER_BYTES = dict.fromkeys([ShardState.FLIPPED, ShardState.SWAPPED], "digest")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sight:
-    """What shows of a damaged shard, and of which others nothing is proven.
+    """What shows of a damaged shard, and of which others nothing is proven."""
 
-    Attributes:
-        complete: What ``complete`` sees beyond ``present``, by state.
-        valid: What ``valid`` sees beyond that, or in another way.
-        unlisted: States in which nothing tells that there ought to be a shard.
-        unproven: Levels at which nothing proves a shard of which nothing shows.
-    """
-
-    complete: Mapping[ShardState, str]
+    complete: Mapping[ShardState, str]  # what it sees beyond `present`
     valid: Mapping[ShardState, str] = dataclasses.field(default_factory=dict)
-    unlisted: Collection[str] = ()
-    unproven: Collection[str] = ()
+    unlisted: Collection[str] = ()  # states in which nothing tells that there ought to be a shard
+    unproven: Collection[str] = ()  # levels at which nothing proves a shard
 
     def problems(self, layout: Layout, level: str, digests: bool) -> Iterator[tuple[str, str]]:
         """Yield kind and name of what shows, as `SampleFormat` has it."""
@@ -57,8 +50,6 @@ class Sight:
 
     def _shown(self, level: str) -> dict[str, str]:
         shown: dict[str, str] = {**KINDS["present"]}
-        if level != "present":
-            shown.update((str(state), kind) for state, kind in self.complete.items())
-        if level == "valid":
-            shown.update((str(state), kind) for state, kind in self.valid.items())
+        for more in (self.complete, self.valid)[: LEVELS.index(level)]:
+            shown.update((str(state), kind) for state, kind in more.items())
         return {state: kind for state, kind in shown.items() if state not in self.unlisted}

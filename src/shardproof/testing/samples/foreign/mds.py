@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import json
 import struct
-from collections.abc import Iterator
 from typing import Any
 
 from shardproof.testing.samples._keywords import one_of
@@ -109,20 +108,12 @@ def _sight(layout: Layout) -> Sight:
     return _WITH_DIGESTS if layout.hashes else _WITHOUT_DIGESTS
 
 
-def _problems(layout: Layout, level: str, digests: bool) -> Iterator[tuple[str, str]]:
-    return _sight(layout).problems(layout, level, digests)
-
-
-def _unproven(layout: Layout, level: str, digests: bool) -> Iterator[str]:
-    return _sight(layout).unproven_names(layout, level, digests)
-
-
 FORMAT = SampleFormat(
     name="mds",
     options=MdsOptions,
     manifest_names=lambda _: ("index.json",),
     read_bytes=_read_bytes,
     write=write_flat,
-    problems=_problems,
-    unproven=_unproven,
+    problems=lambda layout, *asked: _sight(layout).problems(layout, *asked),
+    unproven=lambda layout, *asked: _sight(layout).unproven_names(layout, *asked),
 )

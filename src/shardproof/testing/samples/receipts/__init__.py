@@ -3,7 +3,6 @@
 from shardproof.testing.samples.receipts._content import ReceiptState, output_bytes, receipt_bytes
 from shardproof.testing.samples.receipts._format import (
     FORMAT,
-    MakeReceiptsDir,
     ReceiptsOptions,
     expected_pending,
     receipts_dir_maker,
@@ -11,7 +10,6 @@ from shardproof.testing.samples.receipts._format import (
 
 __all__ = [
     "FORMAT",
-    "MakeReceiptsDir",
     "ReceiptState",
     "ReceiptsOptions",
     "expected_pending",

@@ -71,11 +71,7 @@ class ReceiptState(enum.StrEnum):
 
 
 def whole_bytes(layout: Layout, name: str) -> bytes:
-    """Return what is in a whole file of the directory: in its plan, a receipt, or an output.
-
-    The plan has the fields of NVIDIA-NeMo/Nemotron's data_prep, and the kinds of outputs that each
-    shard owes.
-    """
+    """Return what is in a whole file of the directory: in its plan, a receipt, or an output."""
     digits, _, suffix = name.removeprefix("receipts/").removeprefix("shard_").partition(".")
     index = int(digits) if digits.isdecimal() else layout.n_shards
     options = layout.options

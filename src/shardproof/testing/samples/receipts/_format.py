@@ -4,11 +4,11 @@ import contextlib
 import dataclasses
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
-from shardproof.testing.samples._directories import writer
+from shardproof.testing.samples._directories import MakeShardsDir, writer
 from shardproof.testing.samples._keywords import one_of
 from shardproof.testing.samples._layout import Layout, SampleFormat, SampleOptions, layout_of
 from shardproof.testing.samples._oracle import KINDS, LEVELS
@@ -151,18 +151,9 @@ def expected_pending(layout: Layout, *, level: str = "complete") -> tuple[int, .
     return tuple(index for index, state in enumerate(layout.states) if state not in done)
 
 
-_LYING = {
-    ReceiptState.CORRUPT,
-    ReceiptState.TORN,
-    ReceiptState.BLANK,
-    ReceiptState.FOREIGN,
-    ReceiptState.MISPLACED,
-    ReceiptState.TWICE,
-    ReceiptState.UNLISTED,
-    ReceiptState.NAMELESS,
-    ReceiptState.ONLY_BIN,
-    ReceiptState.ONLY_IDX,
-    ReceiptState.ESCAPING,
+_LYING: set[str] = {
+    *("corrupt", "torn", "blank", "foreign", "misplaced", "twice"),
+    *("unlisted", "nameless", "only_bin", "only_idx", "escaping"),
 }
 """Those in which the receipt itself is a problem; one that only says started promises nothing."""
 
@@ -198,35 +189,9 @@ FORMAT = SampleFormat(
 )
 
 
-class MakeReceiptsDir(Protocol):
-    """What the fixture ``make_receipts_dir`` gives: call it for a path."""
-
-    def __call__(
-        self, n_shards: int = 3, *, missing_outputs: Iterable[int] | None = None, **keywords: Any
-    ) -> Path:
-        """Write a new plan directory of a data-prep run and return its path.
-
-        Args:
-            n_shards: How many shards the plan has.
-            missing_outputs: As ``missing``: indices of shards whose receipt says completed, and
-                whose outputs are gone.
-            **keywords: Those of `Layout` with ``format="receipts"``: other states (``started``,
-                ``torn``, ...), ``seed``.
-
-        Returns:
-            An absolute path that ends in ``runs/<run>/datasets/corpus/<plan>``; each call has an
-            output directory of its own, ``path.parents[4]``.
-
-        Raises:
-            TypeError: An argument that it does not have; a number or an index that is no integer.
-            ValueError: No shards, or an index out of range or named twice.
-        """
-        ...
-
-
 @contextlib.contextmanager
-def receipts_dir_maker(new_base: Callable[[], Path]) -> Iterator[MakeReceiptsDir]:
-    """Yield what the fixture gives; restore the modes of all that it made at the end."""
+def receipts_dir_maker(new_base: Callable[[], Path]) -> Iterator[MakeShardsDir]:
+    """Yield what the fixture ``make_receipts_dir`` gives; restore the modes of all that it made."""
     with writer(new_base) as write:
 
         def make(n_shards: int = 3, **keywords: Any) -> Path:

@@ -9,8 +9,6 @@ from typing import Any
 from hypothesis import strategies as st
 
 from shardproof.testing.samples._layout import Layout, SampleFormat, sample_format
-from shardproof.testing.samples.checkpoint._content import checkpoint_document
-from shardproof.testing.samples.checkpoint._metadata import metadata_lies, misnamed, sealed
 from shardproof.testing.samples.receipts import receipt_bytes
 
 _TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
@@ -138,27 +136,26 @@ def hostile_manifests(
     - Of saev it is ``shards.json``, which a right reader refuses.
     - Of receipts it is that of one shard, which a right reader takes for left to do; it raises
       nothing.
-    - Of checkpoints it is the metadata file, which a right reader refuses, and raises nothing else.
-      Most have their own right checksum: only the law that is broken can tell.
 
     Args:
         layout: What they lie about, or a format; by default the smallest that will do.
         index: Of receipts, the shard, which must be whole in the layout.
 
     Raises:
-        ValueError: A format of your own, for which `hostile_json` is meant; a shard that is not
-            whole; a checkpoint whose first rank has no two tensors, the first of them with data.
+        ValueError: Another format, for which `hostile_json` is meant; a shard that is not
+            whole.
 
     Example:
         >>> from hypothesis import find
-        >>> find(hostile_manifests("checkpoint"), lambda text: len(text) < 9)
+        >>> find(hostile_manifests("receipts"), lambda text: len(text) < 9)
         b''
     """
     form = layout.format if isinstance(layout, Layout) else sample_format(layout)
     if form.name not in _HOSTILE:
-        raise ValueError(f"layout: expected a format of the kit, found {form}; use hostile_json")
+        known = ", ".join(_HOSTILE)
+        raise ValueError(f"layout: expected one of {known}, found {form}; use hostile_json")
     if not isinstance(layout, Layout):
-        layout = Layout(3 if form.name == "checkpoint" else 1, format=form)
+        layout = Layout(1, format=form)
     return _HOSTILE[form.name](layout, index)
 
 
@@ -196,7 +193,9 @@ def _hostile_receipts(layout: Layout, index: int) -> st.SearchStrategy[bytes]:
     lies += [{("files",): {}, ("stats", "num_sequences"): lie} for lie in not_zero]
     texts = [_told(receipt, lie) for lie in lies]
     names = hostile_names().map(lambda name: _told(receipt, {_PATH: name}))
-    return st.one_of(hostile_json(receipt), *_often(texts), names)
+    # Three times: one_of() counts each strategy, but the same one only once.
+    often = (st.sampled_from(texts) for _ in range(3))
+    return st.one_of(hostile_json(receipt), *often, names)
 
 
 _Field = tuple[str, ...]
@@ -215,25 +214,4 @@ def _told(receipt: dict[str, Any], lie: dict[_Field, object]) -> bytes:
     return json.dumps(told).encode()
 
 
-def _often(texts: list[bytes]) -> list[st.SearchStrategy[bytes]]:
-    """Return many texts three times: one_of() counts each strategy, but the same one only once."""
-    return [st.sampled_from(texts) for _ in range(3)]
-
-
-def _hostile_metadata(layout: Layout, _index: int) -> st.SearchStrategy[bytes]:
-    first = layout.tensors[0]
-    if len(first) < 2 or not first[0].size:
-        problem = "expected two tensors in rank 0, the first with data, found others"
-        raise ValueError(f"layout: {problem}")
-    # Without numbers in texts: with another one there, those would be right.
-    whole = Layout(3, format="checkpoint", prefix=layout.prefix)
-    broken = hostile_json(checkpoint_document(whole) | {"timestamp": "now"})
-    # With a right checksum at the end, whatever stands before it.
-    with_seal = broken.map(
-        lambda text: sealed(text[:-1] + b', "checksum": "' if text.endswith(b"}") else text)
-    )
-    names = hostile_names().map(lambda name: misnamed(layout, name))
-    return st.one_of(broken, with_seal, *_often([*metadata_lies(layout)]), names)
-
-
-_HOSTILE = {"saev": _hostile_shards, "receipts": _hostile_receipts, "checkpoint": _hostile_metadata}
+_HOSTILE = {"saev": _hostile_shards, "receipts": _hostile_receipts}

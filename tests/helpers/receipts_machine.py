@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -12,7 +12,8 @@ from unittest import mock
 import hypothesis.strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from shardproof.testing.contracts.stateful._store_under_test import StoreUnderTest
+from shardproof import ClaimLostError, ReceiptStore, ShardClaimedError, ShardCompletedError
+from shardproof.testing import Layout, write_layout
 
 _PLACES = st.integers(0, 11)  # modulo how many there are
 _DAYS = st.sampled_from([0, 1, -1])
@@ -108,7 +109,7 @@ class _ModelWork:
         return self.worker.plan.holders.get(self.index) is not self
 
 
-class ReceiptsMachine(StoreUnderTest, RuleBasedStateMachine):
+class ReceiptsMachine(RuleBasedStateMachine):
     """Runs workers on a plan directory, and holds what the store says against a model.
 
     Workers are opened, claim shards, write, complete, fail and are killed; one that shows no sign
@@ -117,26 +118,16 @@ class ReceiptsMachine(StoreUnderTest, RuleBasedStateMachine):
     ``pending`` and ``is_completed`` must be exactly what the model says, and the outputs of what is
     done must be one worker's whole bytes.
 
-    By itself it runs `shardproof.ReceiptStore`. To run it over a store of your own, override the
-    methods of `StoreUnderTest`::
-
-        class Machine(ReceiptsMachine):
-            def open_store(self, path, clock):
-                return MyStore(path, clock=clock)
-
-            ...
-
-
-        TestMyStore = Machine.TestCase
-
     A claim is demanded to fall to another worker once that has met it unchanged in two attempts
     that lie ``stale_after`` apart by its own clock, and never before.
 
     Attributes:
         max_plans: How many plans there are in the end.
+        stale_after: Seconds without a sign of life, after which a claim may be taken over.
     """
 
     max_plans = 3
+    stale_after = 36_000.0
 
     def __init__(self) -> None:
         super().__init__()
@@ -338,6 +329,70 @@ class ReceiptsMachine(StoreUnderTest, RuleBasedStateMachine):
                 for name, content in outputs.items():
                     found = (plan.path / name).read_bytes()
                     assert found == content, f"{name}: expected {content!r}"
+
+    # How the store is worked; a test overrides some to see that it is found out.
+
+    def new_plan(self, base: Path, n_shards: int, seed: int) -> Path:
+        """Make a plan of which nothing is done, and return its directory."""
+        value = Layout(n_shards, format="receipts", seed=seed, absent=range(n_shards))
+        return write_layout(value, base)
+
+    def open_store(self, path: Path, clock: Callable[[], float]) -> Any:
+        """Return a store as a new worker opens it."""
+        heartbeat = self.stale_after / 3  # no thread gets to show life within the test
+        return ReceiptStore(path, heartbeat=heartbeat, stale_after=self.stale_after, _clock=clock)
+
+    def pending(self, store: Any) -> Sequence[int]:
+        """Return the shards that are left to do, ascending."""
+        pending: Sequence[int] = store.pending()
+        return pending
+
+    def is_completed(self, store: Any, index: int) -> bool:
+        """Return whether one shard is done."""
+        return bool(store.is_completed(index))
+
+    def claim(self, store: Any, index: int) -> Any:
+        """Claim a shard; return what the methods below take, or None if refused."""
+        try:
+            return store.claim(index)
+        except (ShardClaimedError, ShardCompletedError):
+            return None
+
+    def begin(self, work: Any) -> bool:
+        """Begin what was claimed, now or much later; return False if the claim was lost since."""
+        try:
+            work.__enter__()
+        except ClaimLostError:
+            return False
+        return True
+
+    def write(self, work: Any, name: str, content: bytes) -> None:
+        """Write an output; where the claim was lost, any exception will do."""
+        work.output(name).write_bytes(content)
+
+    def complete(self, work: Any) -> bool:
+        """End the work as completed; return False if the claim was found to be lost."""
+        try:
+            work.__exit__(None, None, None)
+        except ClaimLostError:
+            return False
+        return True
+
+    def fail(self, work: Any, error: BaseException) -> None:
+        """End the work by an exception; a KeyboardInterrupt is how a scheduler stops a job."""
+        work.__exit__(type(error), error, error.__traceback__)
+
+    def crash(self, work: Any) -> None:
+        """End the work as SIGKILL does: on disk all stays as it is, and no sign of life comes."""
+        work.abandon()
+
+    def output_names(self, index: int) -> Sequence[str]:
+        """Return the names of a shard's outputs, relative to the plan directory."""
+        return f"shard_{index:06}.bin", f"shard_{index:06}.idx"
+
+    def receipt_file(self, path: Path, index: int) -> Path:
+        """Return where a shard's receipt is, or will be."""
+        return path / "receipts" / f"shard_{index:06}.json"
 
     def teardown(self) -> None:
         """End what still runs, and remove the directory."""

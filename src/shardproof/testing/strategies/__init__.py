@@ -15,12 +15,6 @@ from shardproof.testing._extras import extra
 with extra():
     from hypothesis import strategies as st
 
-    from shardproof.testing.contracts._hostile import (
-        hostile_json,
-        hostile_manifests,
-        hostile_names,
-        twin_names,
-    )
     from shardproof.testing.faults import Damage, DamageKind
     from shardproof.testing.samples._keywords import integer
     from shardproof.testing.samples._layout import Layout, SampleFormat, sample_format
@@ -30,6 +24,12 @@ with extra():
         as_tensor,
         can_be,
         rank_lied_about,
+    )
+    from shardproof.testing.strategies._hostile import (
+        hostile_json,
+        hostile_manifests,
+        hostile_names,
+        twin_names,
     )
 
 __all__ = [
@@ -130,7 +130,7 @@ def layouts(
         if max_shards < (least := form.options.least_shards):
             raise ValueError(f"max_shards: expected {least} or more, found {max_shards}")
         all_states = _states(form, max(min_shards, least), max_shards, states)
-        shape = _OPTIONS.get(form.name, _no_options) if shapes else _no_options
+        shape = _OPTIONS.get(form.name) if shapes else None
         strategies.append(_layouts(form, all_states, shape, options))
     return st.one_of(strategies)
 
@@ -183,11 +183,11 @@ def _layouts(
     draw: st.DrawFn,
     form: SampleFormat,
     all_states: st.SearchStrategy[list[StrEnum]],
-    shape: Callable[[int], st.SearchStrategy[dict[str, Any]]],
+    shape: Callable[[int], st.SearchStrategy[dict[str, Any]]] | None,
     options: dict[str, st.SearchStrategy[Any] | Callable[[int], st.SearchStrategy[Any]]],
 ) -> Layout:
     states: list[str] = [*draw(all_states)]
-    said = draw(shape(len(states)))
+    said = draw(shape(len(states))) if shape else {}
     for name, each in options.items():
         said[name] = draw(each if isinstance(each, st.SearchStrategy) else each(len(states)))
     if form.name == "checkpoint":
@@ -218,10 +218,6 @@ _SEEDS = st.integers(0, 3)
 
 def _seed_option(_n_shards: int) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({"seed": _SEEDS})
-
-
-def _no_options(_n_shards: int) -> st.SearchStrategy[dict[str, Any]]:
-    return st.just({})
 
 
 def _checkpoint_options(n_shards: int) -> st.SearchStrategy[dict[str, Any]]:
@@ -324,7 +320,7 @@ def manifests(
     Every reader of JSON must accept them: objects in any order, any white space, escapes or not.
 
     Args:
-        layouts_of: What is promised; by default any of `layouts`.
+        layouts_of: What they list; by default any of `layouts`.
 
     Example:
         >>> from hypothesis import find
@@ -338,8 +334,8 @@ def manifests(
             "separators": st.sampled_from([(",", ":"), (" , ", " : "), (",\r\n", ":\t")]),
         }
     )
-    promised = layouts() if layouts_of is None else layouts_of
-    return st.builds(_spelled, promised, st.randoms(), spellings)
+    listed = layouts() if layouts_of is None else layouts_of
+    return st.builds(_spelled, listed, st.randoms(), spellings)
 
 
 def _spelled(layout: Layout, random: Any, spelling: dict[str, Any]) -> dict[str, bytes]:

@@ -1,19 +1,33 @@
-"""A shards directory that lives: appended to, damaged, repaired, and validated all along."""
+"""A state machine: a shards directory, appended to, damaged, repaired, and validated all along.
+
+Needs hypothesis (``pip install 'shardproof[testing]'``).
+"""
 
 import contextlib
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-import hypothesis.strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from shardproof.testing._extras import extra
 
-from shardproof.testing.contracts.strategies import shard_states
-from shardproof.testing.samples._capabilities import without_root_override
-from shardproof.testing.samples._directories import restore_modes, write_layout
-from shardproof.testing.samples._layout import Layout
-from shardproof.testing.samples._oracle import expected_findings
-from shardproof.testing.samples._states import ShardState, apply_states, temporary_of
+with extra():
+    import hypothesis.strategies as st
+    from hypothesis.stateful import (
+        RuleBasedStateMachine,
+        initialize,
+        invariant,
+        precondition,
+        rule,
+    )
+
+    from shardproof.testing.samples._capabilities import without_root_override
+    from shardproof.testing.samples._directories import restore_modes, write_layout
+    from shardproof.testing.samples._layout import Layout
+    from shardproof.testing.samples._oracle import expected_findings
+    from shardproof.testing.samples._states import ShardState, apply_states, temporary_of
+    from shardproof.testing.strategies import shard_states
+
+__all__ = ["ShardsDirMachine"]
 
 _PLACES = st.integers(0, 11)  # modulo how many there are
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import os
 import shlex
@@ -15,7 +16,7 @@ import pytest
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.opening import is_there, real_path
 from shardproof.formats import signs
-from shardproof.pytest_plugin.nodes import (
+from shardproof.pytest_plugin._nodes import (
     VALIDATION,
     NothingFoundItem,
     ShardsDirectory,
@@ -27,13 +28,6 @@ from shardproof.pytest_plugin.nodes import (
 
 if TYPE_CHECKING:
     from shardproof import Level
-
-__all__ = [
-    "pytest_addoption",
-    "pytest_configure",
-    "pytest_make_collect_report",
-    "pytest_terminal_summary",
-]
 
 _EMPTY = "expected a path, found none: is a variable not set? The current directory is '.'"
 # A line is taken as it is: of an empty path in quotes, as in a shell, it has them.
@@ -67,7 +61,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--shards-level",
         metavar="LEVEL",
         default=None,
-        help="How hard to look: present (default), complete or valid.",
+        help="How much to check: present (default), complete or valid.",
     )
     group.addoption(
         "--shards-format",
@@ -77,10 +71,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--shards-against",
-        metavar="PROMISE",
+        metavar="SOURCE",
         default=None,
-        help="A promise from elsewhere: hf://..., a list of digests or its address, a directory; "
-        "write --shards-against=PROMISE",
+        help="What every directory must hold: hf://..., a list of digests or its address, another "
+        "directory; write --shards-against=SOURCE",
     )
     parser.addini("validate_shards", "As --validate-shards.", type="bool", default=False)
     parser.addini(
@@ -115,12 +109,11 @@ def pytest_configure(config: pytest.Config) -> None:
     flag = bool(config.getoption("validate_shards"))
     if flag or config.getini("validate_shards"):
         is_recursive = config.getoption("shards_recursive") or config.getini("shards_recursive")
-        named = _named_directories(config)
         validation = _ShardsValidation(
-            levels[asked],
-            named,
+            level=levels[asked],
+            named=_named_directories(config),
             form=_known_format(config),
-            against=_promise(config),
+            against=_expectation(config),
             must_find=flag,
             is_recursive=bool(is_recursive),
         )
@@ -150,11 +143,11 @@ def _known_format(config: pytest.Config) -> str | None:
     return name
 
 
-def _promise(config: pytest.Config) -> str | None:
-    """Return where the promise is; a path is one from where pytest starts."""
+def _expectation(config: pytest.Config) -> str | None:
+    """Return what to validate against; a path is one from where pytest starts."""
     given: str | None = config.getoption("shards_against")
     if given == "":
-        raise pytest.UsageError(f"--shards-against=PROMISE: {_EMPTY}")
+        raise pytest.UsageError(f"--shards-against=SOURCE: {_EMPTY}")
     if given is None or "://" in given:
         return given
     return os.path.abspath(config.invocation_params.dir / given)
@@ -172,26 +165,17 @@ def _named_directories(config: pytest.Config) -> list[Path]:
     return [Path(os.path.abspath(path)) for path in named]
 
 
+@dataclasses.dataclass(kw_only=True, eq=False)
 class _ShardsValidation:
     """Finds the shards directories of one run; registered as a plugin where one is asked for."""
 
-    def __init__(
-        self,
-        level: Level,
-        named: Sequence[Path],
-        *,
-        form: str | None,
-        against: str | None,
-        must_find: bool,
-        is_recursive: bool,
-    ) -> None:
-        self.level = level
-        self.form = form
-        self.against = against
-        self._named = named
-        self._is_recursive = is_recursive
-        self._must_find = must_find
-        self._owners: dict[str, ShardsManifest] = {}
+    level: Level
+    named: Sequence[Path]
+    form: str | None
+    against: str | None
+    must_find: bool
+    is_recursive: bool
+    _owners: dict[str, ShardsManifest] = dataclasses.field(default_factory=dict)
 
     def owns(self, node: ShardsManifest) -> bool:
         """Return whether this node is the first for its directory, by any path that leads there.
@@ -253,9 +237,9 @@ class _ShardsValidation:
 
     def _roots(self) -> Iterator[Path]:
         """Yield the named directories, or those below them; a named one where there is none."""
-        for root in self._named:
+        for root in self.named:
             below = []
-            if self._is_recursive:
+            if self.is_recursive:
                 from shardproof.formats import find  # noqa: PLC0415 - not before it is needed
 
                 with contextlib.suppress(OSError):  # which the item of the root meets too
@@ -267,7 +251,7 @@ class _ShardsValidation:
         self, session: pytest.Session, items: list[pytest.Item]
     ) -> None:
         """Fail where there is nothing to validate: a job must not take that for a success."""
-        if self._must_find and not self._owners:
+        if self.must_find and not self._owners:
             items.append(NothingFoundItem.from_parent(session, name="shards-directory-found"))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

@@ -18,19 +18,6 @@ import pytest
 if TYPE_CHECKING:
     from shardproof.testing import MakeShardsDir
     from shardproof.testing.faults import FileSystemFaults, Hub
-    from shardproof.testing.samples.checkpoint import MakeCheckpoint
-    from shardproof.testing.samples.receipts import MakeReceiptsDir
-
-__all__ = [
-    "make_checkpoint",
-    "make_fake_shards_dir",
-    "make_receipts_dir",
-    "make_shard_faults",
-    "make_shards_dir",
-    "pytest_runtest_call",
-    "shard_hub",
-    "shards_dir_factory",
-]
 
 
 def _numbered(path: Path) -> Callable[[], Path]:
@@ -68,7 +55,7 @@ def shards_dir_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mak
 
 
 @pytest.fixture
-def make_receipts_dir(tmp_path: Path) -> Iterator[MakeReceiptsDir]:
+def make_receipts_dir(tmp_path: Path) -> Iterator[MakeShardsDir]:
     """Make plan directories of data-prep runs for one test.
 
     ``path = make_receipts_dir(n_shards=8, started=[1], missing=[2])``. Each call writes a
@@ -82,17 +69,30 @@ def make_receipts_dir(tmp_path: Path) -> Iterator[MakeReceiptsDir]:
 
 
 @pytest.fixture
-def make_checkpoint(tmp_path: Path) -> Iterator[MakeCheckpoint]:
+def make_checkpoint(tmp_path: Path) -> Iterator[Callable[..., Path]]:
     """Make checkpoints in one file a rank for one test.
 
-    ``prefix = make_checkpoint(world_size=4, step=7, missing=[1])``. Each call writes a new
-    one, below ``tmp_path``, or in the ``directory`` it is given. After a call with
-    ``unreadable`` they are unreadable for root too, until the test ends.
+    ``prefix = make_checkpoint(world_size=4, step=7, missing=[1])``. Each call writes a new one and
+    returns the prefix of its files, ``.../step_7/model``, below ``tmp_path`` or in the
+    ``directory=`` it is given. Other keywords are those of ``Layout(format="checkpoint")``. After a
+    call with ``unreadable`` they are unreadable for root too, until the test ends.
     """
     from shardproof.testing.samples.checkpoint import checkpoint_dir_maker  # noqa: PLC0415 - as above
 
     with checkpoint_dir_maker(_numbered(tmp_path / "checkpoint")) as make:
         yield make
+
+
+_OF_PYFAKEFS = {"fs", "fs_class", "fs_module", "fs_session"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Import the library before pyfakefs's fixtures: in a fake file system it would hold fakes."""
+    if _OF_PYFAKEFS.intersection(getattr(item, "fixturenames", ())):
+        from shardproof._base.imports import import_all  # noqa: PLC0415 - as above
+
+        import_all()
 
 
 _FAKED = pytest.StashKey[contextlib.ExitStack]()

@@ -14,18 +14,6 @@ from shardproof.formats import signs
 if TYPE_CHECKING:
     from shardproof import Level
 
-__all__ = [
-    "VALIDATION",
-    "NothingFoundItem",
-    "ShardsDirectory",
-    "ShardsItem",
-    "ShardsManifest",
-    "Validation",
-    "counted",
-    "nodeid_of",
-    "shown_path",
-]
-
 _NOTHING_FOUND = """\
 No shards directory was found, and --validate-shards was given.
 
@@ -70,6 +58,12 @@ class _Node:
 
     name: str
     parent: Any
+    path: Path
+
+    @property
+    def root(self) -> Path:
+        """The shards directory, of the manifest file or its item."""
+        return self.path.parent
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {shown_path(self.name)}>"
@@ -114,11 +108,6 @@ class ShardsManifest(_Node, pytest.File):
         node.extra_keyword_matches.add(path.parent.name)
         return node
 
-    @property
-    def root(self) -> Path:
-        """The shards directory."""
-        return self.path.parent
-
     def collect(self) -> Iterable[ShardsItem]:
         """Yield one item, without a look at the manifest: a broken one fails, it is no error."""
         validation = self.config.stash[VALIDATION]
@@ -132,11 +121,6 @@ class ShardsItem(_Node, pytest.Item):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.add_marker("shards")
-
-    @property
-    def root(self) -> Path:
-        """The shards directory."""
-        return self.path.parent
 
     def runtest(self) -> None:
         """Validate; what is found travels with the test report to JUnit XML and the summary."""

@@ -1,0 +1,16 @@
+from shardproof.testing.faults.fake import NotFakedError as NotFakedError
+from shardproof.testing.faults.fake import fake_shards_dir as fake_shards_dir
+from shardproof.testing.faults.file_damage import Damage as Damage
+from shardproof.testing.faults.file_damage import DamageKind as DamageKind
+from shardproof.testing.faults.file_damage import DamageRecord as DamageRecord
+from shardproof.testing.faults.file_damage import damage as damage
+from shardproof.testing.faults.file_damage import damaged as damaged
+from shardproof.testing.faults.file_system import OPERATIONS as OPERATIONS
+from shardproof.testing.faults.file_system import Call as Call
+from shardproof.testing.faults.file_system import FileSystemFaults as FileSystemFaults
+from shardproof.testing.faults.file_system import Outcome as Outcome
+from shardproof.testing.faults.file_system import PlannedFault as PlannedFault
+from shardproof.testing.faults.hub import Hub as Hub
+from shardproof.testing.faults.hub import HubFault as HubFault
+from shardproof.testing.faults.hub import HubRequest as HubRequest
+from shardproof.testing.faults.hub import serve_hub as serve_hub
