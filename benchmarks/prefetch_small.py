@@ -13,6 +13,7 @@ removed, outside the clock.
 
 import argparse
 import contextlib
+import functools
 import importlib
 import importlib.util
 import os
@@ -65,8 +66,8 @@ def curl(job: Job) -> Run:
     return run
 
 
-def httpx_loop(job: Job) -> Run:
-    """As one writes it."""
+def httpx_loop(job: Job, read: str = "iter_bytes") -> Run:
+    """As one writes it; ``iter_raw`` is the fastest way that httpx has."""
     import httpx  # noqa: PLC0415 - only this child needs it
 
     client = httpx.Client(timeout=60)
@@ -78,7 +79,7 @@ def httpx_loop(job: Job) -> Run:
                 open(place / name, "wb") as file,
             ):
                 response.raise_for_status()
-                file.writelines(response.iter_bytes())
+                file.writelines(getattr(response, read)())
 
     return run
 
@@ -120,6 +121,7 @@ def prefetcher(job: Job) -> Run:
 CONTENDERS: dict[str, Callable[[Job], Run]] = {
     "curl": curl,
     "httpx": httpx_loop,
+    "httpx_raw": functools.partial(httpx_loop, read="iter_raw"),
     "pooch": pooch_loop,
     "ours": ours,
     "prefetcher": prefetcher,
@@ -196,6 +198,7 @@ def whats(tools: dict[str, tuple[str, int]]) -> tuple[dict[str, tuple[str, int]]
 
 
 _OURS, _CURL, _HTTPX = "`fetch_file`", "`curl -K`", "httpx, a loop"
+_RAW = "httpx, a loop over `iter_raw()`"
 _AHEAD = "`ShardPrefetcher`, `lookahead={}`"
 
 
@@ -220,7 +223,7 @@ def small(kind: str, options: argparse.Namespace, place: Path) -> Iterator[Secti
         rates = ([n_files / seconds for seconds in each] for each in rounds)
         section.figures = figures(commands, rates, 1)
         found = {figure.what: figure for figure in section.figures}
-        pairs = [(_OURS, _HTTPX, 0.95), (_AHEAD.format(8), _AHEAD.format(0), 1.0)]
+        pairs = [(_OURS, _HTTPX, 0.8), (_AHEAD.format(8), _AHEAD.format(0), 1.0)]
         section.rulers = [
             Ruler(f"{kind}, {n_files}: {what} over {beside}", aim, ratio, at_least=True)
             for what, beside, aim in pairs
@@ -236,8 +239,8 @@ def large(options: argparse.Namespace, place: Path) -> Iterator[Section]:
     folder.mkdir()
     make_file(folder / "00000.bin", size)
     there, missing = whats(
-        {_CURL: ("curl", 0), _HTTPX: ("httpx", 0), "`pooch.retrieve`": ("pooch", 0)}
-        | {_OURS: ("ours", 0)}
+        {_CURL: ("curl", 0), _HTTPX: ("httpx", 0), _RAW: ("httpx_raw", 0)}
+        | {"`pooch.retrieve`": ("pooch", 0), _OURS: ("ours", 0)}
     )
     with server("nginx", folder) as url:
         commands = [
@@ -249,9 +252,11 @@ def large(options: argparse.Namespace, place: Path) -> Iterator[Section]:
     rates = ([size / 1e6 / seconds for seconds in each] for each in rounds)
     section.figures = figures(commands, rates, 1)
     found = {figure.what: figure for figure in section.figures}
-    ratio = ratio_of(found, _OURS, _CURL)
-    if ratio is not None:
-        section.rulers = [Ruler(f"{_OURS} over {_CURL}", 0.8, ratio, at_least=True)]
+    section.rulers = [
+        Ruler(f"{_OURS} over {beside}", aim, ratio, at_least=True)
+        for beside, aim in {_CURL: 0.8, _RAW: 0.9}.items()
+        if (ratio := ratio_of(found, _OURS, beside)) is not None
+    ]
     yield section
 
 

@@ -331,32 +331,6 @@ def told_by(error: BaseException | None) -> str:
     return "\n".join(shown)
 
 
-@pytest.mark.attack("HTTP fault")
-def test_asked_in_a_thread_of_ones_own(tally: Tally, logged: list[str]) -> None:
-    names = tally.sample([name for name in HARMS if "of the header" not in name], 60)
-    names = list(dict.fromkeys([*names, "a redirect to a signed address"]))
-
-    def respond(request: Request) -> Iterable[Step]:
-        harm = HARMS[names[int(request.case)]] if request.case.isdigit() else None
-        answer = right_answer(request)
-        if harm is None or (request.method == "HEAD" and not harm.heads):
-            return [answer.head(), "keep"]
-        return harm.send(request, answer)
-
-    def case(number: int) -> tuple[str, str]:
-        url = f"http://127.0.0.1:{server.port}/{number}?signature={SECRET}"
-        return names[number], _asked(HttpSource(url, headers={"X-Key": SECRET}))
-
-    with RawServer(respond) as server, _pool() as pool:
-        for name, told in pool.map(case, range(len(names))):
-            tally.count()
-            if SECRET in told:
-                tally.harm("lie", f"{name}: a secret in {told[:300]!r}")
-    for line in logged:
-        if SECRET in line:
-            tally.harm("lie", f"a secret in a log: {line[:300]!r}")
-
-
 def _odd_values() -> Iterator[str]:
     """A secret beside, before and behind each character that may be in the way."""
     for character in map(chr, [*range(256), 0x2028, 0x202E, 0xDC80, 0x1F600]):

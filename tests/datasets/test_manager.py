@@ -38,7 +38,7 @@ from shardproof.fetching import (
     open_source,
 )
 from shardproof.fetching.cache import Lease
-from shardproof.fetching.transfer import _relay, import_for
+from shardproof.fetching.transfer import _attempts, _relay
 from shardproof.testing.faults import Hub, HubFault, serve_hub
 from tests.helpers import ROOT
 from tests.helpers.forking import PATIENCE, ended, forked
@@ -79,8 +79,7 @@ def hub() -> Iterator[Hub]:
 def _clients_are_imported() -> None:
     """As the first manager would do it; Python's development mode tells of steps that long."""
     for address in ("http://127.0.0.1/t", "file:///t"):
-        with open_source(address) as source:
-            import_for(source)
+        open_source(address).close()
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +92,7 @@ def _no_threads_are_left() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _no_waits(monkeypatch) -> None:
-    monkeypatch.setattr("tenacity.wait_random_exponential.__call__", lambda *_: 0.01)
+    monkeypatch.setattr(_attempts, "_seconds_between", lambda *_: 0.01)
 
 
 def manager(hub: Hub | str, path: Path, rank: int = 0, world_size: int = 1, **keywords):

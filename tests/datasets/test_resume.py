@@ -407,6 +407,7 @@ class TestFailed:
     ) -> None:
         monkeypatch.setattr(_spans, "MIN_SPAN", 4096)
         monkeypatch.setattr(_relay, "_AT_FIRST", 4)
+        monkeypatch.setattr(_relay, "_is_patient", lambda _: False)
         with serve_hub({"a/0.bin": DATA}, rate=500_000) as hub:
             hub.fault("a/0.bin", HubFault.RESET_IN_BODY, times=1, nth=3, at=30_000)
             with pytest.raises(FetchError) as caught:

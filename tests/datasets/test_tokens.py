@@ -683,7 +683,7 @@ def hook(event, args):
 async def main(comms):
     async with ShardedDatasetManager(4, 0, 2, comms, shards_path=path, level="valid") as manager:
         assert threading.active_count() > 1  # from now on, a fork is one beside a thread
-        assert "tenacity" in sys.modules
+        assert "filelock" in sys.modules
         await manager.create_dataset(0)
 
 imported = set()

@@ -7,7 +7,6 @@ import gc
 import hashlib
 import os
 import random
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +34,6 @@ from shardproof.fetching.transfer._fetch import fetch_to
 from shardproof.fetching.transfer._record import Extent
 from shardproof.fetching.transfer._requests import read_range
 from shardproof.testing.faults import FileSystemFaults, Hub, HubFault, serve_hub
-from tests.helpers import ROOT
 from tests.helpers.file_limit import no_file_above
 from tests.helpers.kept_parts import PARTS
 from tests.helpers.killing import Begin, at_every_call, skip_where_not_permitted
@@ -445,6 +443,7 @@ class TestOneRequest:
     ) -> None:
         monkeypatch.setattr(_spans, "MIN_SPAN", 1024)
         monkeypatch.setattr(_relay, "_AT_FIRST", 4)
+        monkeypatch.setattr(_relay, "_is_patient", lambda _: False)
         with serve_hub({"0.bin": DATA}, rate=20_000) as hub, HttpSource(hub.url) as source:
             fetched = fetch_file(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
             methods = [r.method for r in hub.requests_for("0.bin", method=None)]
@@ -458,6 +457,7 @@ class TestOneRequest:
     ) -> None:
         monkeypatch.setattr(_spans, "MIN_SPAN", 1024)
         monkeypatch.setattr(_relay, "_AT_FIRST", 4)
+        monkeypatch.setattr(_relay, "_is_patient", lambda _: False)
         monkeypatch.setattr(_answers, "identity_of", lambda response: None)
         with serve_hub({"0.bin": DATA}) as hub, HttpSource(hub.url) as source:
             fetched = fetch_file(source, "0.bin", tmp_path / "0.bin")
@@ -563,6 +563,7 @@ class TestParts:
     ) -> None:
         monkeypatch.setattr(_spans, "MIN_SPAN", 1024)
         monkeypatch.setattr(_relay, "_AT_FIRST", 4)
+        monkeypatch.setattr(_relay, "_is_patient", lambda _: False)
         shard_hub.fault("a/0.bin", "range-ignored")
 
         fetched = fetch_file(source, "0.bin", tmp_path / "0.bin", digest=DIGEST, limits=LIMITS)
@@ -727,26 +728,6 @@ def test_nothing_is_open_after_many_fetches(
     assert len(threading.enumerate()) <= ours[1] + 2
 
 
-def test_a_thread_that_is_listed_before_it_lives_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As one is whose start was interrupted."""
-    real, ended = threading.enumerate, threading.Event()
-    thread = threading.Thread(target=ended.set)
-
-    def enumerate_() -> list[threading.Thread]:
-        if thread.ident is not None:
-            return real()
-        listed = [*real(), thread]
-        thread.start()
-        return listed
-
-    monkeypatch.setattr(threading, "enumerate", enumerate_)
-    _relay._join([thread])
-    assert ended.is_set()
-    assert not thread.is_alive()
-
-
 @pytest.mark.once
 def test_killed_at_any_moment_nothing_torn_has_the_name_and_the_next_run_finishes(
     source: HttpSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -777,83 +758,6 @@ def test_killed_at_any_moment_nothing_torn_has_the_name_and_the_next_run_finishe
     assert n_kills > 50
     assert n_left
     assert path.read_bytes() == DATA
-
-
-INTERRUPTED = """
-import os, signal, sys, threading, time
-from tests.helpers.kept_parts import beside_parts, parts_in
-from shardproof.fetching import HttpSource, Limits, fetch_file
-url, directory, digest = sys.argv[1:]
-path = os.path.join(directory, "0.bin")
-source = HttpSource(url)
-fetch_file(source, "0.bin", path, digest=digest)
-n_interrupted = 0
-for number in range(300):
-    if os.path.exists(path):
-        os.unlink(path)
-    try:
-        try:
-            signal.setitimer(signal.ITIMER_REAL, 20e-6 * (number + 1))
-            fetch_file(source, "0.bin", path, digest=digest, limits=Limits(max_backoff=0.001))
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-    except KeyboardInterrupt:
-        n_interrupted += 1
-    assert beside_parts(directory) <= {"0.bin"}, (number, os.listdir(directory))
-    assert len(parts_in(directory)) <= 1, (number, os.listdir(directory))
-    # Whoever was interrupted while it waited for a thread did not wait; one whose start was
-    # interrupted may be listed by Python for ever, and never have run.
-    end = time.monotonic() + 5
-    while any(t.is_alive() and t.name.startswith("shardproof-") for t in threading.enumerate()):
-        assert time.monotonic() < end, threading.enumerate()
-        time.sleep(0.001)
-source.close()
-print(n_interrupted)
-"""
-
-
-def test_interrupted_at_any_moment_nothing_is_left_but_a_part(
-    source: HttpSource, tmp_path: Path
-) -> None:
-    """SIGALRM, handled as SIGINT is, a little later each time."""
-    code = INTERRUPTED.replace(
-        "source =", "signal.signal(signal.SIGALRM, signal.default_int_handler)\nsource =", 1
-    )
-    command = [sys.executable, "-W", "ignore", "-c", code, source.url, tmp_path, DIGEST]
-
-    # Interrupts fall into a tracer, too, and are long in coming back.
-    env = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
-    env["PYTHONPATH"] = str(ROOT)
-    run = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
-
-    assert run.returncode == 0, run.stderr
-    assert int(run.stdout) > 50
-
-
-SIGNALLED = """
-import os, signal, sys, threading, time
-from shardproof import FetchTimeoutError
-from shardproof.fetching import CallableSource, Limits, fetch_file
-
-signal.signal(signal.SIGUSR1, lambda *_: time.sleep(0.5))
-threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1)).start()
-source = CallableSource(lambda name, path: time.sleep(20))
-began = time.monotonic()
-try:
-    fetch_file(source, "0.bin", sys.argv[1], limits=Limits(deadline=1))
-except FetchTimeoutError:
-    print(time.monotonic() - began < 10)
-"""
-
-
-def test_a_deadline_is_met_although_a_signal_is_handled_for_long(tmp_path: Path) -> None:
-    """As a scheduler sends one before it takes a node away."""
-    command = [sys.executable, "-c", SIGNALLED, tmp_path / "0.bin"]
-
-    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
-
-    assert (run.returncode, run.stdout) == (0, "True\n"), run.stderr
-    assert not list(tmp_path.iterdir())
 
 
 def test_the_errors_say_what_they_are() -> None:

@@ -549,31 +549,17 @@ class TestMalformedAnswers:
     def source(self) -> HubSource:
         return HubSource("org/name", endpoint="http://127.0.0.1:1", token="")
 
-    @pytest.mark.parametrize(
-        "answer",
-        [
-            *("", "null", "[]", "{}", "<html></html>", '{"sha": 1}', '{"sha": "../x"}', "[" * 9999),
-            *('{"sha": "main"}', f'{{"sha": "{SHA}", "sha": "{SHA}"}}', f'{{"sha": "{SHA}\\n"}}'),
-        ],
-    )
+    @pytest.mark.parametrize("answer", ["", '{"sha": "../x"}', "[" * 9999])
     def test_of_a_repository(self, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
         Says(monkeypatch, (answer, None))
         with pytest.raises(SourceError, match="the hub does not tell of 'hf://datasets/org/name'"):
             self.source().files()
 
-    @pytest.mark.parametrize(
-        "wrong",
-        [
-            *('"size": -1', '"size": "4"', '"size": 1e30', f'"size": {10**18}', '"size": null'),
-            *('"oid": "x"', f'"oid": "{SHA.upper()}"', f'"oid": "{SHA}0"', '"oid": null'),
-            *('"lfs": {}', '"lfs": {"oid": "x"}', f'"lfs": {{"oid": "{SHA}"}}', '"lfs": []'),
-            *('"path": 1', '"type": 1', '"type": "file", "type": "file"', '"path": "\\ud800"'),
-        ],
-    )
-    def test_of_files(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wrong: str) -> None:
-        field = wrong.partition(":")[0]
-        kept = [part for part in ENTRY.strip("{}").split(", ") if not part.startswith(field)]
-        listing = (f"[{{{', '.join([*kept, wrong])}}}]", None)
+    @pytest.mark.parametrize("wrong", [("4,", "-1,"), (SHA, "x"), ('"file"', "1")])
+    def test_of_files(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wrong: tuple[str, str]
+    ) -> None:
+        listing = f"[{ENTRY.replace('4}', '4,}').replace(*wrong).replace(',}', '}')}]", None
         Says(monkeypatch, info(), listing)
         with pytest.raises(SourceError, match=r"the hub does not tell of .*/tree/"):
             self.source().files()

@@ -4,7 +4,8 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, Self
 
@@ -13,8 +14,9 @@ from shardproof._base.messages import joined, quoted
 from shardproof._base.names import refusals
 from shardproof._base.opening import refuse_empty
 from shardproof._base.progress import bar
-from shardproof._base.work import Stop, apart, close_at_exit, closed_apart, go_on, to_waiter
+from shardproof._base.work import apart, close_at_exit, go_on, to_waiter
 from shardproof.errors import FetchError
+from shardproof.fetching._lookahead import Lookahead, WantedShard
 from shardproof.fetching.cache._cache import Cache
 from shardproof.fetching.cache._cached_fetcher import CachedFetcher
 from shardproof.fetching.cache._settings import cache_root, cleanup_policy
@@ -22,104 +24,9 @@ from shardproof.fetching.cache._stats import PrefetchEvent, PrefetchStats, Prefe
 from shardproof.fetching.sources._open import open_source
 from shardproof.fetching.sources._source import Source
 from shardproof.fetching.transfer._attempts import Limits
-from shardproof.fetching.transfer._requests import import_for
 
 _MOST_THREADS = 4
 _TICK = 0.1
-_TURN = 0.01
-
-
-class _Task:
-    """Brings a shard in a thread when it is its turn: those before it go first."""
-
-    def __init__(
-        self,
-        fetcher: CachedFetcher,
-        name: str,
-        position: int,
-        before: Sequence["_Task"],
-        at_once: int,
-    ) -> None:
-        self._fetcher, self._name, self._position = fetcher, name, position
-        self._before, self._at_once = list(before), at_once
-        self._outcome: list[Path | BaseException] = []
-        self._done, self.stop = threading.Event(), Stop()
-        name = f"shardproof-prefetch-{position}"
-        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self.thread.start()
-
-    def _run(self) -> None:
-        stop = self.stop
-        try:
-            self._fetcher.prepare(self._name, self._position, stop)
-            while not stop.is_set():
-                before = [task for task in self._before if not task.is_done]
-                if len(before) < self._at_once:
-                    break
-                before[-self._at_once].wait(_TURN)  # they mostly end in the order of their begin
-            brought = self._fetcher.bring(self._name, self._position, stop)
-        except BaseException as error:
-            self._tell(error)  # which the reader raises
-        else:
-            self._tell(brought.path)
-            self._fetcher.tally.tell(brought.event)
-
-    def _tell(self, outcome: Path | BaseException) -> None:
-        self._before.clear()  # or each would hold all before it
-        self._outcome.append(outcome)
-        self._done.set()
-
-    @property
-    def is_done(self) -> bool:
-        """Whether it is there or can't be had."""
-        return bool(self._outcome)
-
-    @property
-    def is_there(self) -> bool:
-        """Whether it is there."""
-        return self.is_done and isinstance(self._outcome[0], Path)
-
-    def wait(self, seconds: float) -> bool:
-        """Wait until it is there or can't be had; return whether it is so."""
-        return self._done.wait(seconds)
-
-    def result(self) -> Path:
-        """Return where it is, or raise why it can't be had; once it is done."""
-        outcome = self._outcome[0]
-        if isinstance(outcome, Path):
-            return outcome
-        raise outcome
-
-
-class _HeldByPrefetcher:
-    """What a prefetcher gives back when it is closed or collected; no source of the user."""
-
-    is_closed = True  # until it is made, and again once closing has begun
-
-    def __init__(self, fetcher: CachedFetcher, cache: Cache, source: Source | None) -> None:
-        self._fetcher, self._cache, self._source = fetcher, cache, source
-        self._pid = os.getpid()
-        self.tasks: dict[str, _Task] = {}
-        self.is_closed = False
-
-    def close(self) -> None:
-        """Give all of it back, once."""
-        if not self.is_closed and os.getpid() == self._pid:  # a forked process has none of this
-            apart(lambda _: self._close())
-
-    def __del__(self) -> None:
-        """Do the same in a thread of its own: what drops a prefetcher may hold locks."""
-        if not self.is_closed and os.getpid() == self._pid:
-            closed_apart(self._close)
-
-    def _close(self) -> None:
-        self.is_closed = True
-        with contextlib.ExitStack() as stack:  # each of them, whatever another one meets
-            if self._source is not None:
-                stack.callback(self._source.close)
-            stack.callback(self._cache.close)
-            stack.callback(self._fetcher.close)
-            stack.callback(_end, self.tasks)
 
 
 class ShardPrefetcher:
@@ -190,16 +97,17 @@ class ShardPrefetcher:
         resource = getattr(self._source, "resource", None)
         known = resource if isinstance(resource, str) else None  # a user's may be anything
         root = cache_root(cache_dir, self._source.url, split, resource=known)
-        self._cache = apart(lambda _: Cache(root, **policy._asdict()))
-        self._fetcher = CachedFetcher(self._source, self._cache, limits, PrefetchTally(on_event))
+        cache = apart(lambda _: Cache(root, **policy._asdict()))
+        self._fetcher = CachedFetcher(self._source, cache, limits, PrefetchTally(on_event))
+        own = self._source if isinstance(source, str) else None
+        most = max(1, min(lookahead, _MOST_THREADS))
+        self._ahead = Lookahead(self._fetcher, cache, own, self._positions, most)
         self._pid = os.getpid()
-        self._lock = threading.Lock()
         self._reader: int | None = None
         self._has_begun = False
-        own = self._source if isinstance(source, str) else None
-        self._held = _HeldByPrefetcher(self._fetcher, self._cache, own)
-        self._tasks = self._held.tasks
-        close_at_exit(self._held)
+        # One that is never closed is closed when it is collected, or the process ends.
+        weakref.finalize(self, self._ahead.leave).atexit = False
+        close_at_exit(self)
         if policy.max_cache_bytes is not None:
             sizes = apart(lambda _: self._fetcher.sizes(self._names))
             needed = sum(sorted(sizes)[-lookahead - 1 :])
@@ -217,7 +125,8 @@ class ShardPrefetcher:
     def start(self) -> Self:
         """Begin with the first shards, before the reader asks for one; return this prefetcher."""
         self._refuse_use()
-        apart(lambda _: self._schedule(0))
+        if self._names:
+            apart(lambda _: self._schedule(0))
         return self
 
     def wait_for(self, name: str) -> Path:
@@ -259,59 +168,45 @@ class ShardPrefetcher:
         return path
 
     def _opened(
-        self, name: str, show: Callable[[int, int], None] | None, stop: Stop
+        self, name: str, show: Callable[[int, int], None] | None, stop: threading.Event
     ) -> tuple[Path, list[PrefetchEvent]]:
         """Return where a shard is, once it is there, and what the reader's call has led to."""
         began = time.monotonic()
-        task = self._schedule(self._positions[name])[name]
-        is_ready, report = task.is_there, to_waiter(show)
-        while not task.wait(_TICK):
+        job = self._schedule(self._positions[name])
+        is_ready, report = job.is_there, to_waiter(show)
+        while not job.wait(_TICK):
             go_on()
             if report is not None:
                 report(*self._fetcher.progress(name))
-        path, events = self._path_of(name, task, stop)
+        path, events = self._path_of(job, stop)
         is_ready, seconds = is_ready and not events, time.monotonic() - began
         self._fetcher.tally.add(n_opened=1, n_ready=is_ready, seconds_waited=seconds)
         return path, [*events, PrefetchEvent("opened", name, seconds)]
 
-    def _path_of(self, name: str, task: _Task, stop: Stop) -> tuple[Path, list[PrefetchEvent]]:
+    def _path_of(self, job: WantedShard, stop: threading.Event) -> tuple[Path, list[PrefetchEvent]]:
         """Return where a shard is; bring it again if that has failed, or it is not as it was."""
         try:
-            path = task.result()
+            path = job.result()
         except FetchError:  # what failed in the background may succeed now
-            with self._lock:
-                self._tasks.pop(name, None)
+            self._ahead.forget(job.name)
         else:
             # Another program may have removed or changed it since it came.
-            if self._fetcher.is_unchanged(name):
+            if self._fetcher.is_unchanged(job.name):
                 return path, []
-        brought = self._fetcher.bring(name, self._positions[name], stop)
+        brought = self._fetcher.bring(job.name, self._positions[job.name], stop)
         return brought.path, [brought.event]
 
-    def _schedule(self, position: int) -> Mapping[str, _Task]:
+    def _schedule(self, position: int) -> WantedShard:
         """Let go of what is passed; then begin with what is wanted from here on."""
-        import_for(self._source)  # before there are threads: see there
         wanted = self._names[position : position + self._lookahead + 1]
-        with self._lock:
-            passed = [name for name in self._tasks if name not in wanted]
-            tasks = {name: self._tasks.pop(name) for name in passed}
-        _end(tasks)
-        self._fetcher.let_go(passed, wanted)
+        self._fetcher.let_go(self._ahead.drop(but=wanted), wanted)
         if not self._has_begun:
             self._has_begun = True
             self._fetcher.sweep(wanted)
-        at_once = self._fetcher.tally.at_once(max(1, min(self._lookahead, _MOST_THREADS)))
-        with self._lock:
-            before: list[_Task] = []
-            for name in wanted:
-                if name not in self._tasks:
-                    task = _Task(self._fetcher, name, self._positions[name], before, at_once)
-                    self._tasks[name] = task
-                before.append(self._tasks[name])
-        return self._tasks
+        return self._ahead.want(wanted)[self._names[position]]
 
     def _refuse_use(self) -> None:
-        if self._held.is_closed:
+        if self._ahead.is_closed:
             raise ValueError("this prefetcher is closed")
         if os.getpid() != self._pid:
             raise RuntimeError("a prefetcher does not survive a fork: make one in each process")
@@ -326,7 +221,8 @@ class ShardPrefetcher:
 
         The current shard and those ahead stay in the cache, for the next run to begin with.
         """
-        self._held.close()
+        if not self._ahead.is_closed and os.getpid() == self._pid:
+            apart(lambda _: self._ahead.close())
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
@@ -337,12 +233,3 @@ class ShardPrefetcher:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _end(tasks: Mapping[str, _Task]) -> None:
-    """Stop them all, then join them."""
-    for task in tasks.values():
-        task.stop.set()
-    for task in tasks.values():
-        if task.thread is not threading.current_thread():
-            task.thread.join()

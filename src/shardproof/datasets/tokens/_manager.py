@@ -27,7 +27,7 @@ from shardproof.datasets.tokens._tokens import SharedShardedDataset
 from shardproof.errors import FetchError, FetchTimeoutError, ShardproofError
 from shardproof.fetching.cache import Cache, PrefetchEvent, PrefetchStats, PrefetchTally
 from shardproof.fetching.sources import Source
-from shardproof.fetching.transfer import Limits, import_for
+from shardproof.fetching.transfer import Limits
 
 logger = logging.getLogger("shardproof.fetching")
 
@@ -154,7 +154,6 @@ class ShardedDatasetManager:
             # At level "complete": rank 0 has read every byte of the same files.
             return OtherRank(cache, load, follower, patience(wait_timeout, limits))
         source = source_of(comms, cache.root)
-        import_for(source)  # before there are threads: see there
         return RankZero(
             cache,
             source,

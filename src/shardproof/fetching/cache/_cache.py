@@ -36,23 +36,7 @@ logger = logging.getLogger("shardproof.fetching")
 
 
 class Cache:
-    """Shards of one source, below one directory, shared by processes and nodes.
-
-    To use a shard: `hold` it, then `find` it; where it isn't there, fetch it to `Lease.part`, and
-    `place` it. When it is not needed any more, release the lease and `discard` it. The arguments
-    that say what becomes of it then are those of a `CleanupPolicy`, which are not checked again.
-
-    Example:
-        >>> from shardproof.fetching.sources._source import RemoteFile
-        >>> file = RemoteFile("train/0.bin", size=4)
-        >>> with Cache(output_dir) as cache, cache.hold(file.name) as lease:
-        ...     print(cache.find(file, lease))
-        ...     n_bytes = lease.part.write_bytes(b"1234")
-        ...     path = cache.place(lease.part, file, lease)
-        ...     print(cache.find(file, lease) == path)
-        None
-        True
-    """
+    """Shards of one source, which processes share: hold, find or place, release and discard one."""
 
     def __init__(
         self,
@@ -64,6 +48,8 @@ class Cache:
         stale_after: float = STALE_AFTER,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        import filelock  # noqa: F401, PLC0415 - before there are threads, which import nothing
+
         refuse_empty(root=root)
         self.cleanup, self.max_cache_bytes = cleanup, max_cache_bytes
         self.root = real_path(root)  # absolute, through no link
@@ -104,12 +90,7 @@ class Cache:
     def find(
         self, file: RemoteFile, lease: Lease, stop: threading.Event | None = None
     ) -> Path | None:
-        """Return where a shard is, if it is there and proven to be the source's; else None.
-
-        Until the lease is released, no process takes it away or puts another one there. A file is
-        hashed where its digest is known and no proof of it is; where ``stop`` is set meanwhile, the
-        shard isn't found. One that has another digest is moved aside.
-        """
+        """Return where a shard is, if it is proven; until the release nobody takes it away."""
         _refuse_other(file, lease)
         with place_of(self.root, file.name) as place:
             for _ in range(_ATTEMPTS):
@@ -140,18 +121,7 @@ class Cache:
         digest: str | None = None,
         stop: threading.Event | None = None,
     ) -> Path:
-        """Give a fetched file its name in the cache, unless the right one is there by now.
-
-        It is the lease holder's to read then. What is in the way is removed if this package put
-        it there. If not, it stays if it has the same bytes, and is moved aside if it has others.
-
-        Args:
-            temporary: The file, whole and synced to the disk: the lease's part.
-            file: What the source tells of it; the bytes were compared with that.
-            lease: A hold on it.
-            digest: Of its bytes, to be remembered.
-            stop: Set by another thread, it ends the comparison with what is there.
-        """
+        """Give a fetched file its name in the cache, unless the right one is there by now."""
         _refuse_other(file, lease)
         own = os.stat(temporary, follow_symlinks=False)
         proof = proof_of(file, own, digests_of(digest, file.digest), placed=True)
@@ -195,10 +165,7 @@ class Cache:
         return FetchError(problem, path=place.path)
 
     def take_over(self, file: RemoteFile, stop: threading.Event, *, trust: bool) -> bool:
-        """Record a file that another tool put there; return whether its digest is proven.
-
-        With ``trust``, a file of which no source states a digest is recorded too.
-        """
+        """Record a file that another tool put there; return whether its digest is proven."""
         with place_of(self.root, file.name) as place:
             if place is None:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file.name)
@@ -223,11 +190,7 @@ class Cache:
         return False
 
     def distrust(self, name: str) -> None:
-        """Forget that what is there was proven: it is no good, though the source has nothing else.
-
-        It goes if this package put it there, whatever the policy, unless it is being read. If
-        not, it stays, and nothing is known of it.
-        """
+        """Forget that what is there was proven; it goes if it is ours, and nobody reads it."""
         with place_of(self.root, name) as place:
             proof = self._proof_at(place)
             if place is not None and proof is not None:
@@ -245,10 +208,7 @@ class Cache:
         return self.cleanup == "auto" and self.max_cache_bytes is None
 
     def discard(self, name: str) -> bool:
-        """Remove a shard that is not in use, if it is ours and unchanged; say whether it went.
-
-        Only under ``cleanup="auto"`` without a limit. What fails is logged: it costs room, no more.
-        """
+        """Remove a shard that is ours, unchanged and unused, if the policy says so."""
         return self._removes_at_once and self._removals.discard(name)
 
     def discard_others(self, wanted: Collection[str]) -> list[str]:
@@ -260,11 +220,7 @@ class Cache:
         return [name for name in names if self._removals.discard(name, stale.get(key_of(name), ()))]
 
     def make_room(self, n_bytes: int, lease: Lease) -> bool:
-        """Reserve room for a shard that is to be fetched; the least recently used ones go for it.
-
-        What is reserved counts for other processes too, until the shard is placed or the lease
-        released. Return whether there is room: if not, none is reserved, and the fetch goes on.
-        """
+        """Reserve room, for which the shards used least recently go; say whether there is room."""
         if self.max_cache_bytes is None:
             return True
         lease.reserve(n_bytes)
@@ -277,10 +233,7 @@ class Cache:
     def downloading(
         self, name: str, stop: threading.Event | None = None, *, timeout: float = 600.0
     ) -> AbstractContextManager[bool]:
-        """Keep other processes from fetching the same shard meanwhile, where locks work.
-
-        Look again (`find`) when it is held: another process may have fetched the shard.
-        """
+        """Keep others from fetching a shard, where locks work; it may be there once it is held."""
         return locked(os.path.join(self._locks, f"{key_of(name)}.lock"), timeout, stop)
 
     def close(self) -> None:

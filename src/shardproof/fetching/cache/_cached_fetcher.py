@@ -42,15 +42,11 @@ class CachedFetcher:
         self._here: dict[str, tuple[int, int]] = {}
 
     def prepare(self, name: str, position: int, stop: threading.Event) -> RemoteFile | None:
-        """Ask for a shard ahead of its turn; return what the source tells, if it can be asked.
-
-        Where it is told with the shard, and nothing is here that it would be compared with, it is
-        not asked.
-        """
-        if self._is_told_later(name):
-            return None
+        """Return what the source tells of a shard, if it is asked before, and can be."""
         with suppress(FetchError):
-            return self._file(name, f"shard {position}", stop)
+            return (
+                None if self._is_told_later(name) else self._file(name, f"shard {position}", stop)
+            )
         return None
 
     def take(self, name: str) -> None:

@@ -38,10 +38,7 @@ _MAX_BYTES = 4096
 
 
 class LeaseEntry(NamedTuple):
-    """One file or directory: a shard's key, a random token, its maker (`this_process`), its kind.
-
-    A lease and its reader have the same token.
-    """
+    """One file or directory: a shard's key, a token of lease and reader, its maker, kind."""
 
     key: str
     token: str
@@ -81,10 +78,7 @@ class LeaseFiles:
         return lease
 
     def make_reader(self, lease: LeaseEntry, data: bytes) -> None:
-        """Record that a lease's holder reads the shard; break off what would take it away.
-
-        Where the lease was lost, it is made again: it is as good as a new one.
-        """
+        """Record that a lease's holder reads the shard; break off what would take it away."""
         self._announce(lease, {"lease": data, "reader": b""})
 
     def _announce(self, lease: LeaseEntry, files: Mapping[str, bytes]) -> None:

@@ -166,10 +166,7 @@ class Leases:
         return os.path.join(self._parts, entry.stem)
 
     def holders(self, key: str | None, kind: Kind, but: Lease | None = None) -> list[LeaseEntry]:
-        """Return the holders of a shard, or its readers; leases that count no more are removed.
-
-        Where ``key`` is None, those of all shards; the lease ``but`` is left out.
-        """
+        """Return the holders or readers of a shard, or of all (no ``key``), without ``but``."""
         entries = self.files.listed(key)
         leases = {entry.stem for entry in entries if entry.kind == "lease"}
         mine = None if but is None else but.entry.stem

@@ -38,10 +38,7 @@ class Occupancy:
         self._n_bytes = 0
 
     def shrink(self, most: int) -> bool:
-        """Discard what was used least recently, until no more than ``most`` bytes are taken.
-
-        Return whether that is so: what other processes hold stays.
-        """
+        """Discard what was used least recently until ``most`` bytes are left; say if it is so."""
         with self._lock:
             try:
                 return self._shrink(most)

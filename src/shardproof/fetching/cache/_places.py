@@ -133,11 +133,7 @@ def make_state(root: str) -> StateDirs:
 
 @contextlib.contextmanager
 def locked(path: str, timeout: float, stop: threading.Event | None = None) -> Iterator[bool]:
-    """Hold a lock while the context lasts, if it can be had; yield whether it is held.
-
-    It can't where the file system has no locks, where it is kept for too long, or when ``stop`` is
-    set. The file goes with the lock; a process that still waits for it has it all the same.
-    """
+    """Hold a lock while the context lasts, if it can be had; yield whether it is held."""
     import filelock  # noqa: PLC0415 - only what fetches needs it
 
     lock, stop = filelock.FileLock(path), stop or Stop()

@@ -43,12 +43,7 @@ class CacheProof(msgspec.Struct, frozen=True, kw_only=True):
         return self.size, self.mtime_ns, self.inode
 
     def fits(self, file: RemoteFile) -> bool | None:
-        """Whether these are the source's bytes; None if only a digest of the file can tell.
-
-        A digest that is stated must be known of the bytes; else an identity must be the same. A
-        source that states neither is taken by name and size. A user who vouches for a file and
-        names no source means what is there when it is first asked.
-        """
+        """Whether these are the source's bytes; None if only a digest of the file can tell."""
         if file.size not in {None, self.size}:
             return False
         if file.digest is None:

@@ -38,11 +38,7 @@ class Removals:
         but: Lease | None = None,
         stale: Sequence[str] | None = None,
     ) -> bool:
-        """Remove a shard that this package put there and is as it was; return whether it went.
-
-        With ``"lease"``, a shard with another lease than ``but`` stays; with ``"reader"``, only one
-        that is being read. ``stale`` is what `ProofFiles.paths_of` returned, if it was asked.
-        """
+        """Remove a shard of ours that is as it was, unless others than ``but`` hold it."""
         # Taken before leases are looked at: of a shard without holders, these are not in use.
         if kind != "lease":
             stale = ()
@@ -104,10 +100,7 @@ class Removals:
         return self.move_aside(place, status, but)
 
     def move_aside(self, place: Slot, status: os.stat_result, but: Lease) -> bool:
-        """Give what is there a name that no pattern for shards matches; say whether it has it.
-
-        Not if another process than the lease's holder reads it, or it has another status by now.
-        """
+        """Give what is there a name that no pattern for shards matches; say whether it has it."""
         proof = self._proofs.read(place.name, status)
 
         def finish(taken: str) -> None:

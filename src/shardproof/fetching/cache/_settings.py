@@ -36,18 +36,7 @@ def cache_root(
     *,
     resource: str | None = None,
 ) -> Path:
-    """Return the directory for the shards of one source.
-
-    Args:
-        cache_dir: The user's cache.
-        source_url: Where the source is, without credentials; or the name of one that has no URL.
-        split: The part of a data set that is meant; ``"all"`` by default.
-        resource: What tells it from other sources that have the same URL, as their queries do.
-
-    Example:
-        >>> cache_root("data", "hf://datasets/org/name@v1", "train").as_posix()
-        'data/hf_shards/org/name@v1/train'
-    """
+    """Return the directory for the shards of one source."""
     refuse_empty(cache_dir=cache_dir)
     kind, owner, name = _source(source_url)
     if resource is not None:
@@ -114,22 +103,7 @@ def cleanup_policy(
     max_cache_bytes: int | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> CleanupPolicy:
-    """Return what a user wants: the arguments, else the environment variable, else ``"auto"``.
-
-    Args:
-        cleanup: ``"auto"`` or ``"keep"``.
-        max_cache_bytes: How many bytes of shards stay; the variable does not count then.
-        environ: The environment; None for that of this process. ``HF_SHARD_CACHE_CLEANUP`` in it
-            may be ``auto``, ``keep``, or a size such as ``500000000000``, ``500GB`` or ``465GiB``.
-
-    Raises:
-        TypeError: An argument of another type.
-        ValueError: An argument or a variable that means nothing; or a limit for what is to be kept.
-
-    Example:
-        >>> cleanup_policy(environ={"HF_SHARD_CACHE_CLEANUP": "2GiB"})
-        CleanupPolicy(cleanup='auto', max_cache_bytes=2147483648)
-    """
+    """Return what a user wants: the arguments, else the environment variable, else ``"auto"``."""
     if max_cache_bytes is not None:
         max_cache_bytes = count("max_cache_bytes", max_cache_bytes, 1)
         if cleanup == "keep":

@@ -5,24 +5,51 @@ import email.utils
 import itertools
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from shardproof._base.messages import plain, quoted, shown
 from shardproof.errors import SourceError
-from shardproof.fetching.sources._direct import DirectAnswer
 from shardproof.fetching.sources._source import ReadRequest, RemoteFile, Response
 from shardproof.fetching.sources._urls import bare
 
 if TYPE_CHECKING:
+    import httpcore
     import httpx
 
-    Answer = httpx.Response | DirectAnswer
+    from shardproof.fetching.sources._network import Patience
+
+
+class WebAnswer(NamedTuple):
+    """What a server answers to a request, and the connection by which the body comes."""
+
+    status: int
+    line: "httpcore.ConnectionInterface"
+    origin: tuple[str, str, int | None]
+    response: "httpcore.Response"
+    headers: "httpx.Headers"
+    patience: "Patience"
+
+    @property
+    def leads_elsewhere(self) -> bool:
+        """Whether it is a redirect."""
+        return self.status in _REDIRECTS and "location" in self.headers
+
+    def read_short(self) -> None:
+        """Read the body, if it is short: that keeps the connection."""
+        n_bytes = 0
+        for chunk in self.response.iter_stream():
+            n_bytes += len(chunk)
+            if n_bytes > _SHORT:
+                break
+
 
 LATER = {408, 425, 429}
 """Of 4xx, those that say: not now (RFC 9110, RFC 8470, RFC 6585)."""
 
+_REDIRECTS = {301, 302, 303, 307, 308}
+_SHORT = 2**16
 _LARGE = 4 * 2**20
-_PIECE = 2**18
+_PIECE = 2**20
 _ENTITY_TAG = re.compile(r'"[ -~]{1,1000}"')  # one that can be sent back
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)", re.ASCII)
 _TYPES = {"text/html", "application/xhtml+xml", "application/vnd.wap.xhtml+xml"}
@@ -34,10 +61,10 @@ _BEFORE = re.compile(rb"(?:\s+|<\?xml.*?\?>|<!--.*?-->)*", re.DOTALL)
 _MOST_LOOKED_AT = 2**12  # bytes
 
 
-def refuse_status(response: "Answer", address: str, code: str = "") -> None:
+def refuse_status(answer: WebAnswer, address: str, code: str = "") -> None:
     """Raise what the status means; some servers have a code of their own for it."""
-    status = response.status_code
-    problem = f"'{shown(bare(address))}' answers {status} {plain(response.reason_phrase)}".rstrip()
+    status, reason = answer.status, answer.response.extensions["reason_phrase"].decode("latin-1")
+    problem = f"'{shown(bare(address))}' answers {status} {plain(reason)}".rstrip()
     if code:
         problem += f" ({quoted(code)})"
     if status in {401, 403}:
@@ -48,43 +75,44 @@ def refuse_status(response: "Answer", address: str, code: str = "") -> None:
     raise SourceError(
         problem,
         kind="broken" if is_for_now else "refused",
-        retry_after=seconds_to_wait(response.headers.get("retry-after")) if is_for_now else None,
+        retry_after=seconds_to_wait(answer.headers.get("retry-after")) if is_for_now else None,
     )
 
 
-def refuse_encoded(response: "Answer") -> None:
+def refuse_encoded(answer: WebAnswer) -> None:
     """Raise if the bytes come encoded, although they were asked for as they are."""
-    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    encoding = answer.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
         found = quoted(encoding, 20)
         problem = f"asked for bytes as they are, it says that they are encoded: {found}"
         raise SourceError(problem, kind="other-bytes")
 
 
-def whole_of(response: "Answer", name: str) -> Response:
+def whole_of(answer: WebAnswer, name: str) -> Response:
     """Return the whole file, which comes from its first byte on."""
-    size = length_of(response)
-    chunked = "transfer-encoding" in response.headers
-    chunks = _chunks(response, size)
+    size = length_of(answer)
+    chunked = "transfer-encoding" in answer.headers
+    chunks = _chunks(answer, size)
     first = next(chunks, b"")
     while _is_too_short(first) and (more := next(chunks, b"")):  # to tell whether it is a page
         first += more
-    ranges = ranges_of(response)
+    ranges = ranges_of(answer)
     return Response(
-        file=RemoteFile(name, size, identity_of(response), has_ranges=ranges == "bytes"),
+        file=RemoteFile(name, size, identity_of(answer), has_ranges=ranges == "bytes"),
         start=0,
         stop=size,
         chunks=itertools.chain([first], chunks),
         is_framed=size is not None or chunked,
-        is_page=is_page(_type_of(response), name) or begins_as_page(first, name),
+        is_page=is_page(answer.headers.get("content-type", ""), name)
+        or begins_as_page(first, name),
         has_ranges=ranges != "none",
     )
 
 
-def part_of(response: "Answer", request: ReadRequest) -> Response:
+def part_of(answer: WebAnswer, request: ReadRequest) -> Response:
     """Return the part of a file that was requested, if that is what the answer holds."""
     start, stop = request.start, request.stop
-    said = response.headers.get("content-range", "")
+    said = answer.headers.get("content-range", "")
     found = _CONTENT_RANGE.fullmatch(said.strip())
     if found is None:
         raise SourceError(f"which bytes it gives can't be read: {quoted(said)}", kind="other-bytes")
@@ -94,12 +122,12 @@ def part_of(response: "Answer", request: ReadRequest) -> Response:
         wanted = f"bytes {start}-{'' if stop is None else stop - 1}"
         raise SourceError(f"asked for {wanted}, it gives {quoted(said)}", kind="other-bytes")
     n_bytes = last + 1 - first
-    if (length := length_of(response)) not in {None, n_bytes}:
+    if (length := length_of(answer)) not in {None, n_bytes}:
         problem = f"it gives {quoted(said)}, and says that these are {length} bytes"
         raise SourceError(problem, kind="other-bytes")
-    file = RemoteFile(request.name, size, identity_of(response))
-    chunks = _no_more(_chunks(response, n_bytes), n_bytes)
-    is_of_page = is_page(_type_of(response), request.name)
+    file = RemoteFile(request.name, size, identity_of(answer))
+    chunks = _no_more(_chunks(answer, n_bytes), n_bytes)
+    is_of_page = is_page(answer.headers.get("content-type", ""), request.name)
     return Response(file, first, last + 1, chunks, is_page=is_of_page)
 
 
@@ -112,47 +140,39 @@ def _no_more(chunks: Iterator[bytes], n_bytes: int) -> Iterator[bytes]:
         yield chunk
 
 
-def _type_of(response: "Answer") -> str:
-    return str(response.headers.get("content-type", ""))
+def _chunks(answer: WebAnswer, n_bytes: int | None) -> Iterator[bytes]:
+    """Return the body as it comes; a large one past the layers of libraries."""
+    if n_bytes is None or n_bytes < _LARGE or "transfer-encoding" in answer.headers:
+        return answer.response.iter_stream()
+    return _large(answer, n_bytes)
 
 
-def _chunks(response: "Answer", n_bytes: int | None) -> Iterator[bytes]:
-    """Return the body as it comes; a large one past the 64 KiB pieces of three layers."""
-    if isinstance(response, DirectAnswer):
-        return response.chunks(n_bytes)
-    is_plain = response.http_version == "HTTP/1.1" and "transfer-encoding" not in response.headers
-    if n_bytes is None or n_bytes < _LARGE or not is_plain:
-        return response.iter_raw()
-    return _straight(response, n_bytes)
-
-
-def _straight(response: "httpx.Response", n_bytes: int) -> Iterator[bytes]:
-    pieces = response.iter_raw()  # as long as it lives, the connection does
-    chunk = next(pieces, b"")
-    connection = response.extensions["network_stream"]
-    timeout = response.request.extensions["timeout"]["read"]
+def _large(answer: WebAnswer, n_bytes: int) -> Iterator[bytes]:
+    body = answer.response.iter_stream()  # the connection lives as long as it does
+    connection: httpcore.NetworkStream = answer.response.extensions["network_stream"]
+    chunk = next(body, b"")
     while chunk:
         yield chunk
         n_bytes -= len(chunk)
-        chunk = connection.read(min(n_bytes, _PIECE), timeout) if n_bytes > 0 else b""
+        chunk = connection.read(min(n_bytes, _PIECE), answer.patience) if n_bytes > 0 else b""
     if n_bytes:
         raise SourceError(f"the connection ended {n_bytes} bytes too early")
 
 
-def length_of(response: "Answer") -> int | None:
+def length_of(answer: WebAnswer) -> int | None:
     """Return how many bytes the answer says that it has."""
-    text = response.headers.get("content-length", "")
+    text = answer.headers.get("content-length", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
-def ranges_of(response: "Answer") -> str:
+def ranges_of(answer: WebAnswer) -> str:
     """Return which parts of files the server gives, as it says: "bytes", "none" or nothing."""
-    return str(response.headers.get("accept-ranges", "")).strip().lower()
+    return str(answer.headers.get("accept-ranges", "")).strip().lower()
 
 
-def identity_of(response: "Answer") -> str | None:
+def identity_of(answer: WebAnswer) -> str | None:
     """Return the entity tag, if it is strong: a weak one may outlast a change (RFC 9110, 8.8.1)."""
-    tag = response.headers.get("etag", "")
+    tag = answer.headers.get("etag", "")
     return tag if _ENTITY_TAG.fullmatch(tag) else None
 
 

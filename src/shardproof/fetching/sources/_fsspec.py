@@ -1,6 +1,7 @@
 """Any file system of fsspec as a source: s3://, gs://, file://, memory:// and others."""
 
 import contextlib
+import importlib
 import logging
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -23,6 +24,9 @@ logger = logging.getLogger("shardproof.fetching")
 _BLOCK = 8 * 2**20
 _MAX_ENTRIES = 1_000_000  # in all folders, half a KiB each; some servers have folders without end
 _MAX_TEXT = 256 * 2**20  # characters in all of their paths
+
+_USED = ("fsspec.archive", "fsspec.asyn", "fsspec.core", "fsspec.implementations.chained")
+"""What is imported while the caller waits: a fork in an import of a thread breaks the child."""
 
 _VERSIONS = ("VersionId", "version_id", "generation", "ETag", "etag", "md5Hash", "content_md5")
 _MOMENTS = ("mtime", "LastModified", "last_modified", "updated", "created")
@@ -70,6 +74,9 @@ class FsspecSource(SourceContext):
         if has_no_host(url):
             problem = "a host and its port; in a password, write / as %2F, ? as %3F, # as %23"
             raise ValueError(f"url: expected {problem}; found {quoted(self.url, 1000)}")
+        for name in _USED:
+            with contextlib.suppress(ImportError):  # what an older version has not
+                importlib.import_module(name)
         for scheme in url.partition("://")[0].split("::"):
             _refuse_unknown(scheme)
         self._address, self._options = url, options

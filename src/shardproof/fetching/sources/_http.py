@@ -13,7 +13,6 @@ from shardproof.fetching.sources._source import (
     SourceContext,
 )
 from shardproof.fetching.sources._urls import bare, below, parted, resource_of
-from shardproof.fetching.sources._web import Web, refuse_unsendable
 
 
 class HttpSource(SourceContext):
@@ -46,6 +45,8 @@ class HttpSource(SourceContext):
         *,
         headers: Mapping[str, str] | None = None,
     ) -> None:
+        from shardproof.fetching.sources._web import Web, refuse_unsendable  # noqa: PLC0415 - 60 ms
+
         parts = parted(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError(f"url: expected http(s)://host/..., found '{shown(bare(url))}'")

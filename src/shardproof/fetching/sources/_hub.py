@@ -22,9 +22,9 @@ from shardproof.fetching.sources._source import (
     begin_in_forks,
 )
 from shardproof.fetching.sources._urls import bare, shown
-from shardproof.fetching.sources._web import Web, is_sendable
 
 _TIMEOUT = 30.0
+_STEP = 0.05  # seconds between two questions whether to wait on
 _MAX_PAGE_BYTES = 64 * 2**20
 _MAX_PAGES = 10_000
 _MAX_ENTRIES = 1_000_000  # in all pages, half a KiB each; the hub advises to have 100 000 at most
@@ -102,10 +102,13 @@ class HubSource(SourceContext):
         endpoint: str | None = None,
     ) -> None:
         try:
-            from huggingface_hub import HfApi, hf_hub_url  # noqa: PLC0415 - an extra
+            # All that is used: in a thread nothing is to be imported.
+            from huggingface_hub import HfApi, constants, hf_hub_url, utils  # noqa: PLC0415
         except ImportError as error:
             problem = "the Hugging Face Hub needs huggingface_hub: pip install shardproof[hf]"
             raise ImportError(problem) from error
+        from shardproof.fetching.sources._web import Web, is_sendable  # noqa: PLC0415 - 60 ms
+
         if set(repo_id) & set("?#"):  # the hub would be asked of another one
             raise ValueError("repo_id: expected 'org/name', found '?' or '#' in it")
         token = None if token is None else token.strip()  # those of files have blanks around them
@@ -114,13 +117,14 @@ class HubSource(SourceContext):
         self.repo_id, self.repo_type, self.revision = repo_id, repo_type, revision
         self._folder = f"{subfolder.strip('/')}/" if subfolder.strip("/") else ""
         self._api: HfApi = HfApi(endpoint=endpoint, token=False if token == "" else token)
-        self._address = hf_hub_url
+        self._address, self._constants = hf_hub_url, constants
+        self._build_headers = utils.build_hf_headers  # type: ignore[attr-defined]
         self._begin()
         begin_in_forks(self._begin)
         self._commit: str | None = None
         self._known: dict[str, RemoteFile] = {}
         self._listed: tuple[RemoteFile, ...] | None = None
-        self._web = Web(self._headers, leads=True)
+        self._web = Web(self._headers)
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
@@ -143,10 +147,15 @@ class HubSource(SourceContext):
         return self._found_commit(_TIMEOUT, None)
 
     def _found_commit(self, timeout: float, cancellation: Cancellation | None) -> str:
-        with self._lock:
+        while not self._lock.acquire(timeout=_STEP):
+            if cancellation is not None:
+                cancellation.raise_if_cancelled()
+        try:
             if self._commit is None:
                 self._commit = self._ask_commit(timeout, cancellation)
             return self._commit
+        finally:
+            self._lock.release()
 
     def files(self, send: SendRequest | None = None) -> Sequence[RemoteFile]:
         """Return what is there, from one listing that is kept.
@@ -217,9 +226,7 @@ class HubSource(SourceContext):
         form: Mapping[str, str] | None = None,
     ) -> tuple[Result, str | None]:
         """Ask once: `huggingface_hub` would wait and try again by rules of its own."""
-        from huggingface_hub import constants  # noqa: PLC0415 - an extra
-
-        if constants.HF_HUB_OFFLINE:
+        if self._constants.HF_HUB_OFFLINE:
             problem = "HF_HUB_OFFLINE is set, so that the hub is not asked"
             raise SourceError(problem, kind="unusable")
         silent = f"the hub does not tell of '{shown(self.url)}'"
@@ -271,9 +278,7 @@ class HubSource(SourceContext):
         return self._web.read(address, request, cancellation)
 
     def _headers(self) -> Mapping[str, str]:
-        from huggingface_hub import utils  # noqa: PLC0415 - an extra
-
-        headers: dict[str, str] = utils.build_hf_headers(token=self._api.token)  # type: ignore[attr-defined]
+        headers: Mapping[str, str] = self._build_headers(token=self._api.token)
         return headers
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ def open_source(url: str) -> HubSource | HttpSource | FsspecSource:
 
     Raises:
         ValueError: An address of another kind.
-        ImportError: The package that talks to it is not installed; its name is told.
+        ImportError: The package that talks to it is not installed; the message names it.
 
     Example:
         >>> open_source("https://example.org/shards").url

@@ -15,7 +15,7 @@ from shardproof.errors import SourceError
 
 
 class RemoteFile(msgspec.Struct, frozen=True):
-    """One file of a source, as far as the source tells.
+    """One file of a source, as far as the source says.
 
     Attributes:
         name: Its path inside the source, with ``/`` between parts; untrusted.
@@ -79,41 +79,10 @@ class Cancellation:
             for way in self._ways:
                 way()
 
-    def look(self) -> None:
+    def raise_if_cancelled(self) -> None:
         """Raise SourceError if the work is cancelled: for what waits in short steps."""
         if self.is_cancelled:
             raise SourceError("it is not wanted any more", kind="unusable")
-
-
-class Watch(Cancellation):
-    """Ends what is waited for in the thread of whoever wants it, by calling ``look`` ever again.
-
-    Nothing that can't wait in short steps, such as the look-up of a name, is begun under it: a
-    source raises `NotConnectedError` instead. `hand_over` makes a plain cancellation of it.
-    """
-
-    def __init__(self, look: Callable[[], None]) -> None:
-        super().__init__()
-        self._look: Callable[[], None] | None = look
-
-    @property
-    def is_of_this_thread(self) -> bool:
-        """Whether nobody else could cut what is waited for."""
-        return self._look is not None
-
-    def look(self) -> None:
-        """Raise what the work is to end with, if it is to end."""
-        if self._look is not None:
-            self._look()
-        super().look()
-
-    def hand_over(self) -> None:
-        """Let another thread wait from here on."""
-        self._look = None
-
-
-class NotConnectedError(Exception):
-    """There is no connection that could be used at once."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -223,7 +192,7 @@ class SourceContext:
         self.close()
 
 
-Source.register(SourceContext)  # so that a look whether it is one takes no walk over its methods
+Source.register(SourceContext)  # so that to ask whether it is one takes no walk over its methods
 
 
 def refuse_other(file: object) -> None:
@@ -237,11 +206,7 @@ _begins: set[weakref.WeakMethod[Callable[[], None]]] = set()
 
 
 def begin_in_forks(begin: Callable[[], None]) -> None:
-    """Call a method in each process that is forked from this one, while its object lives.
-
-    A forked process uses no lock and no connection of its parent: a lock may be held by a thread
-    that only the parent has, and two processes that share a connection read each other's answers.
-    """
+    """Call a method in forked processes, where locks and connections are those of the parent."""
     _begins.add(weakref.WeakMethod(begin, _begins.discard))
 
 

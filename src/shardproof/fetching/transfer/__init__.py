@@ -3,7 +3,7 @@
 from shardproof.fetching.transfer._attempts import Goal, Limits
 from shardproof.fetching.transfer._fetch import FetchResult, fetch, fetch_file, fetch_to
 from shardproof.fetching.transfer._kept import drop_parts, key_in, own_part, parts_beneath
-from shardproof.fetching.transfer._requests import ask, import_for, listed, read_range
+from shardproof.fetching.transfer._requests import ask, listed, read_range
 
 __all__ = [
     "FetchResult",
@@ -14,7 +14,6 @@ __all__ = [
     "fetch",
     "fetch_file",
     "fetch_to",
-    "import_for",
     "key_in",
     "listed",
     "own_part",

@@ -3,17 +3,16 @@
 import dataclasses
 import enum
 import logging
+import math
+import random
 import time
-from collections.abc import Callable, Mapping, Set
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import NamedTuple, TypeVar
 
 from shardproof._base.arguments import count, number
 from shardproof._base.messages import printable, shown
-from shardproof._base.work import Deadline, Settled, go_on, settle
+from shardproof._base.work import Deadline, go_on
 from shardproof.errors import FetchError, FetchTimeoutError, SourceError, SourceErrorKind
-
-if TYPE_CHECKING:
-    import tenacity
 
 logger = logging.getLogger("shardproof.fetching")
 
@@ -75,11 +74,7 @@ class Limits:
 
 
 class NextStep(enum.Enum):
-    """What a fetch does after a failed attempt.
-
-    `DISTRUSTED` says whether it begins again from the first byte: each of these steps is taken with
-    bytes that may be right, and with bytes that may not.
-    """
+    """What a fetch does after a failed attempt."""
 
     RETRY = "ask again"
     RETRY_ONCE = "ask once more: what was said is most likely meant"
@@ -114,101 +109,45 @@ def retry(
     work: Callable[[Deadline], Result], goal: Goal, limits: Limits, deadline: Deadline
 ) -> Result:
     """Return what an attempt returns, given its own deadline; try again where that may help."""
-    log = _AttemptLog(goal, limits.attempts, deadline)
-
-    def once() -> Result:
-        log.current = deadline.within(limits.timeout)
-        return work(log.current)
-
-    # Most attempts succeed at once, and the library takes a tenth of the time of a small file. So
-    # it is told of the first attempt only if that has failed.
-    first: Settled[Result] | None = settle(once)
-    if first is not None and first.error is None:
-        return first.get()
-    try:
-        for attempt in _attempts(log, limits, deadline):
-            with attempt:
-                outcome, first = first, None
-                return once() if outcome is None else outcome.get()
-        raise AssertionError("a retry ends by a return or an error")
-    except SourceError as error:
-        raise log.failure(error) from error
-
-
-def _attempts(log: "_AttemptLog", limits: Limits, deadline: Deadline) -> "tenacity.Retrying":
-    """Return the attempts to loop over; each takes in the error that ends it."""
-    import tenacity  # noqa: PLC0415 - only what fetches needs it
-
-    stop: Any = tenacity.stop_after_attempt(limits.attempts)
-    if deadline.end is not None:
-        stop |= tenacity.stop_before_delay(deadline.left(1e9))
-    jitter = tenacity.wait_random_exponential(multiplier=1, max=limits.max_backoff)
-
-    def wait(state: tenacity.RetryCallState) -> float:
-        error = _error_of(state)
-        if error is None or error.retry_after is None:
-            return jitter(state)
-        return max(0.0, min(error.retry_after, limits.max_backoff))
-
-    def sleep(seconds: float) -> None:
-        # In small steps: `Event.wait` would not notice an interrupt that comes at a bad moment.
+    causes: list[str] = []
+    before: NextStep | None = None
+    while True:
+        own = deadline.within(limits.timeout)
+        try:
+            return work(own)
+        except SourceError as error:
+            causes.append(error.problem)
+            _log_failure(goal, error, own, f"(attempt {len(causes)}/{limits.attempts})")
+            step, seconds = NEXT_STEPS[error.kind], _seconds_between(error, len(causes), limits)
+            is_believed = step is NextStep.GIVE_UP or step is before is NextStep.RETRY_ONCE
+            is_late = deadline.end is not None and seconds >= deadline.left(math.inf)
+            if is_believed or is_late or len(causes) == limits.attempts:
+                raise _all_failed(goal, error, causes) from error
+            before = step
+        logger.info("Retrying in %.1fs", seconds)
         end = time.monotonic() + seconds
         while not deadline.stop.is_set() and (left := end - time.monotonic()) > 0:
             go_on()
             time.sleep(min(left, _TICK))
 
-    return tenacity.Retrying(
-        retry=lambda state: log.allows_another(_error_of(state)),
-        stop=stop,
-        wait=wait,
-        sleep=sleep,
-        after=lambda state: log.add(_error_of(state)),
-        before_sleep=lambda state: logger.info("Retrying in %.1fs", state.upcoming_sleep),
-        reraise=True,
-    )
+
+def _seconds_between(error: SourceError, n_failed: int, limits: Limits) -> float:
+    if error.retry_after is not None:
+        return max(0.0, min(error.retry_after, limits.max_backoff))
+    return random.uniform(0.0, min(limits.max_backoff, 2.0 ** (n_failed - 1)))  # noqa: S311
 
 
-def _error_of(state: "tenacity.RetryCallState") -> SourceError | None:
-    error = state.outcome.exception() if state.outcome else None
-    return error if isinstance(error, SourceError) else None
+def _log_failure(goal: Goal, error: SourceError, own: Deadline, which: str) -> None:
+    what = f"Could not download {shown(goal.label)}"
+    if error.kind == "late":
+        what = f"Timeout downloading {shown(goal.label)} after {own.spent():.3g}s"
+    logger.warning("%s %s: %s", printable(what), which, printable(error.problem))
 
 
-class _AttemptLog:
-    """What ended each attempt, and so whether there is another one; ``current`` is its deadline."""
-
-    def __init__(self, goal: Goal, n_attempts: int, deadline: Deadline) -> None:
-        self._goal, self._n_attempts = goal, n_attempts
-        self._causes: list[str] = []
-        self._last: SourceError | None = None
-        self.current = deadline
-
-    def allows_another(self, error: SourceError | None) -> bool:
-        """Whether another attempt may help after this error."""
-        if error is None:
-            return False
-        step, before = NEXT_STEPS[error.kind], self._last and NEXT_STEPS[self._last.kind]
-        is_believed = step is before is NextStep.RETRY_ONCE
-        return step is not NextStep.GIVE_UP and not is_believed
-
-    def add(self, error: SourceError | None) -> None:
-        """Take in why an attempt failed, and say so."""
-        if error is None:
-            return
-        self._last = error
-        self._causes.append(error.problem)
-        which = f"(attempt {len(self._causes)}/{self._n_attempts})"
-        what = f"Could not download {shown(self._goal.label)}"
-        if error.kind == "late":
-            label, seconds = shown(self._goal.label), self.current.spent()
-            what = f"Timeout downloading {label} after {seconds:.3g}s"
-        logger.warning("%s %s: %s", printable(what), printable(which), printable(error.problem))
-
-    def failure(self, error: SourceError) -> FetchError:
-        """Return the error that all attempts come to."""
-        if error is not self._last:  # tenacity tells of those only that it tries again
-            self.add(error)
-        n = len(self._causes)
-        problem = f"ailed to download {shown(self._goal.label)} after {n} attempt" + "s" * (n > 1)
-        logger.error("F%s: %s", printable(problem), shown(self._goal.path))
-        kind = FetchTimeoutError if error.kind == "late" else FetchError
-        return kind(f"f{problem}", url=self._goal.url, path=self._goal.path, causes=self._causes)
+def _all_failed(goal: Goal, error: SourceError, causes: Sequence[str]) -> FetchError:
+    """Return the error that all attempts come to."""
+    n = len(causes)
+    problem = f"ailed to download {shown(goal.label)} after {n} attempt" + "s" * (n > 1)
+    logger.error("F%s: %s", printable(problem), shown(goal.path))
+    kind = FetchTimeoutError if error.kind == "late" else FetchError
+    return kind(f"f{problem}", url=goal.url, path=goal.path, causes=causes)

@@ -21,7 +21,7 @@ from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import OPEN_FLAGS, file_type, refusals
 from shardproof._base.opening import is_there, refuse_empty
 from shardproof._base.progress import bar
-from shardproof._base.work import Cancelled, Deadline, Stop, apart, go_on, to_waiter
+from shardproof._base.work import Cancelled, Deadline, apart, go_on, to_waiter
 from shardproof.errors import FetchError, FetchTimeoutError, SourceError, UnsyncedError
 from shardproof.fetching.sources._open import open_source, split_name
 from shardproof.fetching.sources._source import Cancellation, RemoteFile, Source
@@ -29,7 +29,6 @@ from shardproof.fetching.transfer._attempts import Goal, Limits
 from shardproof.fetching.transfer._file_fetch import FileFetch, OnBytes
 from shardproof.fetching.transfer._kept import (
     drop_parts,
-    has_part,
     key_in,
     own_part,
     parts_beneath,
@@ -39,7 +38,6 @@ from shardproof.fetching.transfer._kept import (
 from shardproof.fetching.transfer._partial_file import PartialFile
 from shardproof.fetching.transfer._requests import (
     ask,
-    import_for,
     tells_when_read,
     with_parsed_digest,
 )
@@ -53,9 +51,9 @@ class FetchResult:
 
     Attributes:
         path: Where it is, absolute.
-        file: What the source told of it.
+        file: What the source says of it.
         digest: ``"sha256:<hex>"`` of its bytes.
-        proven: Whether a digest that was promised is theirs; otherwise only their number is right.
+        proven: Whether they have the expected digest; otherwise only their number is right.
         n_attempts: How many attempts it took; 0 if it was there.
         n_bytes: How many bytes came over the network, those for nothing too.
         seconds: How long it took.
@@ -101,9 +99,9 @@ def fetch(
         cancellation: Ends the fetch with an error, from another thread.
 
     Raises:
-        FetchError: It could not be fetched; each attempt's cause is told. `FetchTimeoutError` if
+        FetchError: It could not be fetched; with the cause of each attempt. `FetchTimeoutError` if
             the last one took too long.
-        ImportError: The package that talks to the source is not installed; its name is told.
+        ImportError: The package that talks to the source is not installed; the message names it.
         ValueError: An address or a name that is refused, or a digest that can't be parsed.
 
     Example:
@@ -124,7 +122,7 @@ def fetch(
     target = os.path.join(os.path.abspath(to), name)
     display = bar(name) if progress is True else contextlib.nullcontext(progress or None)
 
-    def work(own: Stop) -> FetchResult:
+    def work(own: threading.Event) -> FetchResult:
         def on_bytes(n_bytes: int, size: int | None) -> None:
             if show is not None and not own.is_set():  # then the bar may be gone
                 show(n_bytes, size or n_bytes)
@@ -132,16 +130,10 @@ def fetch(
         with contextlib.ExitStack() as stack:
             opened = source
             if isinstance(opened, str):
-                opened = open_source(address or opened)
-                stack.callback(opened.close)
-            return fetch_file(
-                opened,
-                name,
-                target,
-                digest=digest,
-                limits=limits,
-                cancellation=cancellation,
-                on_bytes=on_bytes,
+                opened = stack.enter_context(contextlib.closing(open_source(address or opened)))
+            report = None if show is None else on_bytes
+            return _fetched(
+                opened, name, target, None, digest, limits, own, cancellation, on_bytes=report
             )
 
     # In the caller's thread, which puts the terminal right even if it does not wait for the work.
@@ -184,7 +176,7 @@ def fetch_file(
             caller's thread.
 
     Raises:
-        FetchError: It could not be fetched; each attempt's cause is told. `FetchTimeoutError` if
+        FetchError: It could not be fetched; with the cause of each attempt. `FetchTimeoutError` if
             the last one took too long.
         ValueError: A name that is refused, or a digest that can't be parsed.
 
@@ -201,23 +193,42 @@ def fetch_file(
     name = _accepted_name(name)
     target = os.path.abspath(path)
 
-    def work(own: Stop) -> FetchResult:
-        import_for(source)
-        stop = own if cancellation is None else Stop()
-        with (cancellation or Cancellation()).register(stop.set):
-            return fetch_to(
-                source,
-                name,
-                target,
-                goal=Goal(quoted(name), f"{source.url}/{name}", target),
-                file=file,
-                digest=digest,
-                limits=limits,
-                stop=stop,
-                on_bytes=to_waiter(on_bytes),
-            )
+    def work(own: threading.Event) -> FetchResult:
+        return _fetched(
+            source, name, target, file, digest, limits, own, cancellation, on_bytes=on_bytes
+        )
 
     return apart(work)
+
+
+def _fetched(  # noqa: PLR0917 - as the two calls above take them
+    source: Source,
+    name: str,
+    target: str,
+    file: RemoteFile | None,
+    digest: str | None,
+    limits: Limits,
+    own: threading.Event,
+    cancellation: Cancellation | None,
+    *,
+    on_bytes: OnBytes | None,
+) -> FetchResult:
+    """Fetch a file until the call is interrupted, or cancelled by another thread."""
+    with contextlib.ExitStack() as stack:
+        if cancellation is not None:
+            own = threading.Event()
+            stack.enter_context(cancellation.register(own.set))
+        return fetch_to(
+            source,
+            name,
+            target,
+            goal=Goal(quoted(name), f"{source.url}/{name}", target),
+            file=file,
+            digest=digest,
+            limits=limits,
+            stop=own,
+            on_bytes=to_waiter(on_bytes),
+        )
 
 
 def _accepted_name(name: str) -> str:
@@ -242,10 +253,7 @@ def fetch_to(
     key: str | None = None,
     is_asked: bool = False,
 ) -> FetchResult:
-    """Fetch a file as `fetch_file` says; messages tell of ``goal``, and parts are in ``parts``.
-
-    With ``is_asked``, ``file`` is what the source has told, which it may be asked again.
-    """
+    """Fetch a file as `fetch_file` says; messages tell of ``goal``, and parts are in ``parts``."""
     report = on_bytes or (lambda _n_bytes, _size: None)
     work = FileFetch(source, name, limits, report, is_asked=is_asked or file is None)
     deadline = Deadline(limits.deadline, stop)
@@ -253,14 +261,16 @@ def fetch_to(
     try:
         parts = parts or parts_beneath(os.path.dirname(target))
         key, names = key or key_in(parts, goal.path), parts_in(parts)
-        is_new = not has_part(names, key) and not is_there(target)
+        is_left = any(f"-{key}." in name for name in names)
+        is_new = not is_left and not is_there(target)
         if file is None and not (is_new and tells_when_read(source)):
             asked = ask(source, name, goal=goal, limits=limits, deadline=deadline)
             wanted = msgspec.structs.replace(asked, digest=wanted.digest or asked.digest)
         found = _digest_of_present(target, wanted, goal, deadline)
         if found is None:
             files.make_directories(os.path.dirname(target))
-            sweep_parts(parts, names)
+            if names:
+                sweep_parts(parts, names)
             with own_part(parts, key) as own:
                 part = own.opened(work.provenance_of(wanted), names, deadline)
                 with _telling_what_is_kept(part, goal):
@@ -268,7 +278,8 @@ def fetch_to(
                 # Another process may have been faster.
                 _digest_of_present(target, RemoteFile(name, digest=found), goal, deadline)
                 own.publish(target, is_final=target == goal.path)
-        drop_parts(parts, key.__eq__)  # also those of processes that were killed
+        if is_left:
+            drop_parts(parts, key.__eq__)  # also those of processes that were killed
         return FetchResult(
             path=Path(target),
             file=wanted,

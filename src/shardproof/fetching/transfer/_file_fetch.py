@@ -26,10 +26,7 @@ OnBytes = Callable[[int, int | None], None]
 
 @dataclasses.dataclass(slots=True)
 class FileFetch:
-    """Fetches one file into a part, and counts the attempts and bytes that it takes.
-
-    With ``is_asked``, what is known of the file is the source's word, which may be asked again.
-    """
+    """Fetches one file into a part, and counts the attempts and bytes that it takes."""
 
     source: Source
     name: str
@@ -142,7 +139,11 @@ class FileFetch:
                     self._begin_record(part, event.response, wanted)
                     self._share(spans, event, wanted)
                 else:
-                    _refuse_more(part, event.n_bytes, self.limits.max_unsized_bytes)
+                    most = self.limits.max_unsized_bytes
+                    if part.size is None and part.n_bytes + event.n_bytes > most:
+                        problem = f"at most {most} bytes of a file of unknown size, found more"
+                        advice = "give its size, or raise Limits.max_unsized_bytes"
+                        raise SourceError(f"expected {problem}: {advice}", kind="other-bytes")
                     self.n_bytes += part.write(event.at, event.chunks)
                     self.on_bytes(part.n_bytes, part.size)
         if part.size is not None and part.missing():
@@ -201,14 +202,6 @@ def _agree(
     if part.size is None and wanted.digest is None and (may_ask or not event.response.is_framed):
         problem = "its length is not known, and an answer that is cut short would look whole"
         raise _NoSizeError(f"{problem}: give its digest", kind="unusable")
-
-
-def _refuse_more(part: PartialFile, n_bytes: int, most: int) -> None:
-    """Raise if more comes than is taken of a file whose size nobody states."""
-    if part.size is None and part.n_bytes + n_bytes > most:
-        problem = f"expected at most {most} bytes of a file of unknown size, found more"
-        advice = "give its size, or raise Limits.max_unsized_bytes"
-        raise SourceError(f"{problem}: {advice}", kind="other-bytes")
 
 
 def _are_two(one: str | None, other: str | None) -> bool:

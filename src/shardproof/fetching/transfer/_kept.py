@@ -7,14 +7,11 @@ A part is a directory, in one for parts that is beside the file, or that a cache
             data      the bytes
             record    of which file they are, and what has come: `_record`
 
-So what is left of a file is found by a look at the few parts that there are, however many files are
-beside them. The directory for parts goes with the last of them.
-
 The key is that of the file, and the process is the one that writes: no other does. A process that
 ends with an error renames its part to ``.left.``; one that was killed can be told to be gone. The
 next process that wants the file renames such a part to a name of its own, which only one can do,
 and goes on. What a process of another machine or container has left is copied instead, since from
-here it can't be seen whether that process still writes.
+here it can't be seen whether that process still writes. The directory goes with the last part.
 """
 
 import contextlib
@@ -88,19 +85,14 @@ def parts_in(directory: str) -> list[str]:
     """Return the names in a directory for parts; none if it isn't there or can't be looked at."""
     names: list[str] = []
     with _what_fails_stays(directory):
-        names += [] if _is_foreign(directory) else os.listdir(directory)
-    return names
+        names += os.listdir(directory)
+    return [] if names and _is_foreign(directory) else names
 
 
-def has_part(names: Iterable[str], key: str) -> bool:
-    """Whether one of these names is that of a part of the file with this key."""
-    return any(name.startswith(f"{_BESIDE}{key}.") for name in names)
-
-
-def _found(directory: str, names: Iterable[str] | None = None) -> list[FoundPart]:
-    """Return the parts of this user among some names or all, except what can't be looked at."""
+def _found(directory: str, names: Iterable[str]) -> list[FoundPart]:
+    """Return the parts of this user among some names, except what can't be looked at."""
     found = []
-    for name in parts_in(directory) if names is None else names:
+    for name in names:
         if match := _NAME.fullmatch(name):
             path = os.path.join(directory, name)
             with _what_fails_stays(path):
@@ -149,8 +141,6 @@ def _status(path: str) -> os.stat_result | None:
 def sweep_parts(directory: str, names: Collection[str] | None = None) -> None:
     """Remove parts that are of no use, old ones, and all but one for each file."""
     names = parts_in(directory) if names is None else names
-    if not names:  # as it mostly is
-        return
     kept: set[str] = set()
     for part in sorted(_found(directory, names), key=lambda part: -part.n_bytes):
         is_second = part.is_free and part.key in kept
@@ -165,15 +155,17 @@ def sweep_parts(directory: str, names: Collection[str] | None = None) -> None:
 
 def drop_parts(directory: str, is_unwanted: Callable[[str], bool]) -> None:
     """Remove the parts of files whose key is unwanted, except what a process still writes."""
-    for part in _found(directory):
+    names = parts_in(directory)
+    for part in _found(directory, names):
         if part.is_free and is_unwanted(part.key):
             _drop(part)
-    _remove_beside(directory)
+    if names:
+        _remove_beside(directory)
 
 
 def _drop(part: FoundPart) -> None:
     """Remove a part, under a name that no other process takes over."""
-    own = _path_of(os.path.dirname(part.path), part.key, _this_process())
+    own = _path_of(os.path.dirname(part.path), part.key)
     with _what_fails_stays(part.path):
         try:
             _files.move(part.path, own)
@@ -189,18 +181,13 @@ def _remove(path: str) -> None:
     _files.remove_empty(path)
 
 
-def _this_process() -> str:
-    return _process_of(os.getpid())
+_known = functools.cache(lambda _pid: this_process())  # which takes a look at /proc
 
 
-@functools.cache
-def _process_of(_pid: int) -> str:  # that of this process, which takes a look at /proc
-    return this_process()
-
-
-def _path_of(directory: str, key: str, process: str) -> str:
-    name = f".shardproof-{key}.{secrets.token_hex(8)}.{process.replace('/', ',')}.part"
-    return os.path.join(directory, name)
+def _path_of(directory: str, key: str, process: str | None = None) -> str:
+    """Return a new name for a part, by default one that this process writes."""
+    writer = (process or _known(os.getpid())).replace("/", ",")
+    return os.path.join(directory, f"{_BESIDE}{key}.{secrets.token_hex(8)}.{writer}.part")
 
 
 class OwnPart:
@@ -208,34 +195,30 @@ class OwnPart:
 
     def __init__(self, directory: str, key: str) -> None:
         self._directory, self._key = directory, key
-        self.path = _path_of(directory, key, _this_process())
+        self.path = _path_of(directory, key)
         self.data = os.path.join(self.path, _DATA)
         self._record = PartRecord(os.path.join(self.path, _RECORD))
         self._fd: int | None = None
         self._part: PartialFile | None = None
         self._is_looked_at = False  # while what another has left is compared with its record
 
-    def opened(self, wanted: Provenance, names: Iterable[str], deadline: Deadline) -> PartialFile:
+    def opened(self, wanted: Provenance, names: Collection[str], deadline: Deadline) -> PartialFile:
         """Return the part, with what others have left of the wanted file among these names."""
-        others = _found(self._directory, names)
+        others = _found(self._directory, names) if names else []
         others = [each for each in others if each.key == self._key and not each.is_busy]
         others.sort(key=lambda part: -part.n_bytes)
         left, known = self._taken(others, wanted)
         self._fd = os.open(self.data, _OWN_FLAGS, 0o666)
         self._part = PartialFile(self._fd, self._record)
-        if left is None or known is None:
-            self._part.restart()
-        else:
-            extents = extents_in(os.path.join(left, _RECORD))
-            if left == self.path:
-                self._part.take_over(known, extents, self._fd, deadline)
-                self._is_looked_at = False
-            else:
-                fd = os.open(os.path.join(left, _DATA), OPEN_FLAGS)
-                try:
-                    self._part.take_over(known, extents, fd, deadline)
-                finally:
+        if left is not None and known is not None:
+            fd = self._fd if left == self.path else os.open(os.path.join(left, _DATA), OPEN_FLAGS)
+            try:
+                extents = extents_in(os.path.join(left, _RECORD))
+                self._part.take_over(known, extents, fd, deadline)
+            finally:
+                if fd != self._fd:
                     os.close(fd)
+            self._is_looked_at = False
         for other in others:
             if other.is_free:
                 _drop(other)
@@ -310,11 +293,7 @@ def own_part(directory: str, key: str) -> Iterator[OwnPart]:
         keep = False  # a full disk needs the room, and what a failing one has is not believed
         raise
     finally:
-        try:
-            own.leave(keep=keep)
-        except BaseException:  # an interrupt, which leaves nothing either
-            own.leave(keep=keep)
-            raise
+        own.leave(keep=keep)
 
 
 def _make(path: str) -> None:
@@ -322,22 +301,17 @@ def _make(path: str) -> None:
     directory = os.path.dirname(path)
     for _ in range(_ATTEMPTS):
         if _is_beside(directory):
-            _make_beside(directory)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(directory, 0o700)  # what is fetched may be nobody else's to read
+            if _is_foreign(directory):
+                above, name = os.path.split(directory)
+                where = shown(os.path.join(real_path(above), name))
+                problem = f"expected a directory of this user's at '{where}', found something else"
+                raise NotADirectoryError(errno.ENOTDIR, f"{problem}; move that away", directory)
         with contextlib.suppress(FileNotFoundError):
             os.mkdir(path)
             return
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory)
-
-
-def _make_beside(directory: str) -> None:
-    """Make a directory for parts, unless it is there; another user's is not believed."""
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(directory, 0o700)  # what is fetched may be nobody else's to read
-    if _is_foreign(directory):
-        where = os.path.join(real_path(os.path.dirname(directory)), os.path.basename(directory))
-        problem = f"expected a directory of this user's at '{shown(where)}', found something else"
-        problem += "; move that away"
-        raise NotADirectoryError(errno.ENOTDIR, problem, directory)
 
 
 def _is_foreign(directory: str) -> bool:

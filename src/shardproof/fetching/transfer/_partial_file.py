@@ -21,13 +21,7 @@ _MAX_SPANS = 1000  # of what is taken over; what is missing between two is a req
 
 
 class PartialFile:
-    """A file that is being written, in any order, and the record of what has come.
-
-    Attributes:
-        size: How large it is to be; None until that is known.
-        identity: Of the file at the source, whose bytes are here.
-        is_left: Whether it has bytes that another fetch has left.
-    """
+    """A file that is being written, in any order, and the record of what has come."""
 
     def __init__(self, fd: int, record: PartRecord) -> None:
         self._fd, self._record = fd, record
@@ -50,10 +44,7 @@ class PartialFile:
         self._only: list[tuple[int, Sequence[bytes], int]] = []
 
     def begin_record(self, provenance: Provenance) -> None:
-        """Write down of which file the bytes are that come from here on, if none have come.
-
-        Not before a second piece comes, or a fetch leaves the first: most small files have one.
-        """
+        """Note of which file the bytes are, to be written down when a second piece comes."""
         if not self._record.is_begun and not self._have:
             self._unbegun = provenance
 
@@ -74,10 +65,7 @@ class PartialFile:
     def take_over(
         self, provenance: Provenance, extents: Iterable[Extent], fd: int, deadline: Deadline
     ) -> None:
-        """Take in those bytes that another fetch has left in ``fd`` whose hash is right.
-
-        That may be this file or another one, from which they are copied.
-        """
+        """Take in those bytes in ``fd``, this file or another one, whose hash is right."""
         size = os.fstat(fd).st_size
         # With no digest, the source has to be asked for something, to say whose bytes these are.
         last = provenance.size if provenance.digest is None else None

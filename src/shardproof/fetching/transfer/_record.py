@@ -38,11 +38,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     version: int = _VERSION  # of this form
 
     def going_on(self, wanted: "Provenance") -> "Provenance | None":
-        """Return what is known of a part of this file that becomes one of the wanted file.
-
-        Either the same digest is promised of both, or the source can be asked whether it still has
-        the very file that has this identity. None if neither is so.
-        """
+        """Return what is known of a part if it can become one of the wanted file; else None."""
         is_same_place = (self.resource, self.name) == (wanted.resource, wanted.name)
         identity = self.identity if is_same_place else None
         if self.version != _VERSION or _differ(self.size, wanted.size):

@@ -1,7 +1,9 @@
-"""Read from a source in threads, for a consumer that waits no longer than its deadline.
+"""Read from a source for a consumer that waits no longer than its deadline.
 
-A thread that waits for a network can't be told to stop, but its connection can be cut. So the
-consumer does not read: it takes the bytes from a queue, watches the deadline, and cuts.
+Of web servers in the thread of the consumer, whose waits ask again and again whether to go on. What
+waits in another library can't be asked: there threads read, and the consumer takes the bytes from a
+queue, watches the deadline, and leaves the threads behind if it must. They also read where a large
+file comes slowly, over more connections than one.
 """
 
 import contextlib
@@ -11,20 +13,19 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from shardproof._base.messages import shown, traced, with_kind
-from shardproof._base.work import Deadline, apart
+from shardproof._base.work import Deadline, Settled, settle
 from shardproof.errors import SourceError
 from shardproof.fetching.sources._http import HttpSource
+from shardproof.fetching.sources._hub import HubSource
 from shardproof.fetching.sources._source import (
     Cancellation,
-    NotConnectedError,
     ReadRequest,
     RemoteFile,
     Response,
     Source,
-    Watch,
     refuse_other,
 )
 from shardproof.fetching.transfer._attempts import Limits
@@ -41,7 +42,7 @@ _LOOK_SECONDS = 0.05
 _FAST = 200e6  # bytes a second; more connections than one are for what is slower
 _TICK = 0.1
 _JOIN_SECONDS = 1.0
-_SHORT = 2**20  # bytes of an answer for which no other thread is worth starting
+_LEFT_SECONDS = 0.1  # of those, where the work is not wanted any more
 
 Result = TypeVar("Result")
 
@@ -63,89 +64,82 @@ class BytesReceived(NamedTuple):
 
 Event = ResponseStarted | BytesReceived
 Ended = SourceError | None
-"""What a thread tells at its end: the error that ended it, or None."""
+"""What a thread puts last: the error that ended it, or None."""
 
 
-class _Readers:
-    """Threads that read spans of one file, into a mailbox that holds a few MiB."""
+class _Pace:
+    """Knows when too little comes, or too late."""
 
-    def __init__(
-        self, source: Source, name: str, spans: Spans, known: RemoteFile | None, pace: "_Pace"
-    ) -> None:
-        self._source, self._name, self._spans = source, name, spans
-        self._known, self._timeout = known, pace.longest_wait
-        self.cancellation = Watch(pace.look)
-        self.events: queue.SimpleQueue[Event | Ended] = queue.SimpleQueue()
-        self._room: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self.threads: list[threading.Thread] = []
+    def __init__(self, limits: Limits, deadline: Deadline) -> None:
+        self._limits, self._deadline = limits, deadline
+        self._since, self._came = time.monotonic(), 0
+        self._first: float | None = None
 
-    def here(self) -> Generator[Event, None, None]:
-        """Return what comes of the first span, to be read in this thread; or by others: `start`."""
-        span = self._spans.take()
-        assert span is not None  # noqa: S101 - nothing was taken before
-        return self._events(span)
+    def count(self, n_bytes: int) -> float:
+        """Take in that bytes came; return how many of them come a second, once that is known."""
+        self._came += n_bytes
+        now = time.monotonic()
+        self._first = self._first or now
+        seconds = now - self._first
+        return self._came / seconds if seconds >= _LOOK_SECONDS else math.inf
 
-    def start(self, n_threads: int, begun: Iterator[Event] | None = None) -> int:
-        """Let so many threads run in all; return how many were started now.
+    def check(self) -> None:
+        """Return if all is well; raise if it is not wanted any more, or too little has come."""
+        self._deadline.raise_if_stopped()
+        seconds = time.monotonic() - self._since
+        if seconds >= self._limits.stall_timeout:
+            if self._came < max(1.0, self._limits.min_speed * seconds):
+                problem = f"stalled: {self._came} bytes in {seconds:.3g}s"
+                raise SourceError(problem, kind="late")
+            self._since, self._came = time.monotonic(), 0
+            self._first = None
 
-        The first of them goes on with what was ``begun`` in another thread.
-        """
-        n_before = len(self.threads)
-        if not n_before:
-            self.cancellation.hand_over()
-            for _ in range(_QUEUED):
-                self._room.put(None)
-        for number in range(n_before, min(n_threads, self._spans.connections)):
-            name = f"shardproof-fetch-{number}"
-            thread = threading.Thread(target=self._run, args=(begun,), name=name, daemon=True)
-            self.threads.append(thread)  # before it starts: an interrupt may come then
-            _start(thread)
-            begun = None
-        return len(self.threads) - n_before
+    def next(self, events: "queue.Queue[Result]") -> Result:
+        """Return the next event; raise if it does not come in time."""
+        while True:
+            self.check()
+            with contextlib.suppress(queue.Empty):
+                return events.get(timeout=max(1e-3, self._deadline.left(_TICK)))
 
-    def _run(self, begun: Iterator[Event] | None) -> None:
-        try:
-            if begun is not None:
-                self._put_all(begun)
-            while not self.cancellation.is_cancelled and (span := self._spans.take()):
-                self._put_all(self._events(span))
-        except BaseException as error:  # SystemExit, too: a source may call what ends a program
-            self._put(_as_source_error(error))
-        else:
-            self._put(None)
 
-    def _put_all(self, events: Iterator[Event]) -> None:
-        for event in events:
-            self._put(event)
+class _Watch(Cancellation):
+    """Ends a wait in the thread of its consumer."""
 
-    def _events(self, span: ByteSpan) -> Generator[Event, None, None]:
+    def __init__(self, pace: _Pace) -> None:
+        super().__init__()
+        self.raise_if_cancelled = pace.check  # type: ignore[method-assign]
+
+
+def _is_patient(source: Source) -> bool:
+    """Whether its waits ask their cancellation; another class may wait otherwise."""
+    return type(source) in {HttpSource, HubSource}
+
+
+class _Transfer(NamedTuple):
+    """What is read: a file of a source, the one that is known."""
+
+    source: Source
+    name: str
+    known: RemoteFile | None
+    spans: Spans
+    timeout: float
+
+    def events(self, span: ByteSpan, cancellation: Cancellation) -> Generator[Event, None, None]:
         """Read a span, and yield what the source answers and what comes."""
-        request = ReadRequest(self._name, span.at, span.stop, self._known, self._timeout)
-        with self._source.read(request, self.cancellation) as response:
+        request = ReadRequest(self.name, span.at, span.stop, self.known, self.timeout)
+        with self.source.read(request, cancellation) as response:
             refuse_other(response.file)
             yield ResponseStarted(span.at, response)
-            is_unsized = response.stop is None and self._spans.connections > 1
+            is_unsized = response.stop is None and self.spans.connections > 1
             if response.start != span.at or is_unsized:  # then all of it shows if it is too long
                 span.at, span.stop = response.start, response.stop
             for chunks, n_bytes in _batches(response.chunks):
                 at = span.at
-                wanted = self._spans.advance(span, n_bytes)
+                wanted = self.spans.advance(span, n_bytes)
                 first = chunks if n_bytes == wanted else [b"".join(chunks)[:wanted]]
                 yield BytesReceived(at, first, wanted)
-                if self.cancellation.is_cancelled or wanted < n_bytes:
+                if cancellation.is_cancelled or wanted < n_bytes:
                     break
-        self._spans.done(span)
-
-    def _put(self, event: Event | Ended) -> None:
-        while not self.cancellation.is_cancelled:
-            with contextlib.suppress(queue.Empty):
-                self._room.get(timeout=_TICK)
-                self.events.put(event)
-                return
-
-    def taken(self) -> None:
-        """Make room for one more event."""
-        self._room.put(None)
 
 
 def _batches(chunks: Iterator[bytes]) -> Iterator[tuple[list[bytes], int]]:
@@ -188,18 +182,14 @@ def relay(
 ) -> Generator[Event, None, None]:
     """Yield what the source answers and what comes; closing it ends the threads."""
     pace = _Pace(limits, deadline)
-    readers = _Readers(source, name, spans, known, pace)
-    running = 0
+    transfer = _Transfer(source, name, known, spans, deadline.left(limits.stall_timeout))
+    if _is_patient(source) and (yield from _here(transfer, pace)):
+        return
+    readers = _Readers(transfer)
     try:
-        begun: Iterator[Event] | None = None
-        if type(source) is HttpSource and spans.is_one:  # others may wait for ever
-            begun = yield from _here(readers, spans, pace)
-            if begun is None:
-                return
-        running += readers.start(_AT_FIRST, begun)
+        running = readers.start(_AT_FIRST)
         while running:
             event = pace.next(readers.events)
-            readers.taken()
             if isinstance(event, SourceError):
                 raise event
             if event is None:
@@ -211,79 +201,74 @@ def relay(
             running += readers.start(_AT_FIRST)  # of those that are of use by now
     finally:
         readers.cancellation.cancel()
-        _join(readers.threads)
+        _join(readers.threads, deadline)
 
 
-def _here(
-    readers: _Readers, spans: Spans, pace: "_Pace"
-) -> Generator[Event, None, Iterator[Event] | None]:
-    """Yield what comes, read in this thread; return what is left for others, None if nothing is."""
-    events = readers.here()
+def _here(transfer: _Transfer, pace: _Pace) -> Generator[Event, None, bool]:
+    """Yield what comes, read in this thread; return whether that is all, or others are to help."""
+    watch, spans = _Watch(pace), transfer.spans
     try:
-        for event in events:
-            if isinstance(event, BytesReceived):
-                pace.count(event.n_bytes)
-            yield event
-            if isinstance(event, ResponseStarted) and not _is_short(event.response, spans):
-                return events
-    except NotConnectedError:
-        spans.give_back()
-        return iter(())
-    except GeneratorExit:
-        events.close()
-        raise
+        while (span := spans.take()) is not None:
+            n_bytes, seconds, since = 0, 0.0, time.monotonic()
+            with contextlib.closing(transfer.events(span, watch)) as events:
+                for event in events:
+                    seconds += time.monotonic() - since
+                    yield event
+                    if isinstance(event, BytesReceived):
+                        pace.count(event.n_bytes)
+                        n_bytes += event.n_bytes
+                        # By the time of reads alone: others don't help where processors are busy.
+                        is_slow = seconds > _LOOK_SECONDS and n_bytes < _FAST * seconds
+                        if is_slow and spans.are_shared(span):
+                            spans.give_back(span)
+                            return False
+                    else:
+                        seconds = 0.0  # before the first byte there is one wait for each connection
+                    since = time.monotonic()
+            spans.done(span)
     except SourceError:
         raise
     except Exception as error:
         raise _as_source_error(error) from traced(error)
-    return None
+    return True
 
 
-def _is_short(response: Response, spans: Spans) -> bool:
-    stop = response.stop
-    return spans.connections == 1 and stop is not None and stop - response.start <= _SHORT
+class _Readers:
+    """Threads that read spans of one file, into a queue that holds a few MiB."""
 
+    def __init__(self, transfer: _Transfer) -> None:
+        self._transfer = transfer
+        self.cancellation = Cancellation()
+        self.events: queue.Queue[Event | Ended] = queue.Queue(_QUEUED)
+        self.threads: list[threading.Thread] = []
 
-class _Pace:
-    """Waits for events, and gives up when too little comes, or too late."""
+    def start(self, n_threads: int) -> int:
+        """Let so many threads run in all; return how many were started now."""
+        n_before = len(self.threads)
+        for number in range(n_before, min(n_threads, self._transfer.spans.connections)):
+            name = f"shardproof-fetch-{number}"
+            thread = threading.Thread(target=self._run, name=name, daemon=True)
+            thread.start()
+            self.threads.append(thread)
+        return len(self.threads) - n_before
 
-    def __init__(self, limits: Limits, deadline: Deadline) -> None:
-        self._limits, self._deadline = limits, deadline
-        self._since, self._came = time.monotonic(), 0
-        self._first: float | None = None
+    def _run(self) -> None:
+        spans, cancellation = self._transfer.spans, self.cancellation
+        try:
+            while not cancellation.is_cancelled and (span := spans.take()):
+                for event in self._transfer.events(span, cancellation):
+                    self._put(event)
+                spans.done(span)
+        except BaseException as error:  # SystemExit, too: a source may call what ends a program
+            self._put(_as_source_error(error))
+        else:
+            self._put(None)
 
-    def count(self, n_bytes: int) -> float:
-        """Take in that bytes came; return how many of them come a second, once that is known."""
-        self._came += n_bytes
-        now = time.monotonic()
-        self._first = self._first or now
-        seconds = now - self._first
-        return self._came / seconds if seconds >= _LOOK_SECONDS else math.inf
-
-    @property
-    def longest_wait(self) -> float:
-        """Seconds that a source may wait at once."""
-        return self._deadline.left(self._limits.stall_timeout)
-
-    def look(self) -> None:
-        """Return if all is well; raise if it is not wanted any more, or too little has come."""
-        self._deadline.raise_if_stopped()
-        seconds = time.monotonic() - self._since
-        if seconds >= self._limits.stall_timeout:
-            if self._came < max(1.0, self._limits.min_speed * seconds):
-                problem = f"stalled: {self._came} bytes in {seconds:.3g}s"
-                raise SourceError(problem, kind="late")
-            self._since, self._came = time.monotonic(), 0
-            self._first = None
-
-    def next(self, events: "queue.SimpleQueue[Any]") -> Any:
-        """Return the next event; raise if it does not come in time."""
-        while True:
-            self.look()
-            try:
-                return events.get(timeout=max(1e-3, self._deadline.left(_TICK)))
-            except queue.Empty:
-                pass
+    def _put(self, event: Event | Ended) -> None:
+        while not self.cancellation.is_cancelled:
+            with contextlib.suppress(queue.Full):
+                self.events.put(event, timeout=_TICK)
+                return
 
 
 def call(
@@ -293,41 +278,29 @@ def call(
     *,
     source: Source | None = None,
 ) -> Result:
-    """Return what a call returns that may wait for a network, if it does so in time.
-
-    A web server that is the ``source`` and connected is asked in this thread.
-    """
-    if type(source) is HttpSource:  # others may wait for ever
-        with contextlib.suppress(NotConnectedError):
-            return _called_here(work, _Pace(limits, deadline))
+    """Return what a call returns that may wait for a network, if it does so in time."""
+    pace = _Pace(limits, deadline)
+    if source is not None and _is_patient(source):
+        return _result(settle(lambda: work(_Watch(pace))))
     cancellation = Cancellation()
-    results: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
-
-    def run() -> None:
-        try:
-            results.put((True, work(cancellation)))
-        except BaseException as error:  # as above
-            results.put((False, _as_source_error(error)))
-
-    thread = threading.Thread(target=run, name="shardproof-ask", daemon=True)
+    results: queue.Queue[Settled[Result]] = queue.Queue()
+    thread = threading.Thread(
+        target=lambda: results.put(settle(lambda: work(cancellation))),
+        name="shardproof-ask",
+        daemon=True,
+    )
+    thread.start()
     try:
-        _start(thread)
-        is_done, result = _Pace(limits, deadline).next(results)
+        return _result(pace.next(results))
     finally:
         cancellation.cancel()
-        _join([thread])
-    if not is_done:
-        raise result
-    return result  # type: ignore[no-any-return]
+        _join([thread], deadline)
 
 
-def _called_here(work: Callable[[Cancellation], Result], pace: _Pace) -> Result:
-    try:
-        return work(Watch(pace.look))
-    except (NotConnectedError, SourceError):
-        raise
-    except Exception as error:
-        raise _as_source_error(error) from traced(error)
+def _result(settled: Settled[Result]) -> Result:
+    if isinstance(settled.error, Exception | SystemExit):
+        raise _as_source_error(settled.error)
+    return settled.get()
 
 
 def _as_source_error(error: BaseException) -> SourceError:
@@ -340,20 +313,11 @@ def _as_source_error(error: BaseException) -> SourceError:
     return source_error
 
 
-def _start(thread: threading.Thread) -> None:
-    """Start a thread; not in the main one, where an interrupt would break the wait for it."""
-    apart(lambda _: thread.start())
-
-
-def _join(threads: Sequence[threading.Thread]) -> None:
-    """Wait for threads that were cut; what can't be (a name look-up) is left after a while."""
-    end = time.monotonic() + _JOIN_SECONDS
+def _join(threads: Sequence[threading.Thread], deadline: Deadline) -> None:
+    """Wait for threads that were cancelled; what can't be (a call of a library) is left soon."""
+    end = time.monotonic() + (_LEFT_SECONDS if deadline.stop.is_set() else _JOIN_SECONDS)
     for thread in threads:
-        # One whose start was interrupted is listed before it lives.
-        while not thread.is_alive() and thread in threading.enumerate() and time.monotonic() < end:
-            time.sleep(1e-3)
+        thread.join(max(0.0, end - time.monotonic()))
         if thread.is_alive():
-            thread.join(max(0.0, end - time.monotonic()))
-            if thread.is_alive():
-                text = "A call that can't be cut is left behind in thread %s"
-                logger.warning(text, shown(thread.name))
+            text = "A call that can't be cut is left behind in thread %s"
+            logger.warning(text, shown(thread.name))

@@ -2,8 +2,7 @@
 
 import contextlib
 import dataclasses
-import functools
-import importlib
+import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -11,7 +10,7 @@ import msgspec
 
 from shardproof._base import digest as _digest
 from shardproof._base.messages import quoted, shown, told
-from shardproof._base.work import Deadline, Stop
+from shardproof._base.work import Deadline
 from shardproof.errors import SourceError
 from shardproof.fetching.sources._fsspec import FsspecSource
 from shardproof.fetching.sources._http import HttpSource
@@ -21,31 +20,7 @@ from shardproof.fetching.transfer._attempts import Goal, Limits, retry
 from shardproof.fetching.transfer._relay import BytesReceived, call, relay
 from shardproof.fetching.transfer._spans import Spans
 
-_ALWAYS = ("filelock", "tenacity")
-_WEB = ("anyio", "encodings.idna", "h11", "httpcore", "httpx")
-_NEEDED = (
-    (HubSource, (*_WEB, "huggingface_hub.constants", "huggingface_hub.utils")),
-    (HttpSource, _WEB),
-    (
-        FsspecSource,
-        ("fsspec.archive", "fsspec.asyn", "fsspec.core", "fsspec.implementations.chained"),
-    ),
-)
-
 Result = TypeVar("Result")
-
-
-def import_for(source: Source) -> None:
-    """Import what a source needs while the caller waits: a fork in an import breaks the child."""
-    more = next((names for kind, names in _NEEDED if isinstance(source, kind)), ())
-    _import_all(*_ALWAYS, *more)
-
-
-@functools.cache  # what is not installed is not looked for again
-def _import_all(*names: str) -> None:
-    for name in names:
-        with contextlib.suppress(ImportError):  # its use says what is missing
-            importlib.import_module(name)
 
 
 def tells_when_read(source: Source) -> bool:
@@ -55,7 +30,6 @@ def tells_when_read(source: Source) -> bool:
 
 def ask(source: Source, name: str, *, goal: Goal, limits: Limits, deadline: Deadline) -> RemoteFile:
     """Return what the source tells of a file, asked as often as ``limits`` say."""
-    import_for(source)
     return retry(lambda own: stat_once(source, name, limits, own), goal, limits, deadline)
 
 
@@ -87,7 +61,6 @@ def with_parsed_digest(file: RemoteFile | None, digest: str | None) -> RemoteFil
 
 def listed(source: Source, limits: Limits, deadline: Deadline, path: str) -> Sequence[RemoteFile]:
     """Return what is there, as far as the source can list it: a web server can't."""
-    import_for(source)
     goal = Goal("the listing", source.url, path)
     if not isinstance(source, HubSource):
         # Other sources don't tell how far they are, so that a stall can't be seen.
@@ -96,7 +69,9 @@ def listed(source: Source, limits: Limits, deadline: Deadline, path: str) -> Seq
     def send(request: Callable[[float, Cancellation | None], Result], /) -> Result:
         def once(deadline: Deadline) -> Result:
             timeout = deadline.left(limits.stall_timeout)
-            return call(lambda cancellation: request(timeout, cancellation), limits, deadline)
+            return call(
+                lambda cancellation: request(timeout, cancellation), limits, deadline, source=source
+            )
 
         return retry(once, goal, limits, deadline)
 
@@ -118,7 +93,6 @@ def read_range(
     limits: Limits = Limits(),  # noqa: B008 - frozen
 ) -> bytes:
     """Return bytes of a file, which is still the one ``known`` before; they have ``digest``."""
-    import_for(source)
     what = quoted(name) if stop is None else f"bytes {start} to {stop} of {quoted(name)}"
     goal, most = Goal(what, f"{source.url}/{name}", "memory"), limits.max_unsized_bytes
 
@@ -151,4 +125,4 @@ def read_range(
                 raise SourceError(f"expected bytes whose digest is {digest}, found others")
         return data
 
-    return retry(once, goal, limits, Deadline(limits.deadline, Stop()))
+    return retry(once, goal, limits, Deadline(limits.deadline, threading.Event()))

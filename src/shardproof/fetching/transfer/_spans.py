@@ -17,32 +17,28 @@ class ByteSpan:
 
 
 class Spans:
-    """What is to be fetched, shared out among connections.
-
-    The first connection takes what is missing first. One that comes later, or is done early, takes
-    over half of the longest span that another one is at.
-    """
+    """What is to be fetched, shared out among connections; who is done early halves the longest."""
 
     def __init__(self, spans: Iterable[tuple[int, int | None]], connections: int) -> None:
         self._lock = threading.Lock()
         self._waiting = [ByteSpan(*span) for span in spans]
         self._taken: list[ByteSpan] = []
         self._most = connections
-        self.connections = self._useful()
+        self.connections = 1 if connections == 1 else self._useful()
 
     def _useful(self) -> int:
         to_come = sum(map(_length, (*self._waiting, *self._taken)))
         return max(1, min(self._most, to_come // MIN_SPAN))
 
-    @property
-    def is_one(self) -> bool:
-        """Whether a single span is all that is to be fetched, and nothing was taken yet."""
-        return len(self._waiting) == 1 and not self._taken
-
-    def give_back(self) -> None:
-        """Take back what was taken, of which nothing has come."""
+    def give_back(self, span: ByteSpan) -> None:
+        """Let others fetch what has not come of a span."""
         with self._lock:
-            self._waiting, self._taken = [*self._taken, *self._waiting], []
+            self._taken.remove(span)
+            self._waiting.insert(0, span)
+
+    def are_shared(self, span: ByteSpan) -> bool:
+        """Whether further connections could help with a span."""
+        return self._most > 1 and _length(span) >= 2 * MIN_SPAN
 
     def share(self, size: int, connections: int) -> None:
         """Share what is taken by a single connection, up to an end that was not known before."""
