@@ -59,7 +59,7 @@ INSIDE = {
     "datasets": ("rows", "tokens"),
     "fetching": ("sources", "transfer", "cache"),
     "loaders": ("order", "io"),
-    "receipts": ("plan", "claims", "verdict"),
+    "receipts": ("plan", "verdict"),
     "testing": ("samples", "faults", "strategies", "stateful", "contracts"),
 }
 """Rooms in rooms: each may import those before it, and what lies beside them may import all."""
@@ -80,6 +80,7 @@ has the library write the checkpoints that it breaks."""
 THIRD_PARTY = {
     "_base.arguments": {"beartype"},
     "_base.digest": {"blake3", "xxhash"},
+    "_base.holds": {"msgspec"},
     "_base.json": {"msgspec"},
     "_base.proofs": {"msgspec"},
     "_base.progress": {"rich"},
@@ -95,8 +96,6 @@ THIRD_PARTY = {
     "formats": {"msgspec"},
     "formats._signed": {"cryptography"},
     "fetching.cache": {"msgspec"},
-    "fetching.cache._cache": {"filelock"},
-    "fetching.cache._places": {"filelock"},
     "fetching.sources": {"msgspec"},
     "fetching.sources._answers": {"httpcore", "httpx"},
     "fetching.sources._fsspec": {"fsspec"},
@@ -446,7 +445,7 @@ def loaded_by(code: str) -> set[str]:
 
 def test_what_fetches_loads_no_client_before_it_is_used() -> None:
     loaded = loaded_by("import shardproof.fetching, shardproof.staging")
-    clients = {"datasets", "filelock", "fsspec", "httpx", "huggingface_hub", "pyarrow", "tenacity"}
+    clients = {"datasets", "fsspec", "httpx", "huggingface_hub", "pyarrow", "tenacity"}
     assert loaded.isdisjoint(clients | {"rich", "click", "torch"})
 
 

@@ -238,7 +238,7 @@ def claims(base: Path, n: int) -> Callable[[], object]:
     root = testing.write_layout(testing.Layout(n_shards=2, format="receipts"), base)
     (root / "claims").mkdir(exist_ok=True)
     for i in range(n):
-        (root / "claims" / f"shard_{i:06}.0001.json").write_text("{}")
+        (root / "claims" / f"shard_{i:06}.json").write_text("{}")
     return lambda: [*claims_in(str(root))]
 
 

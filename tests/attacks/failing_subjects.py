@@ -683,7 +683,7 @@ def _writers() -> Iterator[Subject]:
     yield Subject("saves", steps, saves, whole_checkpoints, notes)
     kept = rf"{notes}|\.pruned$"
     yield Subject("overwrites", steps, overwrites, whole_checkpoints, kept, given_up="^m2$")
-    yield Subject("prune", steps, prunes, whole_checkpoints, r"\.pruned$|-removal-")
+    yield Subject("prune", steps, prunes, whole_checkpoints, r"\.pruned$")
     yield Subject("to_safetensors", steps, to_safetensors, bytes_of("st/*", "*.shard"))
     yield Subject("from_safetensors", safetensors, from_safetensors, whole_checkpoints, notes)
     yield Subject(

@@ -300,7 +300,7 @@ def descriptors() -> dict[str, str]:
 def temporary(base: Path) -> set[str]:
     """What somebody was writing or holds; but for what has come of a file, for the next fetch."""
     found = (path for path in base.rglob("*") if ".part" not in str(path))
-    return {str(path) for path in found if path.suffix in {".tmp", ".lease", ".reader"}}
+    return {str(path) for path in found if path.suffix in {".tmp", ".hold", ".reader"}}
 
 
 def left(before: dict[str, str], base: Path) -> list[str]:

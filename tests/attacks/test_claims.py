@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from shardproof import ReceiptStore, receipts
-from shardproof._base import files, liveness, opening
+from shardproof._base import files, holds, liveness, opening
 from shardproof.errors import ShardClaimedError, ShardCompletedError
-from shardproof.receipts import _claimed_shard, _workspace
-from shardproof.receipts.claims import _claim, _claims
+from shardproof.receipts import _claimed_shard, _claims, _workspace
 from shardproof.testing.faults import FileSystemFaults
 from tests.attacks.tally import Tally
 from tests.helpers.planning import new_store
@@ -122,17 +121,15 @@ def test_a_call_that_fails_once(store, tally) -> None:
 
 def test_a_claim_that_fails_after_it_was_made(store, monkeypatch) -> None:
     """Control: as it was, a claim that was made and can't be opened then stays."""
-    monkeypatch.setattr(files, "withdraw", lambda *_: None)
-    monkeypatch.setattr(_claim.Claim, "withdraw", lambda self: self.close())
+    monkeypatch.setattr(_claims.Claim, "give_back", lambda _: None)
     control = Tally("control", is_exhaustive=True)
     fail_each(store, control, n_harms=1)
     assert control.harms["leftover"]
 
 
-WATCHED = {module.__file__ for module in (files, opening, liveness, _claim, _claims)}
+WATCHED = {module.__file__ for module in (files, holds, opening, liveness, _claims)}
 WATCHED |= {module.__file__ for module in (_claimed_shard, _workspace)}
 WATCHED |= {receipts.ReceiptStore.claim.__wrapped__.__code__.co_filename}
-WATCHED |= {sys.modules["shardproof.receipts.claims._claim_files"].__file__}
 
 
 @contextlib.contextmanager
@@ -216,8 +213,7 @@ def test_an_interrupt(store, tally) -> None:
 @warns_of_files
 def test_a_claim_that_is_not_withdrawn(store, monkeypatch) -> None:
     """Control: as it was, a claim whose link was made before the interrupt stays."""
-    monkeypatch.setattr(files, "withdraw", lambda *_: None)
-    monkeypatch.setattr(_claim.Claim, "withdraw", lambda self: self.close())
+    monkeypatch.setattr(_claims.Claim, "give_back", lambda _: None)
     control = Tally("control", is_exhaustive=True)
     interrupt_each(store, control, n_harms=1)
     assert control.harms["leftover"]

@@ -24,12 +24,12 @@ import pytest
 
 import shardproof
 from shardproof import testing
+from shardproof._base import holds
 from shardproof.checkpoint import MultiShardLoader, from_safetensors, to_safetensors
 from shardproof.datasets.rows._card import configs_of, told_default
 from shardproof.datasets.rows._row_counts import END_BYTES, _rows_in, footer_bytes
 from shardproof.datasets.tokens._npy import HeaderError, read_header, wrong_size
 from shardproof.errors import ShardproofError
-from shardproof.fetching.cache._lease_files import LeaseFiles
 from shardproof.fetching.cache._proofs import ProofFiles
 from shardproof.fetching.transfer._record import extents_in, provenance_in
 from shardproof.receipts import claims_in
@@ -103,7 +103,7 @@ def claimed(root: Path) -> str:
     return ""
 
 
-CLAIM = "shard_000001.0001.json"
+CLAIM = "shard_000001.json"
 
 
 def list_of(values: Any) -> str:
@@ -113,14 +113,13 @@ def list_of(values: Any) -> str:
 def claims(base: Path) -> Path:
     root = testing.write_layout(testing.Layout(n_shards=2, format="receipts", absent=[1]), base)
     claim = {
-        "shard_index": 1,
-        "plan_hash": root.name,
         "token": "0" * 32,
-        "owner": "ada@node1",
-        "process": "b/n/1/2",
-        "claimed_at": 1.7e9,
+        "owner": "uid 1 on host, process 1",
+        "process": "a/b/1/2",
+        "since": 1.7e9,
         "stale_after": 300.0,
         "beat": 3,
+        "note": {"x": 1},
     }
     (root / "claims").mkdir(exist_ok=True)
     (root / "claims" / CLAIM).write_text(json.dumps(claim))
@@ -303,7 +302,7 @@ def read_records(root: Path) -> Iterator[str]:
     finally:
         os.close(fd)
     ProofFiles(str(root)).of_file("proof")
-    LeaseFiles(str(root)).listed()
+    holds.observe(str(root / "proof"))
 
 
 TARGETS = [

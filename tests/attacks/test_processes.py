@@ -21,12 +21,12 @@ from pathlib import Path
 import pytest
 
 from shardproof import ClaimLostError, ReceiptStore, receipts, testing
-from shardproof._base import files
+from shardproof._base import files, holds
 from shardproof.fetching import ShardPrefetcher
 from shardproof.fetching.cache._cache import Cache
 from shardproof.fetching.cache._leases import Lease
 from shardproof.fetching.sources._source import RemoteFile
-from shardproof.receipts.claims import _claim, _claims
+from shardproof.receipts import _claims
 from shardproof.staging import _job, _proofs, _stage, stage
 from tests.attacks.tally import Harm, Tally
 from tests.helpers.crowd import NAMES, data_of, read, remove
@@ -327,9 +327,8 @@ def test_control_claims_that_anybody_gets(tmp_path: Path, monkeypatch) -> None:
             wait_until(lambda: "two at once" in said.read_text())
 
     monkeypatch.setattr(files, "publish", written_over)
-    monkeypatch.setattr(_claims.Claims, "_is_abandoned", lambda *_: True)
-    monkeypatch.setattr(_claims.Claims, "_is_unchanged", lambda *_: True)
-    monkeypatch.setattr(_claim.Claim, "raise_if_lost", lambda _: None)
+    monkeypatch.setattr(holds.HoldWatch, "is_over", lambda *_: True)
+    monkeypatch.setattr(_claims.Claim, "raise_if_lost", lambda _: None)
     control = Tally("control", is_exhaustive=True)
     of_claims(tmp_path, 0, "real", 2, control, first_of_all_waits)
     assert control.harms["lie"]

@@ -19,8 +19,6 @@ import numpy as np
 import pytest
 
 from shardproof.checkpoint import MultiShardLoader, MultiShardSaver, ShardFileVerifier, prune
-from shardproof.checkpoint.save._commit import already_there
-from shardproof.checkpoint.storage._storage import location_of
 from shardproof.errors import CheckpointError
 from tests.attacks.tally import Tally
 from tests.helpers import checkpoint_files as files
@@ -85,10 +83,11 @@ def save(prefix: Path, attempt: int) -> None:
 
 
 def save_by_several(prefix: Path, attempt: int) -> None:
-    """Save each rank by a saver of its own, in one process."""
+    """Save each rank by a saver of its own, which only a name makes one attempt."""
+    name = f"job {attempt}"
     for rank in range(WORLD_SIZE):
-        MultiShardSaver().save_shard(prefix, rank, arrays_of(attempt, rank))
-    MultiShardSaver().save_metadata(prefix, world_size=WORLD_SIZE)
+        MultiShardSaver(attempt=name).save_shard(prefix, rank, arrays_of(attempt, rank))
+    MultiShardSaver(attempt=name).save_metadata(prefix, world_size=WORLD_SIZE)
 
 
 def save_carelessly(prefix: Path, attempt: int) -> None:
@@ -309,8 +308,6 @@ def judge_removal(tally: Tally, old: Path, kept: Path, said: Sequence[str], case
         tally.harm("lie", f"{case}: it is not what was saved")
     elif said[0] != SAVED and whole_of(kept) != 0:
         tally.harm("lost", f"{case}: nothing was saved, and the newest is gone")
-    elif said[0] not in {SAVED, f"{REFUSED}: {already_there(location_of(old, None))}"}:
-        tally.harm("wrong class", f"{case}: {said[0]}")
     elif left := [*old.parent.glob(".shardproof*")]:
         tally.harm("leftover", f"{case}: {left}")
 
@@ -318,7 +315,7 @@ def judge_removal(tally: Tally, old: Path, kept: Path, said: Sequence[str], case
 @pytest.mark.attack("two savers of one prefix")
 @pytest.mark.parametrize("plans", [within_a_removal, beside_a_removal])
 def test_one_saves_where_another_removes(tally: Tally, tmp_path: Path, plans) -> None:
-    """It is told that it saved, or that the old one is there still, and nothing else."""
+    """It is told that it saved, and then so it is; or that it did not."""
     save(tmp_path / "warm" / "model", 0)
     for overwrite, turns in tally.sample([*plans()], 2 * N_SAMPLED):
         removed_meanwhile(tally, tmp_path / "x", overwrite, turns, prune_all_but_one)

@@ -258,7 +258,7 @@ class TestPublish:
     def test_where_there_are_no_links_it_is_whole_once_it_is_there(
         self, tmp_path, monkeypatch, is_lacking: bool
     ) -> None:
-        """But without a rename that replaces nothing, either, it is written in its place."""
+        """Without a rename that replaces nothing, too."""
         path, sizes = tmp_path / "x", []
 
         def link(*_: object, **__: object) -> None:
@@ -269,12 +269,10 @@ class TestPublish:
 
         monkeypatch.setattr(os, "link", link)
         monkeypatch.setattr(os, "fsync", fsync)
-        opened = spied(monkeypatch, "open")
         if is_lacking:
             monkeypatch.setattr(_naming, "_renaming", lambda: lambda *_: errno.EINVAL)
         assert files.publish(path, b"first")
-        assert sizes == ([None, 5, 5] if is_lacking else [None, 5])
-        assert (str(path) in opened) is is_lacking
+        assert sizes == [None, 5]
         assert not files.publish(path, b"second")
         assert path.read_bytes() == b"first"
         assert os.listdir(tmp_path) == ["x"]
@@ -679,65 +677,6 @@ def test_no_line_of_a_publication_leaves_a_temporary_file_where_an_interrupt_fal
             sys.settrace(before)
         assert not any(map(files.is_temporary, os.listdir(tmp_path))), place
     assert place > 20
-
-
-class TestWithdrawn:
-    """What `publish` made is taken back by whatever comes after, and nothing else is."""
-
-    @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, MemoryError])
-    def test_after_its_link(self, tmp_path, monkeypatch, error) -> None:
-        real = os.link
-
-        def link(*paths, **how) -> None:
-            real(*paths, **how)
-            raise error
-
-        monkeypatch.setattr(os, "link", link)
-        with pytest.raises(error):
-            files.publish(tmp_path / "x", b"mine")
-        assert os.listdir(tmp_path) == []
-
-    def test_another_ones_stays(self, tmp_path, monkeypatch) -> None:
-        (tmp_path / "x").write_bytes(b"another's")
-
-        def link(*paths, **how) -> None:
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(os, "link", link)
-        with pytest.raises(KeyboardInterrupt):
-            files.publish(tmp_path / "x", b"mine")
-        assert (tmp_path / "x").read_bytes() == b"another's"
-        assert os.listdir(tmp_path) == ["x"]
-
-    def test_where_there_are_no_links(self, tmp_path, monkeypatch) -> None:
-        def link(*paths, **how) -> None:
-            raise OSError(errno.EPERM, "no links here")
-
-        monkeypatch.setattr(os, "link", link)
-        monkeypatch.setattr(_naming, "_renaming", lambda: lambda *_: errno.ENOSYS)
-        failed = fail_nth(monkeypatch, "fsync", errno.ENOSPC, 2)
-        with pytest.raises(OSError, match="No space"):
-            files.publish(tmp_path / "x", b"mine")
-        assert failed
-        assert os.listdir(tmp_path) == []
-
-    def test_interrupted_where_there_are_no_links(self, tmp_path, monkeypatch) -> None:
-        held = []  # or the next file would have the temporary one's number
-
-        def link(source: str, *_: object, **__: object) -> None:
-            held.append(os.open(source, os.O_RDONLY))
-            raise OSError(errno.EPERM, "no links here")
-
-        def fsync(fd: int) -> None:
-            if stat.S_ISDIR(os.fstat(fd).st_mode):
-                raise KeyboardInterrupt
-
-        monkeypatch.setattr(os, "link", link)
-        monkeypatch.setattr(os, "fsync", fsync)
-        with pytest.raises(KeyboardInterrupt):
-            files.publish(tmp_path / "x", b"mine")
-        os.close(*held)
-        assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.EIO, errno.ESTALE])

@@ -2,18 +2,14 @@
 
 import ast
 import os
-import queue
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from shardproof._base import liveness
-from shardproof._base.liveness import Heartbeat, ObservedSilence
-from tests.helpers.hand_clock import HandClock
 
 
 def test_this_one_is_not_gone() -> None:
@@ -169,79 +165,6 @@ def test_one_that_goes_by_another_clock_can_not_be_told(offset: str) -> None:
     assert done.stdout == "False\n", done.stderr
 
 
-class TestHeartbeat:
-    def test_it_beats_until_it_is_stopped(self) -> None:
-        beats: queue.SimpleQueue[str] = queue.SimpleQueue()
-        heartbeat = Heartbeat(lambda: not beats.put(threading.current_thread().name), 0.01, "of x")
-        assert [beats.get(timeout=30) for _ in range(3)] == ["of x"] * 3
-        heartbeat.stop()
-        assert "of x" not in [thread.name for thread in threading.enumerate()]
-        n_beats = beats.qsize()
-        heartbeat.stop()
-        assert beats.qsize() == n_beats
-
-    def test_it_ends_when_there_is_no_more_life_to_show(self) -> None:
-        beats: queue.SimpleQueue[int] = queue.SimpleQueue()
-        heartbeat = Heartbeat(lambda: bool(beats.put(0)), 0.001, "of x")
-        heartbeat._thread.join(30)
-        assert not heartbeat._thread.is_alive()
-        assert beats.qsize() == 1
-        heartbeat.stop()
-
-    def test_nothing_is_shown_before_the_time_is_over(self) -> None:
-        beats: list[int] = []
-        heartbeat = Heartbeat(lambda: not beats.append(0), 3600.0, "of x")
-        heartbeat.stop()
-        assert beats == []
-
-    def test_stopped_in_its_own_thread_it_ends(self) -> None:
-        """There the collector of garbage may close what nobody has any more."""
-        met: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
-
-        def beat() -> bool:
-            try:
-                heartbeat.stop()
-            except BaseException as error:
-                met.put(error)
-            else:
-                met.put(None)
-            return True
-
-        heartbeat = Heartbeat(beat, 0.2, "of x")
-        assert met.get(timeout=30) is None
-        heartbeat.stop()
-
-
-class TestObservedSilence:
-    def test_it_begins_when_a_sign_is_first_seen(self) -> None:
-        clock = HandClock()
-        silence: ObservedSilence[str, bytes] = ObservedSilence(clock)
-        assert silence.seconds("a", b"1") == 0.0
-        clock.now += 5
-        assert silence.seconds("a", b"1") == 5.0
-        assert silence.seconds("b", b"1") == 0.0
-        clock.now += 5
-        assert (silence.seconds("a", b"2"), silence.seconds("b", b"1")) == (0.0, 5.0)
-        assert (silence.last("a"), silence.last("b"), silence.last("c")) == (b"2", b"1", None)
-
-    def test_nothing_to_see_is_a_sign_as_any_other(self) -> None:
-        clock = HandClock()
-        silence: ObservedSilence[str, bytes | None] = ObservedSilence(clock)
-        assert silence.seconds("a", None) == 0.0
-        clock.now += 5
-        assert silence.seconds("a", None) == 5.0
-
-    def test_those_that_are_over_are_forgotten(self) -> None:
-        clock = HandClock()
-        silence: ObservedSilence[str, bytes] = ObservedSilence(clock)
-        for key in ("a", "b"):
-            silence.seconds(key, b"1")
-        clock.now += 5
-        silence.forget("a".__eq__)
-        assert (silence.last("a"), silence.last("b")) == (None, b"1")
-        assert (silence.seconds("a", b"1"), silence.seconds("b", b"1")) == (0.0, 5.0)
-
-
 class TestStamp:
     def test_it_changes_with_the_file(self, tmp_path) -> None:
         path = tmp_path / "x"
@@ -275,16 +198,6 @@ class TestStamp:
         path.write_bytes(b"abcd")
         os.utime(path, ns=(mark[1], mark[1]))
         assert liveness.mark_of(path.stat()) != mark
-
-    def test_what_just_changed_may_change_again_under_the_same_one(self, tmp_path) -> None:
-        assert liveness.settled_stamp_of(tmp_path.stat()) is None
-        os.utime(tmp_path, (1, 1))
-        assert liveness.settled_stamp_of(tmp_path.stat()) == liveness.stamp_of(tmp_path.stat())
-
-    def test_what_is_to_change_in_future_never_settles(self, tmp_path) -> None:
-        later = time.time() + 3600
-        os.utime(tmp_path, (later, later))
-        assert liveness.settled_stamp_of(tmp_path.stat()) is None
 
 
 def test_people_are_told_who_it_is() -> None:

@@ -564,62 +564,26 @@ class TestHeaders:
 
 
 class TestFiles:
-    """What stands where a shard should be."""
+    """What stands where a file should be."""
 
-    def replaced(self, prefix: Path) -> Path:
-        path = files.shard_path(prefix, 0)
-        path.rename(prefix.parent / "aside")
-        return path
-
-    def test_a_link_out(self, prefix: Path) -> None:
-        """To the very bytes that should be there."""
-        path = self.replaced(prefix)
-        path.symlink_to(prefix.parent.parent / "x_shard_0.shard")
-        assert_refused(prefix, path)
-        assert_refused(prefix, path, level="complete")
-
-    def test_a_link_to_a_device(self, prefix: Path) -> None:
-        path = self.replaced(prefix)
-        path.symlink_to("/dev/zero")
-        assert_refused(prefix, path)
-
-    def test_a_link_to_itself(self, prefix: Path) -> None:
-        path = self.replaced(prefix)
-        path.symlink_to(path)
-        assert_refused(prefix, path)
-
-    def test_a_fifo(self, prefix: Path) -> None:
-        path = self.replaced(prefix)
-        os.mkfifo(path)
-        assert_refused(prefix, path)
-
-    def test_a_directory(self, prefix: Path) -> None:
-        path = self.replaced(prefix)
-        path.mkdir()
-        assert_refused(prefix, path)
-
-    def test_a_socket(self, prefix: Path, monkeypatch) -> None:
-        path = self.replaced(prefix)
+    @pytest.mark.parametrize(
+        "kind", ["link out", "device", "loop", "fifo", "directory", "socket", "nothing"]
+    )
+    @pytest.mark.parametrize("file_path", [lambda p: files.shard_path(p, 0), files.metadata_path])
+    def test_what_is_no_file(self, prefix: Path, monkeypatch, file_path, kind: str) -> None:
+        path, outside = file_path(prefix), prefix.parent.parent / "outside"
+        path.rename(outside)
         monkeypatch.chdir(path.parent)  # names of sockets are short
         with socket.socket(socket.AF_UNIX) as server:
-            server.bind(path.name)
+            if kind == "fifo":
+                os.mkfifo(path)
+            elif kind == "directory":
+                path.mkdir()
+            elif kind == "socket":
+                server.bind(path.name)
+            elif kind != "nothing":
+                path.symlink_to({"link out": outside, "device": "/dev/zero", "loop": path}[kind])
             assert_refused(prefix, path)
-
-    def test_nothing(self, prefix: Path) -> None:
-        assert_refused(prefix, self.replaced(prefix))
-
-    @pytest.mark.parametrize("kind", ["fifo", "directory", "link out", "device", "loop"])
-    def test_metadata_that_is_no_file(self, prefix: Path, kind: str) -> None:
-        path = files.metadata_path(prefix)
-        outside = prefix.parent.parent / "x.metadata.json"
-        path.rename(outside)
-        if kind == "fifo":
-            os.mkfifo(path)
-        elif kind == "directory":
-            path.mkdir()
-        else:
-            path.symlink_to({"link out": outside, "device": "/dev/zero", "loop": path}[kind])
-        assert_refused(prefix, path)
 
     def test_notes_that_lie(self, prefix: Path) -> None:
         """Who writes the metadata compares records with shards."""

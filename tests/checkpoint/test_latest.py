@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from shardproof.checkpoint import (
-    LocalStorage,
     MultiShardLoader,
     MultiShardSaver,
     latest_checkpoint,
@@ -595,14 +594,3 @@ class TestUnfinished:
         (found,) = unfinished_steps("memory://unfinished")
         assert found.prefix == "memory:///unfinished/step/model"
         assert 0 <= found.age < 3600
-
-    def test_a_storage_that_tells_no_times(self, step: Path) -> None:
-        class Plain:
-            """What was asked of a storage before ages were told."""
-
-        for name in [name for name in dir(LocalStorage) if not name.startswith("_")]:
-            setattr(Plain, name, staticmethod(getattr(LocalStorage(), name)))
-        del Plain.modified
-        assert latest_checkpoint(step.parent, storage=Plain()) is None
-        (found,) = unfinished_steps(step.parent, storage=Plain())
-        assert found.age is None

@@ -275,68 +275,6 @@ class TestSomeTensors:
 
 
 class TestGivenArrays:
-    def test_they_are_filled_and_returned(self, prefix: Path) -> None:
-        out = {"a": np.zeros((5, 3))}
-        found = MultiShardLoader().load_tensors(prefix, out=out)
-
-        assert found["a"] is out["a"]
-        assert equal(found, ARRAYS[0] | ARRAYS[1])
-
-    @pytest.mark.parametrize(
-        ("array", "error", "text"),
-        [
-            (np.zeros((5, 3), np.float32), TypeError, r"out\['a'\]: expected float64"),
-            (np.zeros((3, 5)), ValueError, r"out\['a'\]: expected the shape \(5, 3\)"),
-            (np.zeros((5, 3), order="F"), ValueError, "in C order"),
-            (np.zeros((5, 6))[:, ::2], ValueError, "in C order"),
-            (np.broadcast_to(np.zeros(1), (5, 3)), ValueError, "in C order"),
-        ],
-    )
-    def test_what_does_not_fit_is_refused(self, prefix: Path, array, error, text: str) -> None:
-        with pytest.raises(error, match=text):
-            MultiShardLoader().load_tensors(prefix, ["a"], out={"a": array})
-
-    def test_what_can_t_be_written_is_refused(self, prefix: Path) -> None:
-        array = np.zeros((5, 3))
-        array.flags.writeable = False
-        with pytest.raises(ValueError, match="that can be written"):
-            MultiShardLoader().load_tensors(prefix, ["a"], out={"a": array})
-
-    @pytest.mark.parametrize("level", ["valid", "complete"])
-    @pytest.mark.parametrize(("begin", "other"), [(0, 0), (6, 0), (0, 6), (1, 0), (0, 5)], ids=str)
-    def test_memory_that_two_have_is_refused(
-        self, tmp_path: Path, level: str, begin: int, other: int
-    ) -> None:
-        """What is read last would be given away, as proven, for both."""
-        prefix = saved(tmp_path / "m", [{"x": np.full(7, 1.0)}, {"y": np.full((7, 1), 2.0)}])
-        memory = np.zeros(13)
-        out = {"x": memory[begin : begin + 7], "y": memory[other : other + 7].reshape(7, 1)}
-        both = r"out: expected arrays that have no memory in common, found some in out\['[xy]'\]"
-        with pytest.raises(ValueError, match=both) as caught:
-            MultiShardLoader(level=level).load_tensors(prefix, out=out)
-        assert "out['x']" in str(caught.value)
-        assert "out['y']" in str(caught.value)
-        assert not memory.any()
-        found = MultiShardLoader(level=level).load_tensors(prefix, ["x"], out=out)
-        assert found["x"].tolist() == [1.0] * 7  # the other one is not read into
-
-    def test_parts_of_one_array_are_each_one_s_own(self, tmp_path: Path) -> None:
-        arrays = [{str(i): np.full(3, float(i)) for i in range(n, n + 4)} for n in (0, 4)]
-        arrays[0]["none"] = arrays[1]["also none"] = np.zeros((0, 2))
-        prefix = saved(tmp_path / "m", arrays)
-        memory = np.zeros((8, 3))
-        out = {str(i): memory[(i + 3) % 8] for i in range(8)}
-        out["none"] = out["also none"] = memory[:0, :2]
-        found = MultiShardLoader().load_tensors(prefix, out=out)
-        assert all(found[name] is out[name] for name in out)
-        assert memory[:, 0].tolist() == [5, 6, 7, 0, 1, 2, 3, 4]
-
-    def test_what_does_not_fit_is_refused_before_anything_is_read(self, prefix: Path) -> None:
-        out = {"a": np.ones((5, 3)), "c": np.ones((4, 3), np.float32)}
-        with pytest.raises(ValueError, match=r"out\['c'\]: expected the shape"):
-            MultiShardLoader(workers=1).load_tensors(prefix, out=out)
-        assert (out["a"] == 1).all()
-
     def test_not_together_with_maps(self, prefix: Path) -> None:
         with pytest.raises(ValueError, match="expected mapped or out"):
             MultiShardLoader().load_tensors(prefix, out={"a": np.zeros((5, 3))}, mapped=True)

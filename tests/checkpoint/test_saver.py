@@ -359,35 +359,12 @@ class TestDirectoriesThatCanNotBeSynced:
         return fail_on
 
     def test_only_what_is_there_is_told_to_be_unsynced(self, saver, prefix, fail_on) -> None:
-        """Before a shard has its name, its temporary one is synced."""
         prefix.parent.mkdir()
         fail_on(errno.EIO, 1)
-        with pytest.raises(OSError, match="Input/output error") as caught:
-            saver.save_shard(prefix, 0, ARRAYS)
-        assert not isinstance(caught.value, UnsyncedError)
-        assert caught.value.errno == errno.EIO
-        assert names(prefix) == []
-        fail_on(errno.EIO, 2)
         with pytest.raises(UnsyncedError) as unsynced:
             saver.save_shard(prefix, 0, ARRAYS)
         assert unsynced.value.path == str(files.shard_path(prefix, 0))
         assert os.path.exists(unsynced.value.path)
-
-    def test_a_directory_that_others_made_is_no_shard(self, saver, prefix, monkeypatch) -> None:
-        real, path = os.mkdir, str(prefix.parent)
-
-        def mkdir(directory, *args, **keywords) -> None:
-            real(directory, *args, **keywords)
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), directory)
-
-        def fsync(fd: int) -> None:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-        monkeypatch.setattr(os, "mkdir", mkdir)
-        monkeypatch.setattr(os, "fsync", fsync)
-        with pytest.raises(OSError, match=path) as caught:
-            saver.save_shard(prefix, 0, ARRAYS)
-        assert not isinstance(caught.value, UnsyncedError)
 
     def test_an_old_checkpoint_that_is_given_up_is_no_shard(self, saver, prefix, fail_on) -> None:
         saver.save_shard(prefix, 0, ARRAYS)

@@ -78,18 +78,18 @@ class TestTable:
     def test_a_claim_of_a_done_shard_is_not_shown(self, store) -> None:
         for index in store.pending():
             complete(store, index)
-        (store.path / "claims" / "shard_000002.0001.json").write_text("{}")
+        (store.path / "claims" / "shard_000002.json").write_text("{}")
         assert run(store.path).exit_code == 0
 
     def test_a_claim_that_can_not_be_read(self, store) -> None:
-        (store.path / "claims" / "shard_000002.0001.json").write_text("{")
-        assert "by a worker that can't be told" in run(store.path).stdout
+        (store.path / "claims" / "shard_000002.json").write_text("{")
+        assert "by a process that can't be told" in run(store.path).stdout
 
-    @pytest.mark.parametrize("claimed_at", [1e300, -1e300, 1e12])
-    def test_a_clock_that_is_wrong(self, store, claimed_at) -> None:
+    @pytest.mark.parametrize("since", [1e300, -1e300, 1e12])
+    def test_a_clock_that_is_wrong(self, store, since) -> None:
         store.claim(5)
-        path = store.path / "claims" / "shard_000005.0001.json"
-        path.write_text(json.dumps(json.loads(path.read_bytes()) | {"claimed_at": claimed_at}))
+        path = store.path / "claims" / "shard_000005.json"
+        path.write_text(json.dumps(json.loads(path.read_bytes()) | {"since": since}))
         assert "claimed    by uid" in run(store.path).stdout
 
     def test_only_valid_sees_changed_outputs(self, store) -> None:
@@ -156,7 +156,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
     def change(self, store, process) -> None:
         """As if the claim came from elsewhere."""
-        path = store.path / "claims" / "shard_000002.0001.json"
+        path = store.path / "claims" / "shard_000002.json"
         claim = json.loads(path.read_bytes())
         *here, pid, started = claim["process"].split("/")
         path.write_text(json.dumps(claim | {"process": process(here, pid, started)}))

@@ -124,7 +124,7 @@ def assert_clean(path: Path) -> None:
     kinds = {file.relative_to(state).parts[0] for file in left}
     assert kinds <= {"kept", "proofs", "ranks", "locks"}, left
     assert beside_parts(state / "kept") == set()
-    assert not [file for file in path.rglob("*") if file.suffix in {".tmp", ".lease"}]
+    assert not [file for file in path.rglob("*") if file.suffix in {".tmp", ".hold"}]
 
 
 def run(coroutine: Awaitable):

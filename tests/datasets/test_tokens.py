@@ -26,7 +26,7 @@ import numpy as np
 import pytest
 
 from shardproof import ManifestError, ShardReadError, ShardValidationError
-from shardproof._base.liveness import Heartbeat
+from shardproof._base.holds import Heartbeat
 from shardproof.datasets.tokens import _ranks, _token_files
 from shardproof.datasets.tokens._manager import ShardedDatasetManager
 from shardproof.datasets.tokens._token_checks import sequence_id
@@ -724,12 +724,12 @@ class TestManagerThatNobodyHas:
         gc.disable()
         try:
             abandon(ShardedDatasetManager(4, 0, 2, f"file://{remote}", shards_path=cache))
-            assert files_below(cache, "*.lease")
+            assert files_below(cache, "*.hold")
             is_dropped.set()
             assert is_collected.wait(30)
         finally:
             gc.enable()
-        until(lambda: not files_below(cache, "*.lease"))
+        until(lambda: not files_below(cache, "*.hold"))
         until(lambda: not [t for t in threading.enumerate() if "shardproof" in t.name])
         assert [str(one.exc_value) for one in told] == []
 

@@ -1,7 +1,6 @@
 """The cache: what is found in it is proven, what is held stays, and nothing else is touched."""
 
 import errno
-import fcntl
 import hashlib
 import logging
 import os
@@ -32,17 +31,6 @@ def remote(data: bytes = DATA, name: str = NAME, **known: object) -> RemoteFile:
 def revision(identity: str, size: int = 4) -> RemoteFile:
     """What a source tells that has entity tags."""
     return RemoteFile(NAME, size, identity)
-
-
-def _noting(listed: list[str]) -> Callable[..., list[str]]:
-    """A listing that takes note of what is listed."""
-    listdir = os.listdir
-
-    def noted(path: str) -> list[str]:
-        listed.append(os.fspath(path))
-        return listdir(path)
-
-    return noted
 
 
 @pytest.fixture
@@ -275,9 +263,9 @@ class TestPlace:
         lease = bring(cache, remote())
         assert files(root) == [NAME]
         assert not lease.part.exists()
-        assert {".json", ".lease", ".reader"} < set(state(root))
+        assert {".placed", ".hold"} < set(state(root))
         lease.release()
-        assert state(root) == [".json"]
+        assert state(root) == [".placed"]
 
     def test_who_comes_second_takes_what_is_there(self, cache, other, root) -> None:
         first, second = cache.hold(NAME), other.hold(NAME)
@@ -290,7 +278,7 @@ class TestPlace:
         assert not second.part.exists()
         for lease in (first, second):
             lease.release()
-        assert state(root) == [".json"]
+        assert state(root) == [".placed"]
         assert cache.discard(NAME)
         assert state(root) == []
 
@@ -339,7 +327,7 @@ class TestPlace:
         put(cache, revision("v2"), b"new!")
         assert files(root) == [NAME]
         assert (root / NAME).read_bytes() == b"new!"
-        assert state(root) == [".json"]
+        assert state(root) == [".placed"]
 
     def test_a_file_of_somebody_else_does_not_even_if_it_was_used(self, cache, root) -> None:
         (root / NAME).parent.mkdir()
@@ -472,29 +460,6 @@ class TestDiscard:
             assert cache.discard_others(["a", "x"]) == ["b", "d"]
         assert files(root) == ["a", "c", "mine"]
 
-    @pytest.mark.parametrize("how", ["discard_others", "make_room"])
-    def test_of_many_all_proofs_are_listed_as_often_as_of_few(
-        self, tmp_path, monkeypatch, how: str
-    ) -> None:
-        n_listings = []
-        for n in (2, 20):
-            with Cache(
-                tmp_path / str(n), max_cache_bytes=None if how == "discard_others" else 10
-            ) as cache:
-                for i in range(n):
-                    put(cache, remote(name=f"{i}.bin"))
-                listed: list[str] = []
-                with monkeypatch.context() as patch:
-                    patch.setattr(os, "listdir", _noting(listed))
-                    if how == "discard_others":
-                        assert len(cache.discard_others([])) == n
-                    else:
-                        with cache.hold("new") as lease:
-                            assert cache.make_room(10, lease)
-                n_listings.append(sum(path.endswith("proofs") for path in listed))
-                assert files(tmp_path / str(n)) == []
-        assert n_listings[0] == n_listings[1]
-
     @pytest.mark.parametrize("change", ["rewritten", "replaced", "touched", "appended"])
     def test_not_what_changed(self, cache, root, change: str) -> None:
         path = put(cache, remote())
@@ -524,12 +489,15 @@ class TestDiscard:
         assert not cache.discard(NAME)
         assert files(root) == [NAME]
 
-    def test_proofs_of_files_that_were_purged_go_with_it(self, cache, root) -> None:
+    def test_proofs_of_files_that_were_purged_go_with_others(self, cache, other, root) -> None:
         for _ in range(3):
             put(cache, remote()).unlink()
         put(cache, remote())
-        assert state(root) == [".json"] * 4
-        assert cache.discard(NAME)
+        assert state(root) == [".placed"] * 4
+        with other.hold(NAME):
+            assert cache.discard_others([]) == []
+            assert state(root).count(".placed") == 4, "it may be on its way"
+        assert cache.discard_others([]) == [NAME]
         assert state(root) == []
 
     @pytest.mark.parametrize("call", ["rename", "scandir", "mkdir"])
@@ -550,14 +518,6 @@ class TestDiscard:
         cache.discard(NAME)
         cache.discard("b")
         assert os.listdir("/proc/self/fd") == before
-
-    def test_and_without_a_file_they_go_alone(self, cache, other, root) -> None:
-        put(cache, remote()).unlink()
-        with other.hold(NAME):
-            assert not cache.discard(NAME)
-            assert ".json" in state(root), "it may be on its way"
-        assert not cache.discard(NAME)
-        assert state(root) == []
 
 
 class TestLures:
@@ -645,7 +605,7 @@ class TestLures:
         assert list(parts.iterdir()) == []
 
     def test_foreign_files_stay(self, cache, root, beside) -> None:
-        names = ["0.bin", "train/1.bin", "train/0.bin.bad-12345678", "x/.shardproof-x", "y.lease"]
+        names = ["0.bin", "train/1.bin", "train/0.bin.bad-12345678", "x/.shardproof-x", "y.hold"]
         for name in names:
             (root / name).parent.mkdir(exist_ok=True)
             (root / name).write_bytes(DATA)
@@ -780,14 +740,19 @@ class TestRoom:
 
     @pytest.mark.parametrize(
         "said",
-        [b"[" * 4096, b'{"x":' + b"[" * 4000, b'{"reserved":-1000}', b"\xff", b"null"],
+        [
+            b"[" * 4096,
+            b'{"x":' + b"[" * 4000,
+            b'{"token":"","note":{"reserved":-9}}',
+            b"\xff",
+            b"null",
+        ],
     )
     def test_what_nobody_here_has_written_keeps_no_room(
         self, small, other, root, said: bytes
     ) -> None:
         with other.hold("a") as theirs, small.hold("new") as lease:
-            (entry,) = root.rglob(f"{theirs.entry.stem}.lease")
-            entry.write_bytes(said)
+            Path(theirs.path).write_bytes(said)
             assert small.make_room(10, lease)
             assert files(root) == ["a", "c"]
 
@@ -811,71 +776,6 @@ class TestRoom:
         with cache.hold("new") as lease:
             assert cache.make_room(10**15, lease)
         assert files(root) == ["a", "b", "c"]
-
-
-class TestDownloading:
-    def test_one_at_a_time(self, cache, other) -> None:
-        with cache.downloading(NAME) as first, other.downloading(NAME, timeout=0) as second:
-            assert (first, second) == (True, False)
-        with other.downloading(NAME, timeout=0) as second:
-            assert second
-
-    def test_of_another_shard_at_the_same_time(self, cache) -> None:
-        with cache.downloading(NAME), cache.downloading("b", timeout=0) as second:
-            assert second
-
-    def test_a_wait_ends_when_it_is_told_to(self, cache, other) -> None:
-        stop = threading.Event()
-        stop.set()
-        with cache.downloading(NAME), other.downloading(NAME, stop) as second:
-            assert not second
-
-    def test_who_waits_has_it_next(self, cache, other) -> None:
-        began, got = threading.Event(), []
-
-        def wait() -> None:
-            began.set()
-            with other.downloading(NAME, timeout=30) as is_held:
-                got.append(is_held)
-
-        thread = threading.Thread(target=wait)
-        with cache.downloading(NAME):
-            thread.start()
-            began.wait()
-        thread.join()
-        assert got == [True]
-
-    def test_no_file_is_left(self, cache, root) -> None:
-        with cache.downloading(NAME):
-            assert os.listdir(root / ".shardproof/locks")
-        assert os.listdir(root / ".shardproof/locks") == []
-
-    def test_files_of_the_dead_go_and_those_of_the_living_stay(self, cache, other, root) -> None:
-        locks = root / ".shardproof/locks"
-        (locks / "0123456789abcdef.lock").write_bytes(b"")
-        with cache.hold(NAME), cache.downloading(NAME):
-            Cache(root).close()
-            assert len(list(locks.iterdir())) == 1
-            with other.downloading(NAME, timeout=0) as is_held:
-                assert not is_held
-
-    @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EIO, errno.ENOTSUP])
-    def test_where_there_are_no_locks_it_goes_on_without(
-        self, cache, monkeypatch, number: int
-    ) -> None:
-        def flock(*_: object) -> None:
-            raise OSError(number, os.strerror(number))
-
-        monkeypatch.setattr(fcntl, "flock", flock)
-        with cache.downloading(NAME, timeout=1):
-            put(cache, remote())
-        assert found(cache, remote())
-
-    def test_what_is_raised_in_it_comes_out(self, cache) -> None:
-        with pytest.raises(ZeroDivisionError), cache.downloading(NAME):
-            raise ZeroDivisionError
-        with cache.downloading(NAME, timeout=0) as is_held:
-            assert is_held
 
 
 DIES_WHILE_IT_REMOVES = """
@@ -941,7 +841,7 @@ def test_closing_leaves_no_thread_and_keeps_the_shards(root) -> None:
         cache.hold("b")
     assert threading.active_count() == before
     assert files(root) == [NAME]
-    assert state(root) == [".json"]
+    assert state(root) == [".placed"]
 
 
 def test_a_relative_root_below_a_link(tmp_path, monkeypatch) -> None:

@@ -3,8 +3,6 @@
 import errno
 import os
 import shutil
-import subprocess
-import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -15,12 +13,10 @@ import pytest
 from shardproof import FetchError
 from shardproof.fetching.cache import _leases, _removals
 from shardproof.fetching.cache._cache import Cache
-from shardproof.fetching.cache._lease_files import LeaseFiles
-from shardproof.fetching.cache._leases import Lease
+from shardproof.fetching.cache._leases import Lease, Leases
 from shardproof.fetching.cache._places import place_of
 from shardproof.fetching.sources._source import RemoteFile
 from shardproof.testing.faults import FileSystemFaults
-from tests.helpers import ROOT
 from tests.helpers.killing import Begin, at_every_call, at_some_calls, skip_where_not_permitted
 from tests.helpers.turns import Turns, in_all_turns
 
@@ -54,7 +50,7 @@ class NaiveCache(Cache):
 
     def discard(self, name: str) -> bool:
         with place_of(self.root, name) as place:
-            held = self._leases.holders(_leases.key_of(name), "lease")
+            held = self._leases.holders(_leases.key_of(name))
             if place is None or held or not place.status():
                 return False
             os.unlink(place.path)
@@ -220,7 +216,7 @@ class TestControls:
             self.loses(turns, meeting)
 
     def test_one_whose_holders_break_nothing_off(self, turns, meeting, monkeypatch) -> None:
-        monkeypatch.setattr(LeaseFiles, "_break_off_removals", lambda *_: None)
+        monkeypatch.setattr(Leases, "break_off_removals", lambda *_: None)
         self.loses(turns, meeting)
 
     def test_one_that_looks_for_leases_only_before_it_announces(
@@ -228,49 +224,15 @@ class TestControls:
     ) -> None:
         real = _removals.Removals._take_away
 
-        def take_away(self, place, status, kind, but, finish):
-            if self._leases.holders(_leases.key_of(place.name), kind, but):
+        def take_away(self, place, status, but, finish, *, readers):
+            if self._leases.holders(_leases.key_of(place.name), but, readers=readers):
                 return None
             with monkeypatch.context() as patch:
-                patch.setattr(self._leases, "holders", lambda *_: [])
-                return real(self, place, status, kind, but, finish)
+                patch.setattr(self._leases, "holders", lambda *_, **__: [])
+                return real(self, place, status, but, finish, readers=readers)
 
         monkeypatch.setattr(_removals.Removals, "_take_away", take_away)
         self.loses(turns, meeting)
-
-
-def crowd(root: Path, locks: str, kind: str) -> list[int]:
-    """How often a shard was read, removed, and lost that somebody held."""
-    command = [sys.executable, "-m", "tests.helpers.crowd", root, locks, kind]
-    run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert run.returncode == 0, run.stderr
-    return [int(count) for count in run.stdout.split()]
-
-
-@pytest.mark.parametrize("locks", ["locks", "no-locks"])
-def test_nothing_that_is_read_goes_while_many_remove(tmp_path, locks: str) -> None:
-    """Readers of every shard, some of them killed, and processes that remove all they can."""
-    root, beside = tmp_path / "root", tmp_path / "beside" / NAME
-    beside.parent.mkdir(parents=True)
-    beside.write_bytes(b"beside")
-
-    n_read, n_removed, n_lost = crowd(root, locks, "Cache")
-
-    assert n_read
-    assert n_removed
-    assert not n_lost
-    assert beside.read_bytes() == b"beside"
-    with Cache(root) as cache:
-        for number in range(3):
-            cache.discard(f"train/{number}.bin")
-    assert [path for path in root.rglob("*") if not path.is_dir()] == []
-    assert not any((root / ".shardproof/leases").iterdir())
-    assert not any((root / ".shardproof/parts").iterdir())
-
-
-def test_the_crowd_finds_a_cache_that_removes_what_is_read(tmp_path) -> None:
-    _, _, n_lost = crowd(tmp_path / "root", "locks", "NaiveCache")
-    assert n_lost
 
 
 @pytest.mark.once
@@ -325,27 +287,6 @@ class TestKilled:
         assert n_kills > 20
         assert len(seen) == 2
 
-    def test_while_it_discards(self, root) -> None:
-        seen = set()
-
-        def act(begin: Begin) -> None:
-            with Cache(root) as cache:
-                begin()
-                assert cache.discard(NAME)
-
-        def check(_: int) -> None:
-            found = self.there(root)
-            assert found in ([], [b"v1"])
-            seen.add(tuple(found))
-            with Cache(root) as cache, cache.hold(NAME) as lease:
-                assert (cache.find(revision("v1"), lease) is not None) == bool(found)
-            self.next_run(root, "v1")
-            assert self.there(root) == []
-
-        n_kills = at_every_call(act, prepare=lambda: self.begin(root, "v1"), check=check)
-        assert n_kills > 15
-        assert len(seen) == 2
-
     @pytest.mark.parametrize(
         ("identity", "max_cache_bytes"),
         [(None, None), ("v2", 0)],
@@ -384,26 +325,6 @@ class TestKilled:
         assert at_some_calls(act, prepare=prepare, check=check, choose=choose) > 15 // stride
         for other in others:
             other.close()
-
-    def test_while_it_moves_aside(self, root) -> None:
-        """A file of somebody else is there, whole, under one name or another."""
-        wrong = RemoteFile(NAME, 2, "v2", "sha256:" + 64 * "0")
-
-        def prepare() -> None:
-            self.begin(root, None)
-            (root / NAME).parent.mkdir(exist_ok=True)
-            (root / NAME).write_bytes(b"somebody's")
-
-        def act(begin: Begin) -> None:
-            with Cache(root) as cache, cache.hold(NAME) as lease:
-                begin()
-                assert cache.find(wrong, lease) is None
-
-        def check(_: int) -> None:
-            self.next_run(root)
-            assert self.there(root) == [b"somebody's"]
-
-        assert at_every_call(act, prepare=prepare, check=check) > 15
 
 
 def test_a_shard_that_nobody_could_look_for_is_not_taken_for_gone(tmp_path, monkeypatch) -> None:

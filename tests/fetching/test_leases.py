@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shardproof._base import files as _files
-from shardproof.fetching.cache import _leases
+from shardproof._base import holds
 from shardproof.fetching.cache._leases import Leases
 from shardproof.fetching.cache._places import StateDirs, key_of, make_state
 from tests.helpers.hand_clock import HandClock
@@ -42,7 +41,7 @@ def leases(dirs):
 @pytest.fixture
 def other(dirs, clock, monkeypatch) -> Leases:
     """Those of a process on another host, which can't tell whether one of this host is gone."""
-    monkeypatch.setattr(_leases, "is_gone", lambda _: False)
+    monkeypatch.setattr(holds, "is_gone", lambda _: False)
     return Leases(dirs, clock=clock)
 
 
@@ -50,51 +49,44 @@ def files(dirs: StateDirs) -> list[str]:
     return sorted(name.rpartition(".")[2] for name in os.listdir(dirs.leases))
 
 
+def held_by(leases: Leases, key: str | None = KEY, *, readers: bool = False) -> list[str]:
+    """The paths of the holds that count."""
+    return [found.path for found in leases.holders(key, readers=readers)]
+
+
 class TestHolding:
     def test_a_lease_is_seen_until_it_is_released(self, leases, dirs) -> None:
         lease = leases.hold(NAME)
-        assert leases.holders(KEY, "lease") == [lease.entry]
-        assert leases.holders(KEY, "lease", but=lease) == []
-        assert leases.holders(KEY, "reader") == []
+        assert held_by(leases) == [lease.path]
+        assert leases.holders(KEY, lease) == []
+        assert held_by(leases, readers=True) == []
         lease.release()
         lease.release()
-        assert leases.holders(KEY, "lease") == []
+        assert held_by(leases) == []
         assert files(dirs) == []
 
     def test_of_another_shard_it_is_none(self, leases) -> None:
         leases.hold(NAME)
-        assert leases.holders(key_of("train/1.bin"), "lease") == []
-        assert len(leases.holders(None, "lease")) == 1
+        assert held_by(leases, key_of("train/1.bin")) == []
+        assert len(held_by(leases, None)) == 1
 
     def test_several_may_hold_one_shard(self, leases) -> None:
         first, second = leases.hold(NAME), leases.hold(NAME)
         first.release()
-        assert leases.holders(KEY, "lease") == [second.entry]
-
-    def test_as_a_context(self, leases) -> None:
-        with leases.hold(NAME):
-            assert leases.holders(KEY, "lease")
-        assert not leases.holders(KEY, "lease")
+        assert held_by(leases) == [second.path]
 
     def test_who_reads_is_a_reader_too(self, leases, dirs) -> None:
-        lease = leases.hold(NAME)
-        lease.begin_reading()
-        lease.begin_reading()
-        assert [entry.token for entry in leases.holders(KEY, "reader")] == [lease.entry.token]
-        lease.stop_reading()
-        assert leases.holders(KEY, "reader") == []
-        lease.begin_reading()
-        lease.release()
+        with leases.hold(NAME) as lease:
+            lease.begin_reading()
+            lease.begin_reading()
+            assert held_by(leases, readers=True) == [lease.path]
+            lease.stop_reading()
+            assert held_by(leases, readers=True) == []
+            lease.begin_reading()
         assert files(dirs) == []
         with pytest.raises(ValueError, match="was released"):
             lease.begin_reading()
         assert files(dirs) == []
-
-    def test_who_it_is(self, leases) -> None:
-        lease = leases.hold(NAME)
-        owner = leases.owner_of(lease.entry)
-        assert owner.startswith(f"uid {os.geteuid()} on ")
-        assert owner.endswith(f", process {os.getpid()}")
 
     def test_its_part_goes_with_it(self, leases, dirs) -> None:
         lease = leases.hold(NAME)
@@ -128,7 +120,7 @@ class TestHolding:
 
     def test_what_can_not_be_made_leaves_nothing(self, leases, dirs, make_shard_faults) -> None:
         make_shard_faults(Path(dirs.leases)).fail("rmdir", errno.EACCES, times=1)
-        with leases.files.removal(KEY), pytest.raises(PermissionError):
+        with leases.removal(KEY), pytest.raises(PermissionError):
             leases.hold(NAME)  # somebody else's removal, which may not be broken off
         assert files(dirs) == []
 
@@ -139,9 +131,12 @@ class TestLife:
         held = [leases.hold(NAME), leases.hold("b")]
         names = [thread.name for thread in threading.enumerate()]
         assert names.count("shardproof-leases") == 1
-        before = [leases.files.read(lease.entry) for lease in held]
+        before = [Path(lease.path).read_bytes() for lease in held]
         until(
-            lambda: all(leases.files.read(h.entry) != b for h, b in zip(held, before, strict=True))
+            lambda: all(
+                Path(lease.path).read_bytes() != content
+                for lease, content in zip(held, before, strict=True)
+            )
         )
         leases.close()
 
@@ -156,12 +151,12 @@ class TestLife:
     def test_a_file_system_that_fails_once_does_not_end_it(self, dirs, monkeypatch, caplog) -> None:
         failures = []
 
-        def rewrite(fd: int, data: bytes) -> None:
+        def show_life(_, **note: int) -> bool:
             failures.append(1)
             raise OSError(errno.EIO, "disk")
 
         leases = Leases(dirs, heartbeat=0.01)
-        monkeypatch.setattr(_files, "rewrite", rewrite)
+        monkeypatch.setattr(holds.Hold, "show_life", show_life)
         lease = leases.hold(NAME)
         until(lambda: len(failures) >= 3)
         monkeypatch.undo()
@@ -175,7 +170,7 @@ class TestLife:
         lease = leases.hold(NAME)
         lease.beat()
         assert not lease.lost
-        os.unlink(leases.files.path_of(lease.entry))
+        os.unlink(lease.path)
         lease.beat()
         assert lease.lost
         assert "The lease on shard 'train/0.bin' is lost" in caplog.text
@@ -184,84 +179,53 @@ class TestLife:
 
     def test_who_lost_a_lease_and_reads_again_has_it_again(self, leases, other) -> None:
         lease = leases.hold(NAME)
-        os.unlink(leases.files.path_of(lease.entry))
+        os.unlink(lease.path)
         lease.beat()
         lease.begin_reading()
         assert not lease.lost
-        assert len(other.holders(KEY, "reader")) == 1
+        assert len(held_by(other, readers=True)) == 1
 
 
 class TestSilence:
     def test_a_lease_counts_until_it_was_seen_not_to_change(self, leases, other, clock) -> None:
         leases.hold(NAME)
         for _ in range(3):
-            assert other.holders(KEY, "lease")
+            assert held_by(other)
             clock.now += 199
-        assert other.holders(KEY, "lease")
+        assert held_by(other)
         clock.now += 4
-        assert not other.holders(KEY, "lease")
-
-    def test_not_at_first_sight_however_old_it_is(self, leases, other, clock) -> None:
-        lease = leases.hold(NAME)
-        os.utime(leases.files.path_of(lease.entry), (1, 1))
-        clock.now += 10**9
-        assert other.holders(KEY, "lease")
-
-    def test_not_while_it_shows_life(self, leases, other, clock) -> None:
-        lease = leases.hold(NAME)
-        for _ in range(5):
-            assert other.holders(KEY, "lease")
-            clock.now += 599
-            lease.beat()
-        assert other.holders(KEY, "lease")
+        assert not held_by(other)
 
     def test_its_holder_learns_of_it(self, leases, other, clock, dirs) -> None:
         lease = leases.hold(NAME)
         lease.begin_reading()
-        other.holders(KEY, "reader")
+        held_by(other, readers=True)
         clock.now += 601
-        assert not other.holders(KEY, "reader")
+        assert not held_by(other, readers=True)
         assert files(dirs) == []
         lease.beat()
         assert lease.lost
 
     def test_what_was_seen_is_forgotten_with_the_lease(self, leases, other) -> None:
         with leases.hold(NAME) as lease:
-            other.holders(KEY, "lease")
-            assert other._silence.last(lease.entry.stem)
-        other.holders(KEY, "lease")
-        assert other._silence.last(lease.entry.stem) is None
+            held_by(other)
+            assert other._watch.last(lease.path)
+        held_by(other)
+        assert other._watch.last(lease.path) is None
 
     def test_ones_own_counts_though_it_is_silent(self, leases, dirs, clock) -> None:
         mine = Leases(dirs, heartbeat=1000.0, clock=clock)
         mine.hold(NAME)
         for _ in range(3):
-            assert mine.holders(KEY, "lease")
+            assert held_by(mine)
             clock.now += 1000
         mine.close()
 
-    @pytest.mark.parametrize("content", [b"", b"{", b"\xff", b"[]", b'{"owner": 5}', b"x" * 10**6])
-    def test_one_that_can_not_be_read_is_somebodys(self, leases, other, clock, content) -> None:
-        lease = leases.hold(NAME)
-        Path(leases.files.path_of(lease.entry)).write_bytes(content)
-        assert other.holders(KEY, "lease")
-        assert other.owner_of(lease.entry) == "a process that can't be told"
-        assert other.reserved() == 0
-        clock.now += 601
-        assert not other.holders(KEY, "lease")
-
-    def test_a_reader_without_a_lease_is_nobody(self, leases) -> None:
-        lease = leases.hold(NAME)
-        lease.begin_reading()
-        os.unlink(leases.files.path_of(lease.entry))
-        assert leases.holders(KEY, "reader") == []
-
     def test_names_that_are_no_leases_are_nothing(self, leases, dirs) -> None:
         lease = leases.hold(NAME)
-        stem = lease.entry.stem
-        for name in ("x", ".lease", f"{stem}.lease.tmp", f"{stem}.txt", f"{stem[1:]}.lease"):
+        for name in ("x", f"{KEY}.x.tmp", f"{KEY}.x.txt", f"{KEY[1:]}.hold"):
             Path(dirs.leases, name).write_bytes(b"")
-        assert leases.holders(None, "lease") == [lease.entry]
+        assert held_by(leases) == [lease.path]
 
 
 DIES = """
@@ -281,20 +245,20 @@ def killed(tmp_path, dirs) -> None:
     """A process that held the shard was killed."""
     run = subprocess.run([sys.executable, "-c", DIES, tmp_path], capture_output=True)
     assert run.returncode == -9, run.stderr
-    assert files(dirs) == ["lease", "reader"]
+    assert files(dirs) == ["hold"]
     assert len(os.listdir(dirs.parts)) == 1
 
 
 @pytest.mark.usefixtures("killed")
 class TestWhoWasKilled:
     def test_does_not_count(self, leases, dirs) -> None:
-        assert leases.holders(KEY, "reader") == []
+        assert held_by(leases, readers=True) == []
         assert files(dirs) == []
 
     def test_of_another_user_neither(self, leases, dirs, make_shard_faults) -> None:
-        make_shard_faults(Path(dirs.leases)).fail("unlink", errno.EACCES)
-        assert leases.holders(KEY, "reader") == []
-        assert len(files(dirs)) == 2
+        make_shard_faults(Path(dirs.leases)).fail("rename", errno.EACCES)
+        assert held_by(leases, readers=True) == []
+        assert len(files(dirs)) == 1
 
     def test_keeps_no_room(self, leases) -> None:
         assert leases.reserved() == 0
@@ -303,7 +267,7 @@ class TestWhoWasKilled:
         held = leases.hold("b")
         held.part.write_bytes(b"2")
         leases.sweep()
-        assert files(dirs) == ["lease"]
+        assert files(dirs) == ["hold"]
         assert held.part.read_bytes() == b"2"
         assert len(os.listdir(dirs.parts)) == 1
 
@@ -326,7 +290,7 @@ class TestForks:
             leases.close()
 
         assert in_a_child(act) == 0
-        assert files(dirs) == ["lease"]
+        assert files(dirs) == ["hold"]
         assert lease.part.exists()
 
     def test_a_child_holds_nothing_without_a_sign_of_life(self, leases, dirs) -> None:
@@ -353,29 +317,94 @@ class TestRemovals:
     """A directory, into which a shard is moved; who holds the shard takes it away before."""
 
     def test_a_holder_breaks_it_off(self, leases) -> None:
-        with leases.files.removal(KEY) as directory:
+        with leases.removal(KEY) as directory:
             leases.hold(NAME)
             assert not os.path.exists(directory)
 
     def test_who_begins_to_read_does_too(self, leases) -> None:
         lease = leases.hold(NAME)
-        with leases.files.removal(KEY) as directory:
+        with leases.removal(KEY) as directory:
             lease.begin_reading()
             assert not os.path.exists(directory)
 
     def test_not_that_of_another_shard(self, leases) -> None:
-        with leases.files.removal(key_of("b")) as directory:
+        with leases.removal(key_of("b")) as directory:
             leases.hold(NAME)
             assert os.path.exists(directory)
         assert not os.path.exists(directory)
 
     def test_not_one_that_has_happened(self, leases) -> None:
-        with leases.files.removal(KEY) as directory:
+        with leases.removal(KEY) as directory:
             taken = Path(directory, "0.bin")
             taken.write_bytes(b"1")
             leases.hold(NAME)
             assert taken.exists()
             taken.unlink()
+
+
+class TestDownloading:
+    def test_one_at_a_time(self, leases, other, dirs) -> None:
+        stop = threading.Event()
+        with leases.downloading(NAME, 600.0, stop) as is_held:
+            with (
+                other.downloading(NAME, 0.0, stop) as is_second,
+                other.downloading("b", 0.0, stop) as is_of_another,
+            ):
+                assert (is_held, is_second, is_of_another) == (True, False, True)
+            assert len(os.listdir(dirs.locks)) == 1
+        assert os.listdir(dirs.locks) == []
+        with other.downloading(NAME, 0.0, stop) as is_held:
+            assert is_held
+
+    def test_who_waits_has_it_next(self, leases, other) -> None:
+        stop, order = threading.Event(), []
+
+        def wait() -> None:
+            with other.downloading(NAME, 60.0, stop) as is_held:
+                order.append(is_held)
+
+        thread = threading.Thread(target=wait)
+        with leases.downloading(NAME, 60.0, stop):
+            thread.start()
+            order.append("first")
+        thread.join(30)
+        assert order == ["first", True]
+
+    def test_who_is_stopped_goes_on_without(self, leases, other) -> None:
+        stop = threading.Event()
+        stop.set()
+        with leases.downloading(NAME, 60.0, stop), other.downloading(NAME, 60.0, stop) as is_held:
+            assert not is_held
+
+    def test_of_one_that_was_killed_nothing_is_waited_for(self, leases, dirs, tmp_path) -> None:
+        code = """
+import os, sys, threading
+from shardproof.fetching.cache._leases import Leases
+from shardproof.fetching.cache._places import make_state
+leases = Leases(make_state(sys.argv[1]))
+with leases.downloading("train/0.bin", 60.0, threading.Event()):
+    os.kill(os.getpid(), 9)
+"""
+        run = subprocess.run([sys.executable, "-c", code, tmp_path])
+        assert run.returncode == -9
+        assert len(os.listdir(dirs.locks)) == 1
+        with leases.downloading(NAME, 60.0, threading.Event()) as is_held:
+            assert is_held
+
+    def test_where_none_can_be_made_it_goes_on_without(
+        self, leases, dirs, make_shard_faults
+    ) -> None:
+        make_shard_faults(Path(dirs.locks)).fail("open", errno.EROFS)
+        with leases.downloading(NAME, 60.0, threading.Event()) as is_held:
+            assert not is_held
+
+    def test_what_killed_ones_left_is_swept(self, leases, dirs, monkeypatch) -> None:
+        with leases.downloading(NAME, 60.0, threading.Event()):
+            leases.sweep()
+            assert len(os.listdir(dirs.locks)) == 1
+            monkeypatch.setattr(holds, "is_gone", lambda _: True)
+            leases.sweep()
+            assert os.listdir(dirs.locks) == []
 
 
 def test_nothing_is_logged_that_is_not_worth_it(leases, caplog) -> None:

@@ -99,7 +99,7 @@ def test_no_more_proofs_are_read_for_each_of_many_shards_than_of_few(
             for number in range(n):
                 put(cache, f"{number:03d}")
         each.append(n_read[0] / n)
-    assert each[1] < 1.2 * each[0]
+    assert each[1] <= 1.2 * each[0]
 
 
 def test_what_another_process_used_stays(cache, other, root) -> None:
@@ -161,31 +161,18 @@ def test_a_process_of_its_own(cache, root) -> None:
     assert shards(root) == "bef"
 
 
-def test_what_another_program_removed_counts_no_more_after_a_while(cache, root) -> None:
-    for name in "bc":
+def test_what_another_program_removed_is_noticed_when_its_turn_comes(cache, root) -> None:
+    for name in "ab":
         (root / name).unlink()
-    for _ in range(4):
-        assert has_room(cache, 0)
     assert has_room(cache, 2 * SIZE)
-    assert shards(root) == "a"
-
-
-def test_what_another_program_removed_is_not_removed_for_others(cache, root) -> None:
-    (root / "a").unlink()
-    assert has_room(cache, SIZE)
-    assert shards(root) == "bc"
-
-
-def test_the_proof_of_what_is_gone_goes_too(cache, other, root) -> None:
-    (root / "a").unlink()
-    assert has_room(other, 0)
-    assert n_proofs(root) == 2
+    assert shards(root) == "c"
+    assert n_proofs(root) == 1
 
 
 def test_but_not_of_what_is_about_to_be_placed(cache, other, root) -> None:
     os.rename(root / "a", root / "elsewhere")
     with cache.hold("a"):
-        assert has_room(other, 0)
+        assert has_room(other, SIZE)
         os.rename(root / "elsewhere", root / "a")
     assert n_proofs(root) == 3
     assert has_room(other, SIZE)
@@ -195,16 +182,14 @@ def test_but_not_of_what_is_about_to_be_placed(cache, other, root) -> None:
 def test_a_shard_that_can_not_be_looked_at_keeps_its_proof(
     cache, other, root, make_shard_faults
 ) -> None:
-    make_shard_faults(root).fail("stat", errno.EIO, match="a", times=1)
-    assert has_room(other, SIZE), "it does not count then"
-    assert shards(root) == "abc"
-    assert n_proofs(root) == 3
+    make_shard_faults(root).fail("stat", errno.EIO, match="a", times=2)
     assert has_room(other, SIZE)
-    assert shards(root) == "bc"
+    assert shards(root) == "ac"
+    assert n_proofs(root) == 2
 
 
-def test_after_an_error_all_is_seen_anew(cache, root, make_shard_faults) -> None:
-    make_shard_faults(root / ".shardproof").fail("stat", errno.EIO, match="*.json", times=1)
+def test_after_an_error_one_looks_again(cache, root, make_shard_faults) -> None:
+    make_shard_faults(root / ".shardproof").fail("stat", errno.EIO, match="*.placed", times=1)
     with pytest.raises(OSError, match="Input/output"):
         has_room(cache, SIZE)
     assert has_room(cache, SIZE)

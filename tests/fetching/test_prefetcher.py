@@ -460,7 +460,7 @@ def put_a_link(path: Path) -> None:
 
 
 def leases_in(cache: Path) -> list[Path]:
-    return [*cache.rglob("*.lease")]
+    return [*cache.rglob("*.hold")]
 
 
 class TestWhatAnotherProgramDoesBeforeItIsRead:
@@ -790,13 +790,13 @@ def test_one_that_nobody_closes_is_closed_once_it_is_garbage(
     )
     for name in names:
         prefetcher.wait_for(name)
-    assert len(list(tmp_path.rglob("*.lease"))) == len(names)
+    assert len(list(tmp_path.rglob("*.hold"))) == len(names)
     cycle: list[Any] = [prefetcher]
     cycle.append(cycle)
     del prefetcher, cycle
     gc.collect()
 
-    until(lambda: not list(tmp_path.rglob("*.lease")))
+    until(lambda: not list(tmp_path.rglob("*.hold")))
     until(lambda: not [t for t in threading.enumerate() if t.name.startswith("shardproof")])
 
 
@@ -824,7 +824,7 @@ def test_one_that_the_collector_finds_in_a_thread_of_its_own_is_closed(tmp_path:
         source = CallableSource(lambda name, to: to.write_bytes(b"x"))
         abandoned(source, tmp_path, gc.collect)
         until(lambda: not [t for t in threading.enumerate() if "shardproof" in t.name])
-        until(lambda: not files_below(tmp_path, "*.lease"))
+        until(lambda: not files_below(tmp_path, "*.hold"))
         thing = Events()
         thing.cycle = thing  # type: ignore[attr-defined]
         reference = weakref.ref(thing)
@@ -855,7 +855,7 @@ def test_a_source_that_was_opened_for_an_iteration_is_not_closed_by_the_collecto
     gc.collect()
     until(lambda: closed)
     assert closed != [threading.get_ident()]
-    until(lambda: not files_below(tmp_path, "*.lease"))
+    until(lambda: not files_below(tmp_path, "*.hold"))
 
 
 def test_one_may_be_closed_in_a_thread_of_its_own(tmp_path: Path) -> None:
@@ -871,4 +871,4 @@ def test_one_may_be_closed_in_a_thread_of_its_own(tmp_path: Path) -> None:
     is_begun.set()
     assert is_closed.wait(30)
     until(lambda: not [t for t in threading.enumerate() if "shardproof" in t.name])
-    assert list(tmp_path.rglob("*.lease")) == []
+    assert list(tmp_path.rglob("*.hold")) == []

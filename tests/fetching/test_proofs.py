@@ -93,7 +93,7 @@ class TestOnDisk:
     def test_it_is_read_again(self, proofs, proof, shard) -> None:
         proofs.write(proof)
         assert proofs.read(NAME, shard.stat()) == proof
-        assert [found for found, _ in proofs.all()] == [proof]
+        assert [*proofs.all()] == [proof]
 
     def test_not_for_another_shard(self, proofs, proof, shard) -> None:
         proofs.write(proof)
@@ -118,18 +118,20 @@ class TestOnDisk:
         other = proof_of(RemoteFile(NAME), shard.with_name("other").stat(), (), placed=True)
         proofs.write(other)
         assert proofs.read(NAME, shard.stat()) == proof
-        assert len(proofs.paths()[key_of(NAME)]) == 2
+        assert sorted(proofs.placed().values()) == [4, 4]
         proofs.forget(other)
-        assert proofs.paths() == {key_of(NAME): [proofs.path_of(proof)]}
+        assert [*proofs.placed()] == [os.path.basename(proofs.path_of(proof))]
 
     def test_when_it_was_used_is_remembered(self, proofs, proof) -> None:
         proofs.write(proof)
         os.utime(proofs.path_of(proof), ns=(5, 5))
-        assert [used for _, used in proofs.all()] == [5]
+        (name,) = proofs.placed()
+        assert proofs.used(name) == 5
         proofs.use(proof)
-        assert [used > 5 for _, used in proofs.all()] == [True]
+        assert proofs.used(name) > 5
         proofs.forget(proof)
         proofs.use(proof)
+        assert proofs.used(name) is None
 
     def test_an_identity_that_is_absurdly_long_is_not_kept(self, proofs, shard) -> None:
         file = RemoteFile(NAME, identity="x" * 10**6)

@@ -1,11 +1,10 @@
-"""many_readers.py URL CACHE N_READERS N_KILLED LOCKS CLEANUP SHARD...: many share one cache.
+"""many_readers.py URL CACHE N_READERS N_KILLED CLEANUP SHARD...: many share one cache.
 
 Each reads all shards, in an order of its own, and ends with 0 only if it has seen the right bytes.
 Some are killed meanwhile. Prints how many were killed, how many ended well, and why others did not.
 """
 
 import collections
-import fcntl
 import hashlib
 import os
 import random
@@ -31,9 +30,7 @@ def read_all(url: str, cache: str, cleanup: str, names: list[str]) -> int:
 
 
 def main() -> None:
-    url, cache, n_readers, n_killed, locks, cleanup, *names = sys.argv[1:]
-    if locks == "void":
-        fcntl.flock = lambda *_: None
+    url, cache, n_readers, n_killed, cleanup, *names = sys.argv[1:]
     children = []
     for number in range(int(n_readers)):
         pid = os.fork()

@@ -7,23 +7,11 @@ moment is another for a process that asks from another namespace of times (time_
 can't be told is taken for alive: so it is where /proc shows the numbers of another namespace, as in
 a container that was given its host's.
 
-Between machines only signs of life tell: one process changes a file every few seconds (`Heartbeat`)
-and the others measure, each by its own clock, for how long they saw no change (`ObservedSilence`).
-The clocks of two machines are never compared.
+Between machines only signs of life tell: `holds`.
 """
 
-import contextlib
 import hashlib
 import os
-import threading
-import time
-from collections.abc import Callable
-from typing import Generic, TypeVar
-
-from shardproof._base.work import apart
-
-Key = TypeVar("Key")
-Sign = TypeVar("Sign")
 
 Mark = tuple[int, int, int]
 """Size, time of last change and inode: what tells a file from others, and from itself changed."""
@@ -98,8 +86,8 @@ def _here() -> str:
     if known is not None:
         return known
     try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            boot = file.read().strip()
+        with open("/proc/sys/kernel/random/boot_id", "rb") as file:
+            boot = file.read().strip().decode()
         numbers = os.stat("/proc/self/ns/pid").st_ino
         # /proc may have the numbers of a namespace around this process's own.
         with open("/proc/self/status", "rb") as file:
@@ -136,61 +124,6 @@ def owner_text() -> str:
     return f"uid {os.geteuid()} on {os.uname().nodename[:200]}, process {os.getpid()}"
 
 
-class Heartbeat:
-    """A thread that shows life every few seconds, until ``beat`` says no or it is stopped."""
-
-    def __init__(self, beat: Callable[[], bool], every: float, name: str) -> None:
-        self._beat, self._every = beat, every
-        # A lock of the interpreter's own, which is given back to end it: the main thread does so.
-        self._going = threading.Lock()
-        self._going.acquire()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        try:
-            apart(lambda _: self._thread.start())
-        except BaseException:
-            self._tell_to_end()
-            raise
-
-    def stop(self) -> None:
-        """Show no more life, and wait for the thread to end, unless it is this one."""
-        self._tell_to_end()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
-
-    def _tell_to_end(self) -> None:
-        with contextlib.suppress(RuntimeError):  # it was told before
-            self._going.release()
-
-    def _run(self) -> None:
-        while not self._going.acquire(timeout=self._every) and self._beat():
-            pass
-
-
-class ObservedSilence(Generic[Key, Sign]):
-    """For how long others were seen to show no new sign of life; it has no lock."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._seen: dict[Key, tuple[Sign, float]] = {}
-
-    def seconds(self, key: Key, sign: Sign) -> float:
-        """Return for how long one has shown this sign and no other; 0 when it is first seen."""
-        now = self._clock()
-        seen = self._seen.get(key)
-        if seen is None or seen[0] != sign:
-            self._seen[key] = sign, now
-            return 0.0
-        return now - seen[1]
-
-    def last(self, key: Key) -> Sign | None:
-        """Return the sign that was seen last; None where none was."""
-        return self._seen[key][0] if key in self._seen else None
-
-    def forget(self, is_over: Callable[[Key], bool]) -> None:
-        """Drop what was seen of each that is over, so that no more is kept than there are."""
-        self._seen = {key: seen for key, seen in self._seen.items() if not is_over(key)}
-
-
 def stamp_of(status: os.stat_result) -> Stamp:
     """Return what changes when a file is another one, is written to, or gets another name."""
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
@@ -199,8 +132,3 @@ def stamp_of(status: os.stat_result) -> Stamp:
 def mark_of(status: os.stat_result) -> Mark:
     """Return what changes when a file is another one or is written to, but not with its name."""
     return status.st_size, status.st_mtime_ns, status.st_ino
-
-
-def settled_stamp_of(status: os.stat_result) -> Stamp | None:
-    """Return a file's stamp, or None where it changed so lately that it may change and keep it."""
-    return None if time.time() - status.st_mtime < SETTLED_SECONDS else stamp_of(status)

@@ -15,7 +15,7 @@ from shardproof.checkpoint.save._saver import MultiShardSaver
 from shardproof.checkpoint.storage._fsspec_storage import FsspecStorage
 from shardproof.checkpoint.storage._local_storage import LocalStorage
 from shardproof.checkpoint.storage._prefixes import UnfinishedStep, unfinished_steps
-from shardproof.checkpoint.storage._storage import CheckpointStorage, StoredFile
+from shardproof.checkpoint.storage._protocol import CheckpointStorage, StoredFile
 from shardproof.checkpoint.verify._directories import latest_checkpoint
 from shardproof.checkpoint.verify._verifier import ShardFileVerifier, VerificationResult
 

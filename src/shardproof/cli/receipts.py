@@ -139,7 +139,7 @@ def _progress(path: str, level: Level) -> _Progress:
             claimant = f"by {shown(claim.owner, 300)}"
             if claim.record is not None:
                 # By the clocks of two machines, and only to be read by people.
-                seconds = int(min(max(0.0, time.time() - claim.record.claimed_at), _LONGEST))
+                seconds = int(min(max(0.0, time.time() - claim.record.since), _LONGEST))
                 claimant += f", for {datetime.timedelta(seconds=seconds)}"
             gone = f"{claimant}; that process is gone; {reason}"
             status, reason = ("dead", gone) if claim.is_dead else ("claimed", claimant)

@@ -12,10 +12,11 @@
             write_tokens(work.files, work.output(f"shard_{work.index:06d}.bin"))
 """
 
+from shardproof._base.holds import ObservedHold
 from shardproof.receipts._claimed_shard import ClaimedShard
+from shardproof.receipts._claims import claims_in
 from shardproof.receipts._runs import Run, open_run
 from shardproof.receipts._store import ReceiptStore, slurm_array
-from shardproof.receipts.claims._claim_files import ObservedClaim, claims_in
 from shardproof.receipts.plan._directories import plan_dirs
 from shardproof.receipts.plan._input_files import InputFile, input_files
 from shardproof.receipts.plan._pins import Pin, pin_files, pin_hub
@@ -27,7 +28,7 @@ __all__ = [
     "Assignment",
     "ClaimedShard",
     "InputFile",
-    "ObservedClaim",
+    "ObservedHold",
     "Pin",
     "Plan",
     "Receipt",

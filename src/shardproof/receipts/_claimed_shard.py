@@ -14,12 +14,12 @@ import msgspec
 
 from shardproof._base import digest, files
 from shardproof._base.arguments import checked
-from shardproof._base.liveness import Heartbeat
+from shardproof._base.holds import Heartbeat
 from shardproof._base.messages import printable, quoted, said, shown, told
 from shardproof._base.names import OPEN_FLAGS, file_type, refusals
 from shardproof.errors import ClaimLostError, ReceiptError, UnsyncedError
+from shardproof.receipts._claims import Claim
 from shardproof.receipts._workspace import Workspace
-from shardproof.receipts.claims._claim import Claim
 from shardproof.receipts.plan._canonical import plain
 from shardproof.receipts.plan._directories import RECEIPTS, RESERVED, PlanHeader, receipt_name
 from shardproof.receipts.plan._input_files import InputFile
@@ -104,7 +104,7 @@ class ClaimedShard:
             ReceiptError: Outside the ``with`` block; a name that no output can have, or another
                 output of this kind, or of a name that differs in case alone; or where its directory
                 is to be is no directory, or a link that leads out.
-            OSError: It could not be looked at (EIO, ESTALE, ...).
+            OSError: It could not be checked (EIO, ESTALE, ...).
         """
         if self._is_over or self._heartbeat is None:
             state = "the work is over" if self._is_over else "the work has not begun"
@@ -202,7 +202,6 @@ class ClaimedShard:
         """Leave everything as if the process had been killed; for tests."""
         self._is_given_back = True
         self._end()
-        self._claim.close()
 
     def _end(self) -> None:
         self._is_over = True
@@ -277,9 +276,11 @@ class ClaimedShard:
         receipt = msgspec.structs.replace(receipt, files=outputs, kinds=kinds, extra=extra)
         encode_receipt(receipt)  # what can't be recorded is refused before any output is replaced
         self.raise_if_lost()
-        for output in outputs.values():
-            self._workspace.move(output["path"])
-        self.raise_if_lost()
+        try:
+            for output in outputs.values():
+                self._workspace.move(output["path"])
+        finally:
+            self.raise_if_lost()  # then another worker may have removed them
         return receipt
 
     def _described(self, name: str) -> dict[str, Any] | None:

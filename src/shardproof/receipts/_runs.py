@@ -14,10 +14,10 @@ from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import real_root
 from shardproof._base.opening import is_there, names_in, real_path, refuse_empty
 from shardproof.errors import ManifestError, ManifestNotFoundError
+from shardproof.receipts._claims import refuse_times
 from shardproof.receipts._store import ReceiptStore
-from shardproof.receipts.claims._claims import refuse_times
 from shardproof.receipts.plan._canonical import canonical_json, hash_of, plain
-from shardproof.receipts.plan._directories import PLAN_FILE, RECEIPTS, read_header, told_of
+from shardproof.receipts.plan._directories import PLAN_FILE, RECEIPTS, read_header
 from shardproof.receipts.plan._plan import Plan, encode_plan, resolved_tokenizer
 
 logger = logging.getLogger("shardproof.receipts")
@@ -46,7 +46,7 @@ class Run(msgspec.Struct, frozen=True):
 
         Raises:
             ManifestNotFoundError: `open_run` made none there.
-            OSError: It could not be looked at (EIO, ESTALE, ...).
+            OSError: It could not be checked (EIO, ESTALE, ...).
 
         Example:
             >>> from shardproof import receipts
@@ -173,27 +173,20 @@ def _directory_name(name: str, generation: int) -> str:
 
 def _make_generation(runs: Path, name: str, generation: int) -> int:
     """Make a fresh directory that survives a power cut; two jobs at once get one each."""
-    # Before any is made, so that none is left behind where this fails; `runs` may be a link.
-    fd = os.open(runs, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        while True:
-            path = runs / _directory_name(name, generation)
-            try:
-                with told_of(os.fspath(path)):
-                    os.mkdir(path.name, dir_fd=fd)
-            except FileExistsError:
-                generation += 1
-                continue
-            try:
-                with files.telling_where(path):
-                    files.sync(fd)
-            except OSError:
-                # Or the next job would go on in a directory that may be gone after a power cut.
-                files.remove_empty(path.name, dir_fd=fd)
-                raise
-            return generation
-    finally:
-        os.close(fd)
+    while True:
+        path = runs / _directory_name(name, generation)
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            generation += 1
+            continue
+        try:
+            files.sync_names(os.fspath(runs))
+        except OSError:
+            # Or the next job would go on in a directory that may be gone after a power cut.
+            files.remove_empty(os.fspath(path))
+            raise
+        return generation
 
 
 _COMPARED = (

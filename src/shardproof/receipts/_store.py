@@ -19,12 +19,12 @@ from shardproof.errors import (
     ShardCompletedError,
 )
 from shardproof.receipts._claimed_shard import ClaimedShard
-from shardproof.receipts.claims._claims import Claims, refuse_times
+from shardproof.receipts._claims import Claims, refuse_times
 from shardproof.receipts.plan._directories import read_header
 from shardproof.receipts.plan._plan import Plan
 from shardproof.receipts.verdict._plan_verdicts import PlanVerdicts
 from shardproof.receipts.verdict._records import Receipt, read_receipt
-from shardproof.receipts.verdict._verdict import Verdict, verdict
+from shardproof.receipts.verdict._verdict import Verdict
 from shardproof.report import Level
 
 logger = logging.getLogger("shardproof.receipts")
@@ -93,9 +93,9 @@ class ReceiptStore:
         self.n_shards = header.n_shards
         self._header = header
         self._plan = plan
-        self._verdicts = PlanVerdicts(header, _clock)
+        self._verdicts = PlanVerdicts(header)
         self._heartbeat = heartbeat
-        self._claims = Claims(header, heartbeat, stale_after, _clock)
+        self._claims = Claims(root, heartbeat, stale_after, _clock)
 
     def __repr__(self) -> str:
         return f"ReceiptStore({os.fspath(self.path)!r})"
@@ -142,13 +142,13 @@ class ReceiptStore:
 
         Args:
             index: The shard.
-            level: How hard to look at its outputs: there and not empty (``"present"``); and of the
+            level: How its outputs are checked: there and not empty (``"present"``); and of the
                 recorded size (``"complete"``); and with the recorded digest (``"valid"``, where an
                 output without one that can be proven is not done).
 
         Raises:
             IndexError: There is no such shard.
-            OSError: It could not be looked at (EIO, ESTALE, ...).
+            OSError: It could not be checked (EIO, ESTALE, ...).
         """
         self._refuse_index(index)
         return self._verdicts.one(index, level)
@@ -163,7 +163,7 @@ class ReceiptStore:
 
         Raises:
             IndexError: There is no such shard.
-            OSError: It could not be looked at (EIO, ESTALE, ...).
+            OSError: It could not be checked (EIO, ESTALE, ...).
         """
         self._refuse_index(index)
         found = self._verdicts.unless_completed(index, level)
@@ -176,11 +176,11 @@ class ReceiptStore:
 
         Args:
             level: As for `verdict`.
-            workers: How many threads look; None to decide by how long the file system takes.
+            workers: How many threads check; None to decide by how long the file system takes.
 
         Raises:
             ValueError: ``workers`` below 1.
-            OSError: One could not be looked at (EIO, ESTALE, ...): that is neither done nor not.
+            OSError: One could not be checked (EIO, ESTALE, ...): that is neither done nor not.
         """
         verdicts = self.verdicts(pending=True, level=level, workers=workers)
         _log_disbelieved(verdicts)
@@ -205,7 +205,7 @@ class ReceiptStore:
 
         Raises:
             ValueError: ``workers`` below 1.
-            OSError: A shard could not be looked at (EIO, ESTALE, ...).
+            OSError: A shard could not be checked (EIO, ESTALE, ...).
 
         Example:
             >>> import shardproof
@@ -238,16 +238,13 @@ class ReceiptStore:
             ShardCompletedError: It is done.
             ShardClaimedError: Another worker has it.
             IndexError: There is no such shard.
-            OSError: It could not be looked at, or the claim not be written.
+            OSError: It could not be checked, or the claim not be written.
         """
         self._refuse_index(index)
         return self._claim(index, level)
 
-    def _claim(self, index: int, level: Level, generation: int | None = None) -> ClaimedShard:
-        """Claim a shard; where a claim of it was listed, that one is looked at first."""
+    def _claim(self, index: int, level: Level) -> ClaimedShard:
         self._refuse_completed(index, level)
-        if generation is not None:
-            self._claims.refuse_held(index, generation)
         claim = None
         try:
             claim = self._claims.acquire(index)
@@ -270,9 +267,9 @@ class ReceiptStore:
         """Yield a claim on each pending shard that no other worker has; each once.
 
         Several workers may do this at once, and share the shards. Those of workers that died are
-        taken over. Of a worker on another machine only time tells: in the end its claim is looked
-        at until it shows life, and is left alone, or has been silent for ``stale_after`` seconds
-        since the first look.
+        taken over. Of a worker on another machine only time tells: in the end its claim is watched
+        until it shows life, and is left alone, or has been silent for ``stale_after`` seconds
+        since it was first seen.
 
         Args:
             level: As for `verdict`.
@@ -280,7 +277,7 @@ class ReceiptStore:
                 or die. Otherwise the next job does what they leave.
 
         Raises:
-            OSError: A shard could not be looked at, or a claim not be written.
+            OSError: A shard could not be checked, or a claim not be written.
 
         Example:
             >>> import shardproof
@@ -291,10 +288,7 @@ class ReceiptStore:
             >>> store.pending()
             []
         """
-        # Those of workers that died between the end of their work and its release.
-        for index, dead in self._claims.orphans():
-            if index < self.n_shards and verdict(self._header, index, level).completed:
-                self._claims.bury(index, dead)
+        self._claims.sweep()
         held = yield from self._claim_each(self.pending(level=level), level, is_first=True)
         first = self._claims.undecided(held)
         if first and not wait:
@@ -310,10 +304,9 @@ class ReceiptStore:
     ) -> Generator[ClaimedShard, None, list[int]]:
         """Yield a claim on each shard that is free; return those that others have."""
         held: list[int] = []
-        listed = self._claims.generations()
         for index in todo:
             try:
-                work = self._claim(index, level, listed.get(index))
+                work = self._claim(index, level)
             except (ShardClaimedError, ShardCompletedError) as error:
                 if is_first or isinstance(error, ShardCompletedError):
                     logger.info("Skipping %s", told(error))

@@ -22,26 +22,26 @@ from shardproof._base.files._removing import (
     sweep_leftovers,
     temporary_name,
 )
-from shardproof._base.files._syncing import begin_to_sync, make_directories, sync, telling_where
+from shardproof._base.files._syncing import (
+    begin_to_sync,
+    make_directories,
+    sync,
+    sync_names,
+    telling_where,
+)
 from shardproof._base.files._writing import (
-    Inode,
     being_published,
     being_written,
-    inode_of,
     nameless,
     publish,
-    rewrite,
-    withdraw,
     write_whole,
 )
 
 __all__ = [
-    "Inode",
     "aside_name",
     "begin_to_sync",
     "being_published",
     "being_written",
-    "inode_of",
     "is_aside",
     "is_temporary",
     "make_directories",
@@ -56,11 +56,10 @@ __all__ = [
     "remove_empty",
     "remove_if",
     "remove_tree",
-    "rewrite",
     "sweep_leftovers",
     "sync",
+    "sync_names",
     "telling_where",
     "temporary_name",
-    "withdraw",
     "write_whole",
 ]

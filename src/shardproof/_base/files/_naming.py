@@ -38,7 +38,7 @@ def move_whole(source: str | os.PathLike[str], target: str | os.PathLike[str]) -
 
 def move_new(source: str, name: str, *, dir_fd: int) -> bool:
     """Give a synced file its name in a directory, for good, if that is free; say whether it was."""
-    is_made = link(source, name, dir_fd)
+    is_made = _link(source, name, dir_fd)
     if is_made is None:
         is_made = _rename_new(source, name, dir_fd)
     if is_made:
@@ -97,8 +97,10 @@ def remove_if(path: str, is_it: Callable[[os.stat_result], bool]) -> bool:
     return False
 
 
-def link(temporary: str, path: str | os.PathLike[str], dir_fd: int | None = None) -> bool | None:
+def _link(temporary: str, path: str | os.PathLike[str], dir_fd: int | None = None) -> bool | None:
     """Whether the link was made; None where the file system has none."""
+    # It is atomic on NFS too, where its answer may be lost: so the count of links says whether it
+    # was made (open(2), on O_EXCL).
     try:
         os.link(temporary, path, dst_dir_fd=dir_fd, follow_symlinks=False)
     except OSError as error:
@@ -114,7 +116,7 @@ def link(temporary: str, path: str | os.PathLike[str], dir_fd: int | None = None
 
 def _rename_new(source: str, name: str, dir_fd: int) -> bool:
     """Whether it was renamed; in two steps where the system can't do it in one."""
-    is_renamed = renamed(source, name, dir_fd)
+    is_renamed = _renamed(source, name, dir_fd)
     if is_renamed is None:
         if mode_of(name, dir_fd=dir_fd):
             return False
@@ -123,7 +125,7 @@ def _rename_new(source: str, name: str, dir_fd: int) -> bool:
     return is_renamed
 
 
-def renamed(source: str, name: str, dir_fd: int = -1) -> bool | None:
+def _renamed(source: str, name: str, dir_fd: int) -> bool | None:
     """Whether it was renamed, to a name that was free; None where the system can't do that."""
     number = _renaming()(source, name, dir_fd)
     if number in _NO_SUCH_CALL:

@@ -66,6 +66,12 @@ def _sync_parent(path: str) -> None:
         sync(fd)
 
 
+def sync_names(directory: str) -> None:
+    """Bring the names in a directory to the disk."""
+    with telling_where(directory), opened_directory(directory) as fd:
+        sync(fd)
+
+
 @contextlib.contextmanager
 def opened_directory(path: str) -> Iterator[int]:
     """Yield the descriptor of a directory."""

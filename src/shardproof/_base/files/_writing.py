@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
-from shardproof._base.files._naming import link, move_new, renamed
+from shardproof._base.files._naming import move_new
 from shardproof._base.files._removing import discard, temporary_name
 from shardproof._base.files._syncing import (
     as_unsynced,
@@ -22,10 +22,6 @@ from shardproof._base.files._syncing import (
     sync_name,
     telling_where,
 )
-from shardproof.errors import UnsyncedError
-
-Inode = tuple[int, int]
-"""Which file it is, whatever its name."""
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
@@ -48,10 +44,16 @@ def write_whole(path: str | os.PathLike[str], data: bytes, *, dir_fd: int | None
 
 
 @contextlib.contextmanager
-def being_written(path: str | os.PathLike[str], *, sync: bool = True) -> Iterator[int]:
+def being_written(
+    path: str | os.PathLike[str],
+    temporary: str | os.PathLike[str] | None = None,
+    *,
+    sync: bool = True,
+) -> Iterator[int]:
     """Yield a new file that gets the name ``path`` at the end; unsynced, until a power cut."""
+    # Whoever removes the temporary name ends the write: a FileNotFoundError, and `path` as it was.
     directory = os.path.dirname(os.path.abspath(path))
-    temporary = os.path.join(directory, temporary_name())
+    temporary = temporary or os.path.join(directory, temporary_name())
     try:
         with _new_file(temporary, path, sync) as fd:
             yield fd
@@ -65,46 +67,23 @@ def being_written(path: str | os.PathLike[str], *, sync: bool = True) -> Iterato
 
 def publish(path: str | os.PathLike[str], data: bytes) -> bool:
     """Make ``path`` hold ``data`` if nothing is there; say so. Of several that try, one does."""
-    # A hard link is atomic on NFS too, where its answer may be lost: so the count of links says
-    # whether it was made (open(2), on O_EXCL). Where there are none, a rename that replaces none;
-    # and where the system lacks that, O_EXCL: then a kill may leave half of the file.
-    directory = os.path.dirname(os.path.abspath(path))
-    temporary = os.path.join(directory, temporary_name())
-    made = None
-    try:
-        made = _fill(os.open(temporary, _NEW, 0o666), path, data)
-        is_made = link(temporary, path)
-        if is_made is None:
-            is_made = renamed(temporary, os.path.abspath(path))
-        discard(temporary)
-        if is_made is None:
-            made = _write_new(path, data)
-            is_made = made is not None
-        if is_made:
-            sync_name(path)
-    except UnsyncedError:
-        raise
-    except BaseException:
-        withdraw(path, made)
-        discard(temporary)
-        raise
-    return is_made
+    # After an interrupt the file may be there, and its maker knows it by what is in it.
+    with contextlib.suppress(FileExistsError):
+        with being_published(path) as fd, open(fd, "wb", closefd=False) as file:
+            file.write(data)
+        return True
+    return False
 
 
 @contextlib.contextmanager
-def being_published(
-    path: str | os.PathLike[str],
-    temporary: str | os.PathLike[str] | None = None,
-    *,
-    sync: bool = True,
-) -> Iterator[int]:
+def being_published(path: str | os.PathLike[str], *, sync: bool = True) -> Iterator[int]:
     """Yield a new file that gets the name ``path`` at the end; raise if something has it then."""
     directory, name = os.path.split(os.path.abspath(path))
-    temporary = temporary or os.path.join(directory, temporary_name())
+    temporary = os.path.join(directory, temporary_name())
     try:
         with _new_file(temporary, path, sync) as fd:
             yield fd
-        _name_new(os.fspath(temporary), directory, name)
+        _name_new(temporary, directory, name)
     finally:
         discard(temporary)
 
@@ -136,44 +115,12 @@ def _new_file(
             os.close(fd)
 
 
-def _write_new(path: str | os.PathLike[str], data: bytes) -> Inode | None:
-    """Return which file was made; None where something is there."""
-    try:
-        fd = os.open(path, _NEW, 0o666)
-    except FileExistsError:
-        return None
-    try:
-        return _fill(fd, path, data)
-    except BaseException:
-        discard(path)
-        raise
-
-
-def _fill(fd: int, path: str | os.PathLike[str], data: bytes) -> Inode:
+def _fill(fd: int, path: str | os.PathLike[str], data: bytes) -> None:
     """Write a file that is to have a path to the disk, and close it."""
     with telling_where(path), open(fd, "wb") as file:
         file.write(data)
         file.flush()
         os.fsync(fd)
-        return inode_of(os.fstat(fd))
-
-
-def inode_of(status: os.stat_result) -> Inode:
-    """Return which file was looked at."""
-    return status.st_dev, status.st_ino
-
-
-def withdraw(path: str | os.PathLike[str], made: Inode | None) -> None:
-    """Remove a file as far as that goes, if it is this one and no other."""
-    with contextlib.suppress(OSError):
-        if made is not None and inode_of(os.lstat(path)) == made:
-            os.unlink(path)
-
-
-def rewrite(fd: int, data: bytes) -> None:
-    """Put ``data`` in the place of the same number of bytes, for a file that only shows life."""
-    os.pwrite(fd, data, 0)
-    os.fsync(fd)
 
 
 def nameless() -> int:

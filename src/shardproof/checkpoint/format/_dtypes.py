@@ -35,11 +35,7 @@ def name_of(dtype: "np.dtype[Any]") -> str:
 
 
 def numpy_dtype(name: str) -> "np.dtype[Any]":
-    """Return the type in numpy, little endian.
-
-    What numpy doesn't have is the type of the package ml_dtypes where that is installed, and
-    unsigned integers of the same size where it is not.
-    """
+    """Return the type in numpy, little endian; without ml_dtypes, unsigned integers for others."""
     if name in _NUMPY:
         return np.dtype(name).newbyteorder("<")
     if importlib.util.find_spec("ml_dtypes"):
@@ -57,10 +53,7 @@ def view_of(array: Array) -> memoryview:
 
 
 def from_torch(tensor: Any) -> tuple[str, Array]:
-    """Return the format's name of a tensor's type, and its bytes; raise `TypeError` if it has none.
-
-    Nothing is copied of a contiguous tensor in the memory of the processor.
-    """
+    """Return the format's name of a tensor's type, and its bytes; `TypeError` if it has none."""
     import torch  # noqa: PLC0415 - the caller has it, since there is a tensor
 
     dtype = str(tensor.dtype).removeprefix("torch.")

@@ -5,10 +5,8 @@ docs/checkpoint-format.md describes the format.
 
 import hashlib
 import os
-import re
-import secrets
 import struct
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 ALIGNMENT = 64
 MAX_RANK = 2**31 - 1
@@ -17,12 +15,6 @@ _MAGIC = 0x53484152
 _START = struct.Struct("<Iii")
 _END = struct.Struct("<iq")
 _MAX_CHECKSUM = 200
-_GATE = re.compile(r"\.shardproof-[0-9a-f]{16}-gate")
-_OF_REMOVAL = re.compile(r"(\.shardproof-[0-9a-f]{16}-removal-)[0-9a-f]{16}(\.tmp)?")
-
-Kind = Literal["pending", "removal", "seal"]
-"""Of temporary names: a file that is whole and about to get its final name; the folder into which a
-removal moves a checkpoint; the metadata of one whose shards are being looked at."""
 
 
 class ShardHeader(NamedTuple):
@@ -87,36 +79,7 @@ def pruned_name(prefix_name: str) -> str:
     return f"{prefix_name}.metadata.json.pruned"
 
 
-def own_prefix(prefix_name: str, kind: Kind | None = None) -> str:
-    """Return what the names of a prefix's temporary files begin with: all, or those of one kind.
-
-    In them a prefix's name has as many letters as any other's: names have at most 255 bytes.
-    """
-    own = f".shardproof-{hashlib.sha256(os.fsencode(prefix_name)).hexdigest()[:16]}-"
-    return f"{own}{kind}-" if kind else own
-
-
-def gate_name(prefix_name: str) -> str:
-    """Return the name of the folder in which seals and the folders of removals are.
-
-    Who adds a shard finds them there: beside it, they would be among the shards of all ranks.
-    """
-    return f"{own_prefix(prefix_name)}gate"
-
-
-def is_gate(name: str) -> bool:
-    """Return whether a name is a `gate_name`."""
-    return _GATE.fullmatch(name) is not None
-
-
-def new_own_name(prefix_name: str, kind: Kind) -> str:
-    """Return a new name with the `own_prefix` of a kind, in the gate unless it is pending."""
-    ending = "" if kind == "removal" else ".tmp"
-    name = f"{own_prefix(prefix_name, kind)}{secrets.token_hex(8)}{ending}"
-    return name if kind == "pending" else f"{gate_name(prefix_name)}/{name}"
-
-
-def removal_of(name: str, *, is_directory: bool) -> str:
-    """Return the `own_prefix` of a removal's folder, or of a file from one; of all else nothing."""
-    found = _OF_REMOVAL.fullmatch(name)
-    return found[1] if found and is_directory is not bool(found[2]) else ""
+def pending_prefix(prefix_name: str) -> str:
+    """Return what the names of a prefix's files begin with until they get their own."""
+    # A prefix's name has as many letters here as any other's: names have at most 255 bytes.
+    return f".shardproof-{hashlib.sha256(os.fsencode(prefix_name)).hexdigest()[:16]}-pending-"

@@ -121,18 +121,12 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 class RankRecord(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True
 ):
-    """What a rank says of its shard to the process that writes the metadata.
-
-    Attributes:
-        attempt: What is known of the attempt to save: texts, by the source that told them. Two
-            shards of which one text differs are of two attempts.
-        token: Of this shard alone, drawn by its writer, which knows it again.
-    """
+    """What a rank says of its shard to the process that writes the metadata."""
 
     step: Count | None
     shard: ShardEntry
-    attempt: dict[str, str] = {}
-    token: str = ""
+    attempt: dict[str, str] = {}  # texts by who says them; two that differ are of two attempts
+    token: str = ""  # of this shard alone, by which its writer knows it again
     checksum: str
 
 

@@ -23,8 +23,9 @@ from shardproof.checkpoint.load._shard_reader import (
     read_tensor,
     tensors_in,
 )
+from shardproof.checkpoint.storage._protocol import CheckpointStorage
 from shardproof.checkpoint.storage._reading import open_shard, read_metadata
-from shardproof.checkpoint.storage._storage import CheckpointStorage, Location, location_of
+from shardproof.checkpoint.storage._storage import Location, location_of
 from shardproof.errors import CheckpointError
 
 _SHOWN = 20
@@ -39,7 +40,7 @@ class MultiShardLoader:
     Args:
         storage: Where they are; by default a directory, or for a prefix with ``://`` what fsspec
             opens.
-        level: ``"valid"`` proves what is read by its checksum. ``"complete"`` looks at the
+        level: ``"valid"`` proves what is read by its checksum. ``"complete"`` checks the
             metadata, sizes and headers only.
         framework: ``"numpy"`` for arrays; ``"torch"`` for tensors of torch, which have the memory
             of those arrays. bfloat16 and float8, which numpy lacks, are arrays of ml_dtypes where
@@ -182,7 +183,7 @@ class MultiShardLoader:
             names: Which; None for all.
             out: Arrays to read into, by name, of the same type and shape, in C order, each with
                 memory of its own. Those that are not named here are made. After an error, what they
-                hold is not told.
+                hold is not defined.
             mapped: Whether to map files into memory instead of reading them: read-only arrays,
                 read when they are first used. **Should a file become shorter while it is mapped,
                 using it ends the process (SIGBUS in mmap(2))**: no exception can tell. Only for

@@ -13,8 +13,9 @@ from shardproof.checkpoint.format._dtypes import Array, numpy_dtype, to_torch, v
 from shardproof.checkpoint.format._layout import header_size
 from shardproof.checkpoint.format._metadata import ShardEntry, TensorEntry
 from shardproof.checkpoint.storage._local_storage import LocalFile
+from shardproof.checkpoint.storage._protocol import StoredFile
 from shardproof.checkpoint.storage._reading import open_shard, read_into
-from shardproof.checkpoint.storage._storage import Location, StoredFile
+from shardproof.checkpoint.storage._storage import Location
 from shardproof.errors import CheckpointError
 
 _SHA256_PIECE_BYTES = 2**18  # what the cache of a processor holds between reading and hashing
@@ -24,10 +25,7 @@ Framework = Literal["numpy", "torch"]
 
 
 class Reading:
-    """One pass over a file, with the digest of what was read until now, if an algorithm is given.
-
-    By default the digest uses one thread for each processor.
-    """
+    """One pass over a file, with the digest of what was read, if an algorithm is given."""
 
     def __init__(
         self, file: StoredFile, algorithm: str | None, digest_threads: int | None = None
@@ -94,11 +92,7 @@ def read_shard(
     prove: bool,
     digest_threads: int | None = None,
 ) -> None:
-    """Read tensors of a shard into arrays, by name, and prove all of it by its checksum.
-
-    What is not wanted is read only to prove it, and not kept. Raises `CheckpointError` where it
-    can't be proven, or became shorter meanwhile.
-    """
+    """Read tensors of a shard into arrays, by name, and prove all of it by its checksum."""
     algorithm = algorithm_of(file, entry) if prove else None
     reading = Reading(file, algorithm, digest_threads)
     at = header_size(entry.checksum)
@@ -131,10 +125,7 @@ def refuse_other(file: StoredFile, entry: ShardEntry, found: str) -> None:
 
 
 def read_tensor(file: StoredFile, tensor: TensorEntry, array: Array | None) -> None:
-    """Read one tensor, and prove it by its own digest, which it must have; raise as `read_shard`.
-
-    Without an array its bytes are proven, and not kept.
-    """
+    """Read one tensor, if there is an array for it, and prove it by its own digest."""
     reading = Reading(file, str(tensor.digest).partition(":")[0])
     if array is None:
         reading.skip(tensor.offset, tensor.offset + tensor.size)
@@ -160,10 +151,7 @@ def tensors_in(
     digest_threads: int | None = None,
     out: Mapping[str, Array] | None = None,
 ) -> dict[str, Any]:
-    """Read all tensors of a shard into arrays; other arguments as for `read_shard`.
-
-    ``out`` has an array for each; by default they are made.
-    """
+    """Read all tensors of a shard into arrays; other arguments as for `read_shard`."""
     arrays = {t.name: new_array(t) if out is None else out[t.name] for t in shard.tensors}
     read_shard(file, shard, arrays, prove=prove, digest_threads=digest_threads)
     return {t.name: as_framework(arrays[t.name], t, framework) for t in shard.tensors}
@@ -177,11 +165,7 @@ def as_framework(array: Array, tensor: TensorEntry, framework: Framework) -> Any
 def mapped_tensors(
     location: Location, shard: ShardEntry, tensors: Sequence[TensorEntry], *, prove: bool
 ) -> dict[str, Array]:
-    """Return read-only arrays whose memory is a file's; the file is open as long as they live.
-
-    What is proven is read once to prove it, and lies in the cache of the system then. A storage
-    that is not local is a `ValueError`.
-    """
+    """Return read-only arrays whose memory is a file's; the file is open as long as they live."""
     with open_shard(location, shard) as file:
         if not isinstance(file, LocalFile):
             raise ValueError(f"mapped: expected a local file, found '{shown(file.path)}'")

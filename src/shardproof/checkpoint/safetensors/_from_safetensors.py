@@ -27,7 +27,7 @@ from shardproof.checkpoint.safetensors._headers import (
 from shardproof.checkpoint.save._attempt import Attempt
 from shardproof.checkpoint.save._commit import clear_way, make_checkpoint, place_to_save
 from shardproof.checkpoint.save._shard_writer import Algorithm, SaveOptions, Tensor, write_shard
-from shardproof.checkpoint.storage._storage import CheckpointStorage
+from shardproof.checkpoint.storage._protocol import CheckpointStorage
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 
 _PIECE_BYTES = 2**20

@@ -79,10 +79,7 @@ class _AnyObject(msgspec.Struct, frozen=True):
 
 
 class SafetensorsFile(NamedTuple):
-    """A file whose header was read and proven: its tensors in the order in which they lie there.
-
-    Its set is empty where it names none; its stamp is another one when the file has changed.
-    """
+    """A file whose header was read and proven: its tensors in the order in which they lie there."""
 
     path: str
     tensors: tuple[TensorEntry, ...]
@@ -114,10 +111,7 @@ def stamp_of(fd: int) -> tuple[int, ...]:
 
 
 def read_header(fd: int, path: str) -> SafetensorsFile:
-    """Read the header of a file, and prove that it obeys every law, or list each that it breaks.
-
-    It needs memory for the header that is really there, and for at most `json.MAX_ITEMS` values.
-    """
+    """Read the header of a file, and prove that it obeys every law, or list each that it breaks."""
     size = os.fstat(fd).st_size
     text = _header_text(fd, size, path)
     entries, texts = _decoded(text, path)

@@ -17,7 +17,6 @@ from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntr
 from shardproof.checkpoint.load._shard_reader import (
     Reading,
     algorithm_of,
-    checksum_found,
     refuse_other,
 )
 from shardproof.checkpoint.safetensors._headers import (
@@ -30,14 +29,13 @@ from shardproof.checkpoint.safetensors._headers import (
     TYPES,
     UNCONVERTIBLE,
     HeaderEntry,
-    opened,
 )
+from shardproof.checkpoint.storage._protocol import CheckpointStorage
 from shardproof.checkpoint.storage._reading import open_shard, read_metadata
-from shardproof.checkpoint.storage._storage import CheckpointStorage, Location, location_of
-from shardproof.errors import CheckpointError, UnsyncedError
+from shardproof.checkpoint.storage._storage import Location, location_of
+from shardproof.errors import CheckpointError
 
 _ALREADY_THERE = "files are there already, and are replaced only by overwrite=True"
-_OVERTAKEN = "files that another conversion has put there at the same time; convert it again"
 _MOST_OPEN = 256  # of 1024 that a process may have open in most places
 _SYNC_BYTES = 2**26
 _THEIRS = {ours: theirs for theirs, ours in TYPES.items()}
@@ -62,20 +60,18 @@ def to_safetensors(
 ) -> list[str]:
     """Write a checkpoint as files of safetensors, one for each rank, and their index.
 
-    Each shard is proven by its checksum while it is copied, and no file has its name before all of
-    them are; so the shards of more than 256 ranks are read twice. The index comes last. Each file
-    says of which set it is one, in its ``__metadata__``: so what is left of a conversion that was
-    killed is known for what it is, be it beside files of an earlier one. It needs memory for the
-    metadata and for a MiB.
+    Each shard is proven by its checksum while it is copied, and no file has its name before 256 of
+    them are. The index comes last. Each file says of which set it is one, in its ``__metadata__``:
+    so what is left of a conversion that was killed is known for what it is, be it beside files of
+    another one. It needs memory for the metadata and for a MiB.
 
     Args:
         prefix: Of the checkpoint.
         to: The directory where the files go; it is made if need be.
         storage: Where the checkpoint is; by default what the prefix looks like.
         overwrite: Whether to replace files of the same names. Their index is removed first; killed
-            between two files, it leaves a directory that `from_safetensors` refuses. Of several
-            conversions into one directory at once, without it at most one makes an index, and with
-            it none makes one of files that are not all its own; one that is overtaken raises.
+            between two files, it leaves a directory that `from_safetensors` refuses, and so may two
+            conversions into one directory at once. Without it one of them raises.
 
     Returns:
         The files' absolute paths in the order of ranks, and that of the index.
@@ -83,8 +79,7 @@ def to_safetensors(
     Raises:
         CheckpointNotFoundError: There is no such checkpoint, or a shard of it is gone.
         CheckpointError: It is not whole; two ranks have a tensor of the same name; a type or a name
-            has no counterpart; a target is there already. All cases are listed. Or another
-            checkpoint was converted into the directory meanwhile; there is no index of both.
+            has no counterpart; a target is there already. All cases are listed.
         OSError: A file could not be written; where some have their names already, there is no
             index. Of an `UnsyncedError` that names the index all are there, but may not be after a
             power cut.
@@ -114,23 +109,19 @@ def to_safetensors(
     index = os.path.join(directory, f"model{INDEX_ENDING}")
     paths = [*(target.path for target in targets), index]
     if not overwrite and (there := [path for path in paths if opening.is_there(path)]):
-        raise _refusal(_ALREADY_THERE, there, directory)
+        raise _refusal(there, directory)
     files.make_directories(directory)
     files.sweep_leftovers(directory)
-    if n_files > _MOST_OPEN:
-        for shard in metadata.shards:
-            with open_shard(location, shard) as file:
-                refuse_other(file, shard, checksum_found(file, shard))
     total_size = sum(tensor.size for shard in metadata.shards for tensor in shard.tensors)
     said = {"metadata": {"total_size": total_size}, "weight_map": weight_map}
     try:
         for at in range(0, n_files, _MOST_OPEN):
             _write(location, targets[at : at + _MOST_OPEN], index, overwrite=overwrite)
         text = msgspec.json.format(msgspec.json.encode(said), indent=2) + b"\n"
-        _make_index(index, text, targets)
+        with (files.being_written if overwrite else files.being_published)(index) as fd:
+            _write_at(fd, index, [memoryview(text)], 0)
     except FileExistsError as error:  # another conversion was faster
-        problem = _OVERTAKEN if overwrite else _ALREADY_THERE
-        raise _refusal(problem, [str(error.filename)], directory) from error
+        raise _refusal([str(error.filename)], directory) from error
     return paths
 
 
@@ -178,8 +169,8 @@ def _lay_out(shard: ShardEntry, path: str, of_set: str) -> ConvertedFile:
     return ConvertedFile(shard, path, header, offsets)
 
 
-def _refusal(problem: str, paths: Sequence[str], directory: str) -> CheckpointError:
-    return CheckpointError(listed(problem, [*map(shown, paths)]), path=directory)
+def _refusal(paths: Sequence[str], directory: str) -> CheckpointError:
+    return CheckpointError(listed(_ALREADY_THERE, [*map(shown, paths)]), path=directory)
 
 
 def _write(
@@ -187,7 +178,7 @@ def _write(
 ) -> None:
     """Write files, none of which has its name before all of them are proven."""
     new_file = files.being_written if overwrite else files.being_published
-    with contextlib.ExitStack() as last, contextlib.ExitStack() as names:
+    with contextlib.ExitStack() as names:
         for entry, path, header, offsets in targets:
             fd = names.enter_context(new_file(path))
             _write_at(fd, path, [memoryview(header)], 0)
@@ -206,42 +197,6 @@ def _write(
             files.sync(fd)
         if overwrite:
             files.remove(index)  # or it would speak for some files of before and some of now
-            last.callback(files.remove, index)  # so would one that was made meanwhile
-
-
-def _make_index(path: str, data: bytes, targets: Sequence[ConvertedFile]) -> None:
-    """Write the index, if all files are those that were written here, before it and after."""
-    _refuse_others(targets)
-    try:
-        with files.being_published(path) as fd:
-            _write_at(fd, path, [memoryview(data)], 0)
-            made = files.inode_of(os.fstat(fd))
-    except UnsyncedError:  # it is there, and speaks for them all the same
-        _look_again(path, made, targets)
-        raise
-    _look_again(path, made, targets)
-
-
-def _look_again(path: str, made: files.Inode, targets: Sequence[ConvertedFile]) -> None:
-    """Remove an index again if its files are not those that were written here any more."""
-    try:
-        _refuse_others(targets)
-    except BaseException:
-        files.withdraw(path, made)
-        raise
-
-
-def _refuse_others(targets: Sequence[ConvertedFile]) -> None:
-    """Refuse files that others have replaced; those of the same checkpoint are as good."""
-    others = []
-    for target in targets:
-        # What can't be opened is gone, or something else is there.
-        with contextlib.suppress(CheckpointError), opened(target.path) as fd:
-            if opening.read_at(fd, len(target.header)) == target.header:
-                continue
-        others.append(target.path)
-    if others:
-        raise _refusal(_OVERTAKEN, others, os.path.dirname(others[0]))
 
 
 def _write_at(fd: int, path: str, pieces: Iterable[memoryview], offset: int) -> None:

@@ -1,34 +1,21 @@
-"""Tell the attempts to save a checkpoint apart: by what is known of each, and what it left."""
+"""Tell the attempts to save a checkpoint apart, by what is known of each."""
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from shardproof._base.messages import quoted
 from shardproof.checkpoint.format._metadata import RankRecord
 
 _GIVEN = "given"  # the source of what the caller said of an attempt
-_MOST_LEFT = 4096
 _SHOWN = 5
-
-
-class _Left(NamedTuple):
-    """What was left under a path: of which attempt, if the caller named one, and its token."""
-
-    given: str | None
-    token: str
-
-
-_left_here: dict[str, _Left] = {}
-"""What this process left last, by path: several savers may make one attempt."""
 
 
 class Attempt:
     """The attempt that a saver is a part of, as far as the caller or the environment tells."""
 
     def __init__(self, given: str | None = None) -> None:
-        self._left: dict[str, _Left] = {}
-        self.marks: dict[str, str] = {}
+        self.tokens: dict[str, str] = {}  # of its own shards, by path, until they are committed
+        self.marks: dict[str, str] = {}  # what all its ranks have in common, by who says so
         if given is not None:
             self.marks[_GIVEN] = given
             return
@@ -44,25 +31,10 @@ class Attempt:
         for name, text in self.marks.items():
             self.marks[name] = os.fsencode(text).decode(errors="backslashreplace")
 
-    def has_left(self, path: str, token: str) -> None:
-        """Remember a shard that was written here."""
-        for left in (self._left, _left_here):
-            left.pop(path, None)
-            left[path] = _Left(self.marks.get(_GIVEN), token)
-            if len(left) > _MOST_LEFT:
-                del left[next(iter(left))]
-
-    def forget(self, path: str) -> None:
-        """Forget a shard of which there is a checkpoint now."""
-        for left in (self._left, _left_here):
-            left.pop(path, None)
-
     def stranger(self, path: str, record: RankRecord) -> str:
         """Return why a shard is not of this attempt; an empty text if it may be."""
         given = self.marks.get(_GIVEN)
-        left = self._left.get(path) or _left_here.get(path)
-        # What was left for another attempt says nothing: ranks are dealt anew after a restart.
-        if left and left.token != record.token and given in {None, left.given}:
+        if self.tokens.get(path, record.token) != record.token:
             return "another attempt saved it after this one did"
         if given is not None and record.attempt.get(_GIVEN) != given:
             return f"expected attempt {quoted(given)}, found {_shown(record.attempt)}"

@@ -1,29 +1,21 @@
 """Make checkpoints: of a prefix at most one attempt makes one, and of its own shards alone.
 
-A process that gives a shard its name takes the seals of others away first, and then sees that there
-is no checkpoint. A process that makes a checkpoint takes a seal first, takes the shards away that
-are about to get their names, and then looks at those that have them. So of two processes that meet,
-one finds that its own file is gone: a shard never takes the place of one that a checkpoint names.
-Both also take away the folder into which a removal moves files (see `checkpoint._prune`): before a
-shard gets its name, and before shards are looked at. Seals and such folders are in the gate of the
-prefix, a folder of their own: so nobody who adds a shard lists those of all ranks.
+A process that saves a shard writes it under a pending name, sees that there is no checkpoint, and
+renames it. A process that makes a checkpoint gives the metadata their name, which only one can,
+removes what is pending, and looks at each shard once more. So of two that meet, the one with the
+shard finds a checkpoint or its own file gone; or the other one finds another shard, and takes the
+metadata back. Once a save has succeeded, no shard takes the place of one that it names.
 """
 
 import contextlib
 import datetime
-import errno
 import os
 from collections.abc import Iterator, Sequence
 
 from shardproof._base.arguments import count
 from shardproof._base.messages import quoted, told
 from shardproof._base.names import refusals
-from shardproof.checkpoint.format._layout import (
-    gate_name,
-    new_own_name,
-    pruned_name,
-    record_name,
-)
+from shardproof.checkpoint.format._layout import pruned_name, record_name
 from shardproof.checkpoint.format._metadata import (
     MAX_NUMBER,
     SCHEMA_VERSION,
@@ -35,20 +27,19 @@ from shardproof.checkpoint.format._metadata import (
     seal,
 )
 from shardproof.checkpoint.save._attempt import Attempt, mixed
-from shardproof.checkpoint.save._leftovers import sweep_leftovers, take_away
-from shardproof.checkpoint.storage._reading import open_shard, read_record, small_enough
-from shardproof.checkpoint.storage._storage import (
-    CheckpointStorage,
-    Exclusive,
-    Location,
-    leave_gate,
-    location_of,
-    look_up,
+from shardproof.checkpoint.save._leftovers import remove_pending, sweep_leftovers
+from shardproof.checkpoint.storage._protocol import CheckpointStorage
+from shardproof.checkpoint.storage._reading import (
+    open_file,
+    open_shard,
+    read_at,
+    read_record,
+    small_enough,
 )
+from shardproof.checkpoint.storage._storage import Location, location_of
 from shardproof.checkpoint.verify._verifier import refuse_blind
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, UnsyncedError
 
-_TRIES = 100
 _UNNAMED = "of {} shards some can't be part of it; save these, and then the metadata again"
 _OVERTAKEN = (
     "another attempt saves a checkpoint of this prefix at the same time, and no checkpoint is made "
@@ -65,11 +56,7 @@ def refuse_text(name: str, text: str, expected: str = "text") -> None:
 def place_to_save(
     prefix: str | os.PathLike[str], storage: CheckpointStorage | None, step: int | None
 ) -> Location:
-    """Return where a checkpoint goes; refuse a step that metadata can't hold, or a prefix's name.
-
-    One whose files would be refused as names from outside would be written, and then block looks at
-    its whole directory.
-    """
+    """Return where a checkpoint goes; refuse what a reader would refuse, and any check with it."""
     if step is not None:
         count("step", step, 0, MAX_NUMBER)
     location = location_of(prefix, storage)
@@ -79,125 +66,15 @@ def place_to_save(
     return location
 
 
-@contextlib.contextmanager
-def being_added(location: Location, name: str, *, overwrite: bool, sync: bool) -> Iterator[int]:
-    """Write a new file of a checkpoint in the making; give its descriptor.
-
-    It is a `CheckpointError` if another attempt made a checkpoint meanwhile, or is about to. If it
-    can't be written, what has the name is as it was.
-    """
-    storage, path = location.storage, location.beside(name)
-    if not isinstance(storage, Exclusive):
-        with storage.writer(path, sync=sync) as fd:
-            yield fd
-            _make_way(location, overwrite=overwrite)
-        return
-    pending = location.beside(new_own_name(location.name, "pending"))
-    try:
-        with before_it_is_there(), storage.writer(pending, sync=sync) as fd:
-            yield fd
-        take_away(location, "seal")
-        clear_way(location, overwrite=overwrite)
-        take_away(location, "removal")
-        with _overtaken(location, path):
-            storage.rename(pending, path, sync=sync)
-    except BaseException:
-        with contextlib.suppress(OSError):  # it goes when a checkpoint is there
-            storage.remove(pending)
-        raise
-
-
-def _commit(location: Location, data: bytes, shards: Sequence[ShardEntry], *, sync: bool) -> None:
-    """Give metadata their name, if nothing has it, and the shards that they name are there."""
-    storage, path = location.storage, location.metadata
-    if not isinstance(storage, Exclusive):
-        _see_that_all_are_there(location, shards)
-        _make_way(location, overwrite=False)
-        storage.write(path, data, sync=sync)
-        return
-    with _overtaken(location, path), _being_sealed(location, storage, sync=sync) as fd:
-        take_away(location, "pending", "removal")
-        _see_that_all_are_there(location, shards)
-        with open(fd, "wb", closefd=False) as file:
-            file.write(data)
-
-
-@contextlib.contextmanager
-def _being_sealed(location: Location, storage: Exclusive, *, sync: bool) -> Iterator[int]:
-    """Give the descriptor of the metadata to be, which have a name in the gate until they are."""
-    seal = location.beside(new_own_name(location.name, "seal"))
-    try:
-        with contextlib.ExitStack() as stack:
-            for number in range(_TRIES):
-                storage.make_folder(location.beside(gate_name(location.name)))
-                try:
-                    writer = storage.exclusive_writer(location.metadata, seal, sync=sync)
-                    fd = stack.enter_context(writer)
-                    break
-                except FileNotFoundError:  # somebody has left the gate, and removed it as empty
-                    if number == _TRIES - 1:
-                        raise
-            yield fd
-    finally:
-        leave_gate(location)
-
-
-@contextlib.contextmanager
-def _overtaken(location: Location, path: str) -> Iterator[None]:
-    """Raise the `CheckpointError` that says that another attempt was faster."""
-    try:
-        yield
-    except CheckpointError:
-        raise
-    except FileExistsError as error:
-        raise already_there(location) from error
-    except FileNotFoundError as error:
-        raise CheckpointError(_OVERTAKEN, path=path) from error
-
-
 def clear_way(location: Location, *, overwrite: bool) -> None:
-    """Do as `_make_way`; nothing is given up for a shard that a removal could move away."""
-    if overwrite:
-        take_away(location, "removal")
-    _make_way(location, overwrite=overwrite)
-
-
-def clear_way_and_sweep(location: Location, *, overwrite: bool, rank: int = 0) -> None:
-    """Do as `clear_way`; where it refuses, another attempt may have left needless files.
-
-    Of many ranks that are refused, one looks for those: to do it, the directory is listed.
-    """
-    try:
-        clear_way(location, overwrite=overwrite)
-    except CheckpointError:
-        if rank:
-            raise
-        with contextlib.suppress(OSError):
-            sweep_leftovers(location.storage, location.directory)
-        raise
-
-
-def _make_way(location: Location, *, overwrite: bool) -> None:
     """Give up a checkpoint that is there, if it may be, and the remains of a removed one."""
     storage, pruned = location.storage, location.beside(pruned_name(location.name))
-    is_there = look_up(storage, location.metadata) is not None
-    if is_there:
+    if storage.look_up(location.metadata) is not None:
         if not overwrite:
             raise already_there(location)
-        with before_it_is_there(), contextlib.suppress(FileNotFoundError):  # another rank did it
-            storage.move(location.metadata, pruned)
-    if is_there or look_up(storage, pruned) is not None:
+        storage.remove(location.metadata, sync=True)
+    if storage.look_up(pruned) is not None:
         storage.remove(pruned)
-
-
-@contextlib.contextmanager
-def before_it_is_there() -> Iterator[None]:
-    """Raise a plain `OSError` for `UnsyncedError`, which would say that what is saved is there."""
-    try:
-        yield
-    except UnsyncedError as error:
-        number = error.errno or errno.EIO
-        raise OSError(number, os.strerror(number), error.path) from error
 
 
 def already_there(location: Location) -> CheckpointError:
@@ -209,6 +86,15 @@ def already_there(location: Location) -> CheckpointError:
     return CheckpointError(problem, path=location.metadata)
 
 
+@contextlib.contextmanager
+def overtaken(path: str) -> Iterator[None]:
+    """Raise the `CheckpointError` that says that another attempt took a pending file away."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise CheckpointError(_OVERTAKEN, path=path) from error
+
+
 def make_checkpoint(
     location: Location,
     sharding: Sharding,
@@ -218,34 +104,32 @@ def make_checkpoint(
     timestamp: str | None = None,
     sync: bool = True,
 ) -> str:
-    """Make a checkpoint of the shards of one attempt; return the path of its metadata file.
-
-    Raises as `MultiShardSaver.save_metadata`.
-    """
+    """Make a checkpoint of the shards of one attempt; return the path of its metadata file."""
     world_size, timestamp = sharding.shard_count, timestamp or now()
-    clear_way_and_sweep(location, overwrite=False)
+    clear_way(location, overwrite=False)
     shards = _recorded_shards(location, world_size, step, attempt)
     if not sharding.precision:
-        dtypes = {tensor.dtype for shard in shards for tensor in shard.tensors}
-        found = {dtype for dtype in dtypes if "float" in dtype or "complex" in dtype}
-        precision = "mixed" if found else "none"
-        if len(found) == 1:
-            precision = found.pop()
-        sharding = Sharding(sharding.strategy, world_size, precision)
+        sharding = Sharding(sharding.strategy, world_size, _precision_of(shards))
     metadata = CheckpointMetadata(SCHEMA_VERSION, world_size, step, timestamp, sharding, shards, "")
     data = small_enough(seal(metadata), location.metadata)
-    _commit(location, data, shards, sync=sync)
-    for shard in shards:
-        attempt.forget(location.beside(shard.file))
-    # What is not needed now goes as far as possible; the next save or `prune` does the rest.
-    for shard in shards:
-        with contextlib.suppress(OSError):
-            location.storage.remove(location.beside(record_name(location.name, shard.rank)))
-    with contextlib.suppress(OSError):
-        sweep_leftovers(location.storage, location.directory)
-    with contextlib.suppress(OSError):
-        location.storage.sweep(location.directory)
+    try:
+        location.storage.publish(location.metadata, data, sync=sync)
+    except FileExistsError as error:
+        raise already_there(location) from error
+    except UnsyncedError:
+        _see_that_all_are_there(location, data, shards)
+        raise
+    _see_that_all_are_there(location, data, shards)
+    _clean_up(location, attempt, shards)
     return location.metadata
+
+
+def _precision_of(shards: Sequence[ShardEntry]) -> str:
+    dtypes = {tensor.dtype for shard in shards for tensor in shard.tensors}
+    found = {dtype for dtype in dtypes if "float" in dtype or "complex" in dtype}
+    if len(found) == 1:
+        return found.pop()
+    return "mixed" if found else "none"
 
 
 def _recorded_shards(
@@ -278,17 +162,39 @@ def _record_of(location: Location, rank: int, step: int, attempt: Attempt) -> Ra
         return record
 
 
-def _see_that_all_are_there(location: Location, shards: Sequence[ShardEntry]) -> None:
-    """Look once more, from when on no shard is replaced without notice."""
-    problems = []
-    for shard in shards:
-        try:
+def _see_that_all_are_there(location: Location, data: bytes, shards: Sequence[ShardEntry]) -> None:
+    """Check the shards of new metadata, once none can be replaced; or take the metadata back."""
+    try:
+        remove_pending(location)
+        for shard in shards:
             with open_shard(location, shard):
                 pass
-        except CheckpointError as error:
+    except BaseException as error:
+        _withdraw(location, data)
+        if isinstance(error, CheckpointError):
             refuse_blind(error)
-            problems.append(f"rank {shard.rank}: {told(error)}")
-    refuse(_UNNAMED.format(len(shards)), problems, path=location.metadata)
+            raise CheckpointError(_OVERTAKEN, path=location.metadata) from error
+        raise
+
+
+def _withdraw(location: Location, data: bytes) -> None:
+    """Remove metadata again, unless they are those of another attempt by now."""
+    storage, path = location.storage, location.metadata
+    with contextlib.suppress(OSError, CheckpointError), open_file(storage, path) as file:
+        if read_at(file, 0, file.size) == data:
+            storage.remove(path, only=file)
+
+
+def _clean_up(location: Location, attempt: Attempt, shards: Sequence[ShardEntry]) -> None:
+    """Remove what is not needed now, as far as possible; the next save or `prune` does the rest."""
+    for shard in shards:
+        attempt.tokens.pop(location.beside(shard.file), None)
+        with contextlib.suppress(OSError):
+            location.storage.remove(location.beside(record_name(location.name, shard.rank)))
+    with contextlib.suppress(OSError):
+        sweep_leftovers(location.storage, location.directory)
+    with contextlib.suppress(OSError):
+        location.storage.sweep(location.directory)
 
 
 def now() -> str:

@@ -13,14 +13,14 @@ from shardproof.checkpoint.format._layout import MAX_RANK
 from shardproof.checkpoint.format._metadata import MAX_NAME, TIMESTAMP, Sharding
 from shardproof.checkpoint.save._attempt import Attempt
 from shardproof.checkpoint.save._commit import (
-    clear_way_and_sweep,
+    clear_way,
     make_checkpoint,
     now,
     place_to_save,
     refuse_text,
 )
 from shardproof.checkpoint.save._shard_writer import Algorithm, SaveOptions, tensors_of, write_shard
-from shardproof.checkpoint.storage._storage import CheckpointStorage
+from shardproof.checkpoint.storage._protocol import CheckpointStorage
 
 
 class MultiShardSaver:
@@ -90,16 +90,15 @@ class MultiShardSaver:
             arrays: Arrays of numpy or tensors of torch, by name. A mapping other than a dict may
                 make each when it is asked for: none is kept when the next one is. They must not be
                 changed before this returns: what is written is what they hold meanwhile.
-            step: Of the training. Where it is told, `save_metadata` takes in no other step's shard.
+            step: Of the training. If given, `save_metadata` takes in no other step's shard.
             overwrite: Whether a checkpoint that is there is given up: its metadata file is removed
-                before anything is written. It stays where the folder of a removal can't be
-                removed: shards could still be moved into that.
+                before anything is written.
 
         Raises:
             CheckpointError: A checkpoint is there, or was made meanwhile, and is not to be
                 overwritten; or another attempt at this prefix is about to make one.
-            OSError: It could not be written; nothing is left of it, but where it is an
-                `UnsyncedError`: then the shard is there, and is to be saved again.
+            OSError: It could not be written; nothing is left of it, but what an `UnsyncedError`
+                names: the shard, or a directory. It is to be saved again.
             TypeError: An argument of the wrong type, or a tensor whose type the format lacks.
             ValueError: A rank below 0; a tensor's name that is empty, over 4096 characters or no
                 Unicode; or the prefix's last part is no name for files: no Unicode, over 255 bytes,
@@ -111,7 +110,7 @@ class MultiShardSaver:
         def save(_: object) -> str:
             location = place_to_save(prefix, self._storage, step)
             tensors = tensors_of(arrays)
-            clear_way_and_sweep(location, overwrite=overwrite, rank=rank)
+            clear_way(location, overwrite=overwrite)
             return write_shard(location, rank, tensors, options)
 
         return apart(save)
@@ -133,7 +132,7 @@ class MultiShardSaver:
         """Make a checkpoint of the shards of all ranks; return the path of its metadata file.
 
         To be called by one process, when all have saved. Each shard that it names is there, has
-        the size and the header that its rank recorded, and is of this step where that was told,
+        the size and the header that its rank recorded, and is of this step where that was given,
         and of this attempt as far as that is known. Of several calls for one prefix at once, at
         most one succeeds, and the others raise.
 
@@ -149,7 +148,7 @@ class MultiShardSaver:
             CheckpointError: Shards are missing, are not those that were recorded, or are of another
                 attempt: all are listed. Or there is a checkpoint already, or another attempt is
                 about to make one.
-            OSError: It could not be written, or a shard could not be looked at. Of
+            OSError: It could not be written, or a shard could not be checked. Of
                 `UnsyncedError` the checkpoint is there, but may not survive a power cut.
             TypeError: An argument of the wrong type.
             ValueError: ``world_size`` below 1, ``step`` below 0, a timestamp that is none, a text

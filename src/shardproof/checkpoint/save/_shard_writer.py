@@ -20,6 +20,7 @@ from shardproof.checkpoint.format._layout import (
     aligned,
     header_size,
     pack_header,
+    pending_prefix,
     record_name,
     shard_name,
 )
@@ -31,7 +32,7 @@ from shardproof.checkpoint.format._metadata import (
     seal,
 )
 from shardproof.checkpoint.save._attempt import Attempt
-from shardproof.checkpoint.save._commit import before_it_is_there, being_added, refuse_text
+from shardproof.checkpoint.save._commit import clear_way, overtaken, refuse_text
 from shardproof.checkpoint.storage._reading import small_enough
 from shardproof.checkpoint.storage._storage import Location
 from shardproof.errors import CheckpointError
@@ -61,12 +62,7 @@ class Tensor(NamedTuple):
 
 
 def tensors_of(arrays: Mapping[str, Any]) -> Iterable[Tensor]:
-    """Return arrays of numpy and tensors of torch as what is to be written.
-
-    What a dict holds is looked at at once. Another mapping may make each array when it is asked
-    for: it is asked for one after the other, and none is kept. What the format lacks is a
-    `TypeError`, a name that it doesn't allow a `ValueError`.
-    """
+    """Return arrays of numpy and tensors of torch as what is to be written; of a dict at once."""
     for name in arrays:
         if not isinstance(name, str):
             raise TypeError(f"arrays: expected names as keys, found {type(name).__name__}")
@@ -118,41 +114,27 @@ class SaveOptions:
 def write_shard(
     location: Location, rank: int, tensors: Iterable[Tensor], options: SaveOptions
 ) -> str:
-    """Write the shard of a rank, and its record; return its path.
-
-    It is a `CheckpointError` if a tensor gave other bytes than its shape and type imply, or another
-    attempt at this prefix was faster.
-    """
-    name, overwrite = shard_name(location.name, rank), options.overwrite
-    path = location.beside(name)
-    with before_it_is_there():
-        location.storage.make_directories(location.directory)
-    with being_added(location, name, overwrite=overwrite, sync=options.sync) as fd:
+    """Write the shard of a rank, and its record; return its path."""
+    storage, name, attempt = location.storage, shard_name(location.name, rank), options.attempt
+    path, token = location.beside(name), secrets.token_hex(8)  # which no other shard has
+    pending = location.beside(f"{pending_prefix(location.name)}{token}.tmp")
+    storage.make_directories(location.directory)
+    with overtaken(path), storage.writer(path, pending, sync=options.sync) as fd:
         writer = ShardWriter(fd, path, options.algorithm, sync=options.sync)
         entry = writer.write(rank, name, tensors)
-    attempt = options.attempt
-    token = secrets.token_hex(8)  # which no other shard has
+        clear_way(location, overwrite=options.overwrite)
     record = RankRecord(
         step=options.step, shard=entry, attempt=attempt.marks, token=token, checksum=""
     )
     # Not synced: one that a power cut tore is refused, and its rank saves again.
-    name = record_name(location.name, rank)
-    data = small_enough(seal(record), location.beside(name))
-    with (
-        being_added(location, name, overwrite=overwrite, sync=False) as fd,
-        open(fd, "wb", closefd=False) as file,
-    ):
-        file.write(data)
-    attempt.has_left(path, token)
+    at = location.beside(record_name(location.name, rank))
+    storage.write(at, small_enough(seal(record), at), sync=False)
+    attempt.tokens[path] = token
     return path
 
 
 class ShardWriter:
-    """Write one shard into an empty file, and compute the digests of what is written.
-
-    Errors name the path. With ``sync`` what is written goes to the disk early; the caller waits for
-    it.
-    """
+    """Write one shard into an empty file, and compute the digests of what is written."""
 
     def __init__(self, fd: int, path: str, algorithm: Algorithm, *, sync: bool = False) -> None:
         self._fd, self._path, self._algorithm = fd, path, algorithm
@@ -209,11 +191,10 @@ class ShardWriter:
 
 
 class BlockWriter:
-    """Write a new file from its start on, in blocks that begin at multiples of their size.
+    """Write a new file from its start on, in blocks that begin at multiples of their size."""
 
-    A write that begins within a page of the page cache makes the kernel take small pages for all of
-    it: on ext4 such writes ran at a tenth of the speed.
-    """
+    # A write that begins within a page of the page cache makes the kernel take small pages for all
+    # of it: on ext4 such writes ran at a tenth of the speed.
 
     def __init__(self, fd: int, path: str) -> None:
         self._fd, self._path = fd, path

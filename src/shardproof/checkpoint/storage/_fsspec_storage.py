@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shardproof._base.messages import WRONG_USAGE, traced, with_kind
-from shardproof.checkpoint.storage._local_storage import NotRegularFileError
+from shardproof.checkpoint.storage._protocol import NotRegularFileError, StoredFile
 
 _SLICE = 2**24
 
@@ -94,7 +94,7 @@ class FsspecStorage:
         return FsspecFile(self._fs, inside, info["size"])
 
     @contextlib.contextmanager
-    def writer(self, path: str, *, sync: bool) -> Iterator[int]:  # noqa: ARG002 - it syncs
+    def writer(self, path: str, temporary: str, *, sync: bool) -> Iterator[int]:  # noqa: ARG002
         """Give the descriptor of an empty local file that is put to ``path`` in the end."""
         with tempfile.NamedTemporaryFile(prefix="shardproof-") as file:
             yield file.fileno()
@@ -102,9 +102,15 @@ class FsspecStorage:
                 self._fs.put_file(file.name, self._inside(path))
 
     @_numbered()
-    def write(self, path: str, data: bytes, *, sync: bool) -> None:  # noqa: ARG002 - as above
+    def write(self, path: str, data: bytes, *, sync: bool) -> None:  # noqa: ARG002 - it syncs
         """Put ``data`` to ``path``."""
         self._fs.pipe_file(self._inside(path), data)
+
+    def publish(self, path: str, data: bytes, *, sync: bool) -> None:
+        """Put ``data`` to ``path`` if nothing is there; two at once may both succeed."""
+        if self.look_up(path) is not None:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        self.write(path, data, sync=sync)
 
     @_numbered()
     def list(self, directory: str) -> Sequence[tuple[str, bool]]:
@@ -140,14 +146,13 @@ class FsspecStorage:
         return (time if time.tzinfo else time.replace(tzinfo=datetime.UTC)).timestamp()
 
     @_numbered()
-    def move(self, source: str, target: str) -> None:
-        """Copy a file, and remove it when the copy is there."""
-        data = self._fs.cat_file(self._inside(source))
-        self._fs.pipe_file(self._inside(target), data)
-        self.remove(source)
-
-    @_numbered()
-    def remove(self, path: str) -> None:
+    def remove(
+        self,
+        path: str,
+        *,
+        only: StoredFile | None = None,  # noqa: ARG002 - it can't tell
+        sync: bool = False,  # noqa: ARG002 - it syncs
+    ) -> None:
         """Remove a file, if it is there."""
         with contextlib.suppress(FileNotFoundError):
             self._fs.rm_file(self._inside(path))

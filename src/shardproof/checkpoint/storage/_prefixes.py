@@ -11,21 +11,9 @@ from typing import NamedTuple
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted
 from shardproof._base.opening import is_of_a_desktop, refuse_empty
-from shardproof.checkpoint.format._layout import (
-    is_gate,
-    metadata_name,
-    own_prefix,
-    pruned_name,
-    removal_of,
-)
-from shardproof.checkpoint.storage._storage import (
-    CheckpointStorage,
-    Dated,
-    Location,
-    outside_gate,
-    path_in,
-    storage_of,
-)
+from shardproof.checkpoint.format._layout import metadata_name, pruned_name
+from shardproof.checkpoint.storage._protocol import CheckpointStorage
+from shardproof.checkpoint.storage._storage import Location, path_in, storage_of
 
 clock = time.time
 """The clock by which ages are told."""
@@ -39,9 +27,7 @@ class Prefixes(NamedTuple):
     """The checkpoints of a directory, by their state."""
 
     committed: Sequence[Location]  # with a metadata file
-    half_removed: Sequence[Location]  # whose metadata file has the name of one being removed
-    removals: Sequence[Location]  # folders into which others are moved, and files from there
-    gates: Sequence[Location]  # in which those are, or nothing is: a path within each
+    half_removed: Sequence[Location]  # that are being removed, and whose metadata have a copy
     unfinished: Sequence[tuple[Location, Sequence[str]]]  # only shards and records: their paths
 
 
@@ -52,48 +38,31 @@ def prefixes_in(path: str | os.PathLike[str], storage: CheckpointStorage | None)
     return _prefixes_among(found, [*_listed(found, found.url(os.fspath(path)), depth=1)])
 
 
-def _listed(storage: CheckpointStorage, directory: str, depth: int) -> Iterator[tuple[str, bool]]:
+def _listed(storage: CheckpointStorage, directory: str, depth: int) -> Iterator[str]:
+    """Yield the paths of files in a directory, and in those in it as deep as that."""
     for name, is_directory in sorted(storage.list(directory)):
         path = path_in(directory, name)
         if directory.endswith("//"):  # the root of a store, of which some begin paths with a slash
             path = storage.url(path)
-        if is_directory and is_gate(name):
-            yield path, True
-            yield from ((path_in(path, other), is_one) for other, is_one in storage.list(path))
-        elif is_directory and depth and not removal_of(name, is_directory=True):
+        if is_directory and depth:
             yield from _listed(storage, path, depth - 1)
         elif name not in {metadata_name(""), pruned_name("")} and not is_of_a_desktop(name):
-            yield path, is_directory
+            yield path
 
 
-def _prefixes_among(storage: CheckpointStorage, entries: Sequence[tuple[str, bool]]) -> Prefixes:
-    """Find the checkpoints whose files are among paths, each with whether it is a directory."""
-    paths = [path for path, _ in entries]
+def _prefixes_among(storage: CheckpointStorage, paths: Sequence[str]) -> Prefixes:
+    """Find the checkpoints whose files are among paths."""
     committed, half_removed = (
         [Location(storage, path.removesuffix(end)) for path in paths if path.endswith(end)]
         for end in (metadata_name(""), pruned_name(""))
     )
     known = {location.path for location in (*committed, *half_removed)}
-    removals = {
-        Location(storage, path): begin
-        for path, is_directory in entries
-        if (begin := removal_of(os.path.basename(path), is_directory=is_directory))
-    }
     by_prefix: defaultdict[str, list[str]] = defaultdict(list)
     for path in paths:
         if (found := _OF_A_SHARD.fullmatch(path)) and found[1] not in known:
             by_prefix[found[1]].append(path)
-    begun = {path_in(outside_gate(location), begin) for location, begin in removals.items()}
-    unfinished = []
-    for prefix, files in by_prefix.items():
-        location = Location(storage, prefix)
-        # The shards of a checkpoint that is being removed are no unfinished save.
-        if not begun or location.beside(own_prefix(location.name, "removal")) not in begun:
-            unfinished.append((location, files))
-    gates = [
-        Location(storage, f"{path}/") for path, _ in entries if is_gate(os.path.basename(path))
-    ]
-    return Prefixes(committed, half_removed, [*removals], gates, unfinished)
+    unfinished = [(Location(storage, prefix), files) for prefix, files in by_prefix.items()]
+    return Prefixes(committed, half_removed, unfinished)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -136,7 +105,7 @@ def unfinished_steps(
         storage: By default a directory, or for a URL with ``://`` what fsspec opens.
 
     Raises:
-        OSError: Something could not be looked at (EIO, ESTALE, EACCES).
+        OSError: Something could not be checked (EIO, ESTALE, EACCES).
         TypeError: An argument of the wrong type.
 
     Example:
@@ -167,8 +136,6 @@ def unfinished_of(prefixes: Prefixes, only: str | None = None) -> Iterator[Unfin
     for location, paths in prefixes.unfinished:
         if only in {None, location.path}:
             n_shards = sum(path.endswith(".shard") for path in paths)
-            age, storage = None, location.storage
-            if isinstance(storage, Dated):
-                times = [at for at in map(storage.modified, paths) if at is not None]
-                age = max(0.0, clock() - max(times)) if times else None
+            times = [at for at in map(location.storage.modified, paths) if at is not None]
+            age = max(0.0, clock() - max(times)) if times else None
             yield UnfinishedStep(location.path, n_shards, len(paths) - n_shards, age)

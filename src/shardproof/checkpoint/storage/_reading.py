@@ -26,9 +26,13 @@ from shardproof.checkpoint.format._metadata import (
     refuse,
     unseal,
 )
-from shardproof.checkpoint.storage._local_storage import NotRegularFileError
 from shardproof.checkpoint.storage._prefixes import prefixes_in, unfinished_at, unfinished_of
-from shardproof.checkpoint.storage._storage import CheckpointStorage, Location, StoredFile
+from shardproof.checkpoint.storage._protocol import (
+    CheckpointStorage,
+    NotRegularFileError,
+    StoredFile,
+)
+from shardproof.checkpoint.storage._storage import Location
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 
 _SHOWN = 3
@@ -36,12 +40,7 @@ _LONGEST_PATH = 4096
 
 
 def read_metadata(location: Location, name: str | None = None) -> CheckpointMetadata:
-    """Read the metadata of a checkpoint.
-
-    Args:
-        location: Where it is.
-        name: Of the file, where it has another than the usual one.
-    """
+    """Read the metadata of a checkpoint."""
     try:
         data, path = _read(location, name or metadata_name(location.name))
     except CheckpointNotFoundError as error:

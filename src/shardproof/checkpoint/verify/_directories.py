@@ -15,8 +15,9 @@ from shardproof.checkpoint.format._layout import ShardHeader, header_size, metad
 from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry
 from shardproof.checkpoint.storage._local_storage import LocalStorage
 from shardproof.checkpoint.storage._prefixes import prefixes_in, unfinished_of
+from shardproof.checkpoint.storage._protocol import CheckpointStorage
 from shardproof.checkpoint.storage._reading import header_mismatch, implied_header, read_metadata
-from shardproof.checkpoint.storage._storage import CheckpointStorage, Location
+from shardproof.checkpoint.storage._storage import Location
 from shardproof.checkpoint.verify._verifier import is_unseen, refuse_blind, verify
 from shardproof.errors import (
     CheckpointError,
@@ -60,7 +61,7 @@ def latest_checkpoint(
             it compares sizes and headers, which will do if what is loaded is proven anyway.
 
     Raises:
-        OSError: The directory can't be listed, or something could not be looked at (EIO, ESTALE):
+        OSError: The directory can't be listed, or something could not be checked (EIO, ESTALE):
             what is the newest is not known then, and an older one is not taken for it.
         TypeError: An argument of the wrong type.
 
@@ -86,10 +87,7 @@ def latest_checkpoint(
 
 
 def newest_first(locations: Sequence[Location]) -> list[Candidate]:
-    """Return the checkpoints whose metadata can be read: by step and then by time, newest first.
-
-    Metadata that could not be looked at are an `OSError`: they may be the newest.
-    """
+    """Return the checkpoints whose metadata can be read, newest first; unseen is an `OSError`."""
     found = []
     for location in locations:
         try:
@@ -121,20 +119,7 @@ def is_whole(candidate: Candidate, level: Level) -> bool:
 
 
 def read_manifest(root: str, prefix: str = "") -> Manifest:
-    """Return what the checkpoints in a directory promise, or the one of a prefix.
-
-    Of a directory, metadata that are damaged are a finding. Shards that no metadata file names are
-    not promised: a save may still run.
-
-    Args:
-        root: Real absolute path of the directory.
-        prefix: Name of the only checkpoint that is asked for, whose metadata are there.
-
-    Raises:
-        ManifestNotFoundError: There is no metadata file.
-        ManifestError: The metadata of the prefix can't be read, or were changed.
-        OSError: Metadata could not be looked at, and may be whole (EIO, ESTALE, EACCES).
-    """
+    """Return what the checkpoints in a directory promise, or the one of a prefix."""
     there = fnmatch.filter(names_in(root), metadata_name("?*"))
     names = [name for name in there if not is_of_a_desktop(name)]
     if prefix:

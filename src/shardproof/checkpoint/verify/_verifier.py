@@ -14,25 +14,14 @@ from shardproof._base.arguments import checked
 from shardproof._base.loop_threads import in_thread
 from shardproof._base.messages import shown, told
 from shardproof._base.work import apart, go_on
-from shardproof.checkpoint.format._layout import (
-    own_prefix,
-    pruned_name,
-    record_name,
-    removal_of,
-    shard_name,
-)
+from shardproof.checkpoint.format._layout import pruned_name, record_name, shard_name
 from shardproof.checkpoint.format._metadata import ShardEntry
 from shardproof.checkpoint.load._shard_reader import checksum_found
 from shardproof.checkpoint.storage._fsspec_storage import number_of
-from shardproof.checkpoint.storage._local_storage import NotRegularFileError
 from shardproof.checkpoint.storage._prefixes import unfinished_at
+from shardproof.checkpoint.storage._protocol import CheckpointStorage, NotRegularFileError
 from shardproof.checkpoint.storage._reading import open_file, other_header, read_metadata
-from shardproof.checkpoint.storage._storage import (
-    CheckpointStorage,
-    Location,
-    in_gate,
-    location_of,
-)
+from shardproof.checkpoint.storage._storage import Location, location_of
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 from shardproof.report import Finding, FindingKind, Level, Report
 
@@ -45,7 +34,7 @@ class VerificationResult(Report):
     """A report on one checkpoint.
 
     Attributes:
-        errors: One sentence for each promise that is not kept, as `findings` has it as data.
+        errors: One sentence for each expectation that is not met, as `findings` has it as data.
         warnings: What is no error and should be known: shards that the metadata doesn't name,
             shards that can't be proven since no checksum is stated, and where there are only
             shards, how old this unfinished step is.
@@ -203,7 +192,7 @@ def _inspect(
 def _strays(location: Location, world_size: int | None) -> list[str]:
     """Return sentences about files of this prefix that no metadata names."""
     try:
-        found = dict(sorted([*location.storage.list(location.directory), *in_gate(location)]))
+        found = sorted(name for name, _ in location.storage.list(location.directory))
     except OSError as error:
         return [f"{shown(location.directory)}: it can't be listed: {told(error)}"]
     sentences = []
@@ -213,12 +202,10 @@ def _strays(location: Location, world_size: int | None) -> list[str]:
         pattern = re.compile(re.escape(location.name) + r"_shard_-?\d+\.(shard|tensors\.json)")
         strays = [name for name in found if pattern.fullmatch(name) and name not in known]
         sentences += [f"{shown(location.beside(name))}: no metadata names it" for name in strays]
-    pruned, begin = pruned_name(location.name), own_prefix(location.name, "removal")
-    return sentences + [
-        f"{shown(location.beside(name))}: the checkpoint is being removed; prune again to finish"
-        for name, is_directory in found.items()
-        if name == pruned or removal_of(os.path.basename(name), is_directory=is_directory) == begin
-    ]
+    if (pruned := pruned_name(location.name)) in found:
+        where = shown(location.beside(pruned))
+        sentences.append(f"{where}: the checkpoint is being removed; prune again to finish")
+    return sentences
 
 
 def _unread(error: CheckpointError, expected: str) -> Finding:

@@ -24,14 +24,8 @@ from typing import NamedTuple
 import msgspec
 
 from shardproof._base import files, json
-from shardproof._base.liveness import (
-    Heartbeat,
-    Mark,
-    ObservedSilence,
-    is_gone,
-    is_here,
-    this_process,
-)
+from shardproof._base.holds import Heartbeat, ObservedSilence
+from shardproof._base.liveness import Mark, is_gone, is_here, this_process
 from shardproof._base.messages import shown, told, traced
 from shardproof.errors import FetchError, ManifestError
 from shardproof.fetching.cache import STATE

@@ -1,8 +1,11 @@
 """The part of a cache that belongs to one source: shards that are whole, proven and in use.
 
 Nothing is ever written over. Nothing is removed but what this package put there, is as it was then,
-and no process holds; `_lease_files` says why that can be relied on. What else is in the way of a
-shard is moved aside, unless it has the shard's bytes.
+and no process holds; `_leases` says why that can be relied on. What else is in the way of a shard
+is moved aside, unless it has the shard's bytes.
+
+To use a shard: `hold` it, then `find` it; where it isn't there, fetch it to `Lease.part`, and
+`place` it. When it is not needed any more, release the lease and `discard` it.
 """
 
 import contextlib
@@ -20,10 +23,11 @@ from shardproof._base import files
 from shardproof._base.liveness import mark_of
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.opening import real_path, refuse_empty
+from shardproof._base.work import Stop
 from shardproof.errors import FetchError
 from shardproof.fetching.cache._leases import HEARTBEAT, STALE_AFTER, Lease, Leases
 from shardproof.fetching.cache._occupancy import Occupancy
-from shardproof.fetching.cache._places import Slot, key_of, locked, make_state, place_of
+from shardproof.fetching.cache._places import Slot, key_of, make_state, place_of
 from shardproof.fetching.cache._proofs import CacheProof, ProofFiles, digests_of, proof_of
 from shardproof.fetching.cache._prover import Prover
 from shardproof.fetching.cache._removals import Removals
@@ -36,7 +40,7 @@ logger = logging.getLogger("shardproof.fetching")
 
 
 class Cache:
-    """Shards of one source, which processes share: hold, find or place, release and discard one."""
+    """Shards of one source, below one directory, shared by processes and nodes."""
 
     def __init__(
         self,
@@ -48,13 +52,11 @@ class Cache:
         stale_after: float = STALE_AFTER,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        import filelock  # noqa: F401, PLC0415 - before there are threads, which import nothing
-
         refuse_empty(root=root)
         self.cleanup, self.max_cache_bytes = cleanup, max_cache_bytes
         self.root = real_path(root)  # absolute, through no link
         dirs = make_state(self.root)
-        self._locks, self.kept = dirs.locks, dirs.kept
+        self.kept = dirs.kept
         self._proofs = ProofFiles(dirs.proofs)
         self._leases = Leases(dirs, heartbeat, stale_after, clock)
         self._removals = Removals(self.root, self._proofs, self._leases)
@@ -62,10 +64,7 @@ class Cache:
         self._occupancy = Occupancy(self._proofs, self._removals)
         # What killed processes left goes; what fails costs room, no more.
         try:
-            locks = os.listdir(self._locks)  # before the leases: a lock's holder has a lease
-            held = {f"{lease.key}.lock" for lease in self._leases.sweep()}
-            for name in set(locks) - held:
-                files.remove(os.path.join(self._locks, name))
+            self._leases.sweep()
             files.sweep_leftovers(self._proofs.directory)
             self._removals.finish_left()
         except OSError as error:
@@ -84,13 +83,12 @@ class Cache:
 
     def in_use(self, name: str, but: Lease | None = None) -> list[str]:
         """Return the readers of a shard, for people; the lease ``but`` is left out."""
-        readers = self._leases.holders(key_of(name), "reader", but)
-        return [self._leases.owner_of(reader) for reader in readers]
+        return [hold.owner for hold in self._leases.holders(key_of(name), but, readers=True)]
 
     def find(
         self, file: RemoteFile, lease: Lease, stop: threading.Event | None = None
     ) -> Path | None:
-        """Return where a shard is, if it is proven; until the release nobody takes it away."""
+        """Return where a shard is, if it is there and proven to be the source's; else None."""
         _refuse_other(file, lease)
         with place_of(self.root, file.name) as place:
             for _ in range(_ATTEMPTS):
@@ -190,12 +188,12 @@ class Cache:
         return False
 
     def distrust(self, name: str) -> None:
-        """Forget that what is there was proven; it goes if it is ours, and nobody reads it."""
+        """Forget that what is there was proven: it goes if it is ours, unless it is being read."""
         with place_of(self.root, name) as place:
             proof = self._proof_at(place)
             if place is not None and proof is not None:
                 if proof.placed:
-                    self._removals.remove(place, "reader")
+                    self._removals.remove(place, readers=True)
                 else:
                     self._proofs.forget(proof)
 
@@ -208,19 +206,22 @@ class Cache:
         return self.cleanup == "auto" and self.max_cache_bytes is None
 
     def discard(self, name: str) -> bool:
-        """Remove a shard that is ours, unchanged and unused, if the policy says so."""
+        """Remove a shard that is not in use, if it is ours and unchanged; say whether it went."""
         return self._removes_at_once and self._removals.discard(name)
 
     def discard_others(self, wanted: Collection[str]) -> list[str]:
         """Discard what an earlier run has left, but not these; return the names that are gone."""
-        if not self._removes_at_once:
-            return []
-        names = sorted(set(self._removals.placed()).difference(wanted))
-        stale = self._proofs.paths()
-        return [name for name in names if self._removals.discard(name, stale.get(key_of(name), ()))]
+        gone: list[str] = []
+        for proof in self._proofs.all() if self._removes_at_once else ():
+            with contextlib.suppress(OSError):  # what can't be looked at stays
+                if not self._removals.has(proof):
+                    self._removals.forget_stale(proof)
+                elif proof.placed and proof.name not in wanted:
+                    gone += [proof.name] if self._removals.discard(proof.name) else []
+        return sorted(gone)
 
     def make_room(self, n_bytes: int, lease: Lease) -> bool:
-        """Reserve room, for which the shards used least recently go; say whether there is room."""
+        """Reserve room for a shard that is to be fetched; say whether there is room."""
         if self.max_cache_bytes is None:
             return True
         lease.reserve(n_bytes)
@@ -233,8 +234,8 @@ class Cache:
     def downloading(
         self, name: str, stop: threading.Event | None = None, *, timeout: float = 600.0
     ) -> AbstractContextManager[bool]:
-        """Keep others from fetching a shard, where locks work; it may be there once it is held."""
-        return locked(os.path.join(self._locks, f"{key_of(name)}.lock"), timeout, stop)
+        """Keep other processes from fetching the same shard meanwhile."""
+        return self._leases.downloading(name, timeout, stop or Stop())
 
     def close(self) -> None:
         """Release all leases and end the thread; the shards stay."""

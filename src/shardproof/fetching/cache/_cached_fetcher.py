@@ -42,11 +42,11 @@ class CachedFetcher:
         self._here: dict[str, tuple[int, int]] = {}
 
     def prepare(self, name: str, position: int, stop: threading.Event) -> RemoteFile | None:
-        """Return what the source tells of a shard, if it is asked before, and can be."""
+        """Ask for a shard ahead of its turn; return what the source tells, if it can be asked."""
+        if self._is_told_later(name):
+            return None
         with suppress(FetchError):
-            return (
-                None if self._is_told_later(name) else self._file(name, f"shard {position}", stop)
-            )
+            return self._file(name, f"shard {position}", stop)
         return None
 
     def take(self, name: str) -> None:

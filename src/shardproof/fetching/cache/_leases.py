@@ -1,26 +1,37 @@
-"""Leases, which say that a process holds a shard, so that no other process removes it.
+"""Leases: holds (`_base.holds`) on shards, which no process takes away that another one has.
 
-A holder shows that it lives by changing its file every minute, from one thread. A lease whose
-process surely runs no more does not count, and neither does one that was *seen* not to change for
-ten minutes by the clock of the process that looks: no two clocks are compared. Its files are
-removed, so its holder, if it lives after all, learns of it.
+All are in one directory, and each is there, whole, after one system call::
+
+    <key>.<token>.hold         a process wants the shard; in it stands whether it reads it now
+    <key>.<token>.removal/     a process is about to take it away
+
+A holder makes a hold, and then removes the directory of every removal of that shard. A remover
+makes such a directory, then looks for holds, and then renames the shard *into* the directory. Each
+announces itself before it looks for the other, so at least one of them sees the other one:
+
+- the hold is seen, and the shard stays;
+- the directory is seen and is empty: it is removed, and the rename fails for want of a target;
+- it is seen and is not empty, so it can't be removed: the shard was gone before its holder had
+  looked for it.
+
+So it doesn't matter which of them is killed, or held up for hours between two calls: a rename into
+a directory and its removal exclude each other in every file system.
 """
 
 import contextlib
 import logging
 import os
+import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
-import msgspec
-
 from shardproof._base import files
-from shardproof._base.liveness import Heartbeat, Mark, ObservedSilence, is_gone, owner_text
+from shardproof._base.holds import Heartbeat, Hold, HoldWatch, ObservedHold, observe
+from shardproof._base.liveness import Mark
 from shardproof._base.messages import quoted, shown, told
-from shardproof.fetching.cache._lease_files import Kind, LeaseEntry, LeaseFiles
 from shardproof.fetching.cache._places import StateDirs, key_of
 
 HEARTBEAT = 60.0
@@ -29,43 +40,35 @@ HEARTBEAT = 60.0
 STALE_AFTER = 600.0
 """Seconds of silence after which a lease does not count any more."""
 
-_ENCODED_BYTES = 512
+_HOLD, _REMOVAL = ".hold", ".removal"
+_POLL = 0.1  # seconds between two looks whether another process has fetched a shard
 
 logger = logging.getLogger("shardproof.fetching")
 
 
-class LeaseRecord(msgspec.Struct, frozen=True):
-    """What is in a lease's file: its owner for people, the bytes it keeps room for, its beats."""
-
-    owner: str = "a process that can't be told"
-    reserved: int = 0
-    beat: int = 0
-
-
 class Lease:
-    """A hold on one shard: until it is released, no process removes the shard.
+    """A hold on one shard: until it is released, no process removes the shard."""
 
-    Attributes:
-        name: The shard.
-        lost: Whether another process took this one for dead: the shard may be removed at any time.
-        mark: What told the shard's file from others when its holder last found or placed it.
-    """
-
-    def __init__(self, leases: "Leases", name: str, entry: LeaseEntry, record: LeaseRecord) -> None:
+    def __init__(self, leases: "Leases", name: str) -> None:
         self.name = name
         self.lost = False
         self.mark: Mark | None = None
-        self.entry = entry
+        self.path = leases.new_path(key_of(name), _HOLD)
         self._leases = leases
-        self._record = record
+        self._hold = Hold(self.path, stale_after=leases.stale_after, reserved=0, reads=0)
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._is_released = False
 
+    def make(self) -> None:
+        """Say that the shard is wanted, and break off what would take it away."""
+        self._hold.make(is_shared=True)
+        self._leases.break_off_removals(key_of(self.name))
+
     @property
     def part(self) -> Path:
         """Where to fetch the shard to: in a directory of the lease's own, which goes with it."""
-        directory = self._leases.workspace_of(self.entry)
+        directory = self._leases.workspace_of(self.path)
         os.makedirs(directory, exist_ok=True)
         return Path(directory, os.path.basename(self.name))
 
@@ -74,28 +77,30 @@ class Lease:
         with self._lock:
             if self._is_released:
                 raise ValueError(f"the lease on shard {quoted(self.name)} was released")
-            self._leases.files.make_reader(self.entry, _encoded(self._record))
+            if not self._hold.show_life(reads=1):
+                self._hold.make(is_shared=True)  # it is as good as a new one
             self.lost = False
+        self._leases.break_off_removals(key_of(self.name))
 
     def stop_reading(self) -> None:
         """Let others replace the shard again."""
-        self._leases.files.remove_reader(self.entry)
+        if self._hold.note["reads"]:
+            self._tell(reads=0)
 
     def reserve(self, n_bytes: int) -> None:
         """Tell others how much room the shard will take."""
-        if n_bytes != self._record.reserved:
+        if n_bytes != self._hold.note["reserved"]:
             self._tell(reserved=n_bytes)
 
     def beat(self) -> None:
         """Show life; a file that is gone says that the lease is lost."""
-        self._tell(beat=self._record.beat + 1)
+        self._tell()
 
-    def _tell(self, **changes: int) -> None:
+    def _tell(self, **note: int) -> None:
         with self._lock:
             if self._is_released or self.lost:
                 return
-            self._record = msgspec.structs.replace(self._record, **changes)
-            self.lost = not self._leases.files.rewrite(self.entry, _encoded(self._record))
+            self.lost = not self._hold.show_life(**note)
         if self.lost:
             logger.warning(
                 "The lease on shard '%s' is lost: it was silent for too long. The shard may be "
@@ -129,11 +134,10 @@ class Leases:
         stale_after: float = STALE_AFTER,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.files = LeaseFiles(dirs.leases)
-        self._parts = dirs.parts
-        self._heartbeat, self._stale_after = heartbeat, stale_after
+        self.stale_after = stale_after
+        self._dirs, self._heartbeat = dirs, heartbeat
         self._mine: dict[str, Lease] = {}
-        self._silence: ObservedSilence[str, bytes] = ObservedSilence(clock)
+        self._watch = HoldWatch(stale_after, clock)
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._heart: Heartbeat | None = None
@@ -146,78 +150,127 @@ class Leases:
         with self._lock:
             if self._heart is None and not self._is_closed:
                 self._heart = Heartbeat(self._show_life, self._heartbeat, "shardproof-leases")
-        record = LeaseRecord(owner=owner_text())
-        lease = Lease(self, name, self.files.make_lease(key_of(name), _encoded(record)), record)
+        lease = Lease(self, name)
+        try:
+            lease.make()
+        except BaseException:
+            files.remove(lease.path)
+            raise
         with self._lock:
-            self._mine[lease.entry.stem] = lease
+            self._mine[lease.path] = lease
         return lease
 
     def forget(self, lease: Lease) -> None:
         """Remove the files of a lease."""
         with self._lock:
-            self._mine.pop(lease.entry.stem, None)
-        workspace = self.workspace_of(lease.entry)
+            self._mine.pop(lease.path, None)
+        workspace = self.workspace_of(lease.path)
         if not files.remove_empty(workspace):  # which it mostly is, or not there
             files.remove_tree(workspace)
-        self.files.remove_holder(lease.entry)
+        files.remove(lease.path)
 
-    def workspace_of(self, entry: LeaseEntry) -> str:
-        """Return the path of a holder's own directory."""
-        return os.path.join(self._parts, entry.stem)
+    def new_path(self, key: str, ending: str) -> str:
+        """Return the path of a new hold or removal."""
+        return os.path.join(self._dirs.leases, f"{key}.{secrets.token_hex(8)}{ending}")
 
-    def holders(self, key: str | None, kind: Kind, but: Lease | None = None) -> list[LeaseEntry]:
-        """Return the holders or readers of a shard, or of all (no ``key``), without ``but``."""
-        entries = self.files.listed(key)
-        leases = {entry.stem for entry in entries if entry.kind == "lease"}
-        mine = None if but is None else but.entry.stem
-        found = [
-            entry
-            for entry in entries
-            if entry.kind == kind and entry.stem in leases and entry.stem != mine
+    def workspace_of(self, path: str) -> str:
+        """Return the path of the directory that goes with a hold."""
+        return os.path.join(self._dirs.parts, os.path.basename(path).removesuffix(_HOLD))
+
+    def _listed(self, key: str | None, ending: str) -> list[str]:
+        begin = "" if key is None else f"{key}."
+        return [
+            os.path.join(self._dirs.leases, name)
+            for name in os.listdir(self._dirs.leases)
+            if name.startswith(begin) and name.endswith(ending)
         ]
-        with self._lock:
-            self._silence.forget(
-                lambda stem: stem not in leases and (key is None or stem.startswith(key))
-            )
-        return [entry for entry in found if not self._is_over(entry)]
 
-    def owner_of(self, entry: LeaseEntry) -> str:
-        """Return which process a holder is, for people."""
-        return self._record_of(entry).owner
+    def holders(
+        self, key: str | None, but: Lease | None = None, *, readers: bool = False
+    ) -> list[ObservedHold]:
+        """Return the holds on a shard, or those of its readers; what is over is removed."""
+        paths = set(self._listed(key, _HOLD))
+        begin = os.path.join(self._dirs.leases, key or "")
+        self._watch.forget(lambda path: path.startswith(begin) and path not in paths)
+        paths -= {but.path} if but else set()
+        found = [hold for hold in map(observe, sorted(paths)) if hold and not self._is_over(hold)]
+        return [hold for hold in found if not readers or _reads(hold)]
+
+    def _is_over(self, found: ObservedHold) -> bool:
+        if found.path in self._mine or not self._watch.is_over(found):
+            return False
+        logger.debug("A lease no longer counts: %s", shown(found.path))
+        with contextlib.suppress(PermissionError):  # another user's
+            return found.remove() or observe(found.path) is None
+        return True
 
     def reserved(self) -> int:
         """Return for how many bytes all holders together keep room."""
-        said = (self._record_of(entry).reserved for entry in self.holders(None, "lease"))
-        return sum(max(0, n_bytes) for n_bytes in said)  # others may write anything
+        notes = [found.record.note for found in self.holders(None) if found.record]
+        said = [note.get("reserved") for note in notes]  # others may write anything
+        return sum(max(0, n_bytes) for n_bytes in said if isinstance(n_bytes, int))
 
-    def _record_of(self, entry: LeaseEntry) -> LeaseRecord:
-        data = self.files.read(entry._replace(kind="lease"))
+    @contextlib.contextmanager
+    def removal(self, key: str) -> Iterator[str]:
+        """Announce that a shard is taken away, while the context lasts; yield the directory."""
+        path = self.new_path(key, _REMOVAL)
+        os.mkdir(path)
         try:
-            return msgspec.json.decode(data or b"{}", type=LeaseRecord)
-        except (ValueError, msgspec.DecodeError, RecursionError):
-            return LeaseRecord()
+            yield path
+        finally:
+            with contextlib.suppress(OSError):  # what is left hinders no holder, and is swept
+                files.remove_empty(path)
 
-    def _is_over(self, entry: LeaseEntry) -> bool:
-        if entry.stem in self._mine:
-            return False
-        lease = entry._replace(kind="lease")
-        content = None if is_gone(entry.process) else self.files.read(lease)
-        if content is not None:
-            with self._lock:
-                if self._silence.seconds(lease.stem, content) < self._stale_after:
-                    return False
-        logger.debug("A lease no longer counts: %s", shown(entry.stem))
-        with contextlib.suppress(PermissionError):  # another user's
-            self.files.remove_holder(lease)
-        return True
+    def removals(self) -> Iterator[tuple[str, str]]:
+        """Yield the key and the directory of each removal that is under way, or was killed."""
+        for path in self._listed(None, _REMOVAL):
+            yield os.path.basename(path).partition(".")[0], path
 
-    def sweep(self) -> list[LeaseEntry]:
-        """Remove what is left of holders that are gone, and return those that are not."""
-        workspaces = os.listdir(self._parts)  # before the leases, which are made before them
-        holders = self.holders(None, "lease")
-        for stem in set(workspaces) - {entry.stem for entry in holders}:
-            files.remove_tree(os.path.join(self._parts, stem))
-        return holders
+    def break_off_removals(self, key: str) -> None:
+        """Make the removals of a shard fail that have not taken it yet."""
+        for path in self._listed(key, _REMOVAL):
+            files.remove_empty(path)
+
+    @contextlib.contextmanager
+    def downloading(self, name: str, timeout: float, stop: threading.Event) -> Iterator[bool]:
+        """Keep others from fetching the same shard, to save work; yield whether they are."""
+        path = os.path.join(self._dirs.locks, f"{key_of(name)}{_HOLD}")
+        hold = Hold(path, stale_after=timeout)
+        end, is_held = time.monotonic() + timeout, False
+        try:
+            while not (is_held := self._made_alone(hold)) and not stop.is_set():
+                if time.monotonic() >= end:
+                    logger.info("Waited %.3gs for who fetches '%s'", timeout, shown(name))
+                    break
+                stop.wait(_POLL)
+        except OSError as error:
+            logger.debug("'%s' can't be made; going on without: %s", shown(path), told(error))
+        try:
+            yield is_held
+        finally:
+            if is_held:
+                with contextlib.suppress(OSError):
+                    hold.give_back()
+
+    def _made_alone(self, hold: Hold) -> bool:
+        with contextlib.suppress(FileExistsError):
+            hold.make(is_shared=False)
+            return True
+        found = observe(hold.path)
+        if found is not None and self._watch.is_over(found):
+            found.remove()
+        return False
+
+    def sweep(self) -> None:
+        """Remove what is left of holders that are gone."""
+        workspaces = os.listdir(self._dirs.parts)  # before the leases, which are made before them
+        held = {os.path.basename(self.workspace_of(found.path)) for found in self.holders(None)}
+        for name in set(workspaces) - held:
+            files.remove_tree(os.path.join(self._dirs.parts, name))
+        for name in os.listdir(self._dirs.locks):
+            found = observe(os.path.join(self._dirs.locks, name))
+            if found is not None and found.is_dead:
+                found.remove()
 
     def _show_life(self) -> bool:
         with self._lock:
@@ -243,6 +296,6 @@ class Leases:
                 stack.callback(lease.release)
 
 
-def _encoded(record: LeaseRecord) -> bytes:
-    # As many bytes at each beat, so that the file is rewritten in place.
-    return msgspec.json.encode(record).ljust(_ENCODED_BYTES)
+def _reads(hold: ObservedHold) -> bool:
+    """Whether a holder reads its shard now; of one that can't be told that is assumed."""
+    return hold.record is None or bool(hold.record.note.get("reads", 1))

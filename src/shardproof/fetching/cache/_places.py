@@ -1,33 +1,25 @@
 """Where a cache keeps its shards and what it knows of them: below its root, and through no link.
 
 Directories are opened one in the other, and a symbolic link among them is refused: else one file
-would have two names, of which one is held and the other one removed. Locks save work and nothing
-else: two that fetch one shard at once are both right.
+would have two names, of which one is held and the other one removed.
 """
 
 import contextlib
 import errno
 import hashlib
-import logging
 import os
 import stat
-import threading
-import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shardproof._base import files
-from shardproof._base.messages import quoted, shown, told
+from shardproof._base.messages import quoted
 from shardproof._base.names import OPEN_FLAGS, file_type, refusals
-from shardproof._base.work import Stop
 
 STATE = ".shardproof"
 """The directory below a root where the cache keeps what it knows."""
 
-_POLL = 0.1  # seconds between two looks whether a lock is free
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
-
-logger = logging.getLogger("shardproof.fetching")
 
 
 class Slot(NamedTuple):
@@ -115,7 +107,7 @@ class StateDirs(NamedTuple):
     leases: str
     proofs: str
     parts: str  # what is about to get its place
-    locks: str
+    locks: str  # who fetches what
     kept: str  # what is on its way, from where the next fetch goes on
 
 
@@ -129,32 +121,3 @@ def make_state(root: str) -> StateDirs:
         if not stat.S_ISDIR(mode):
             raise _no_directory(path, file_type(mode))
     return dirs
-
-
-@contextlib.contextmanager
-def locked(path: str, timeout: float, stop: threading.Event | None = None) -> Iterator[bool]:
-    """Hold a lock while the context lasts, if it can be had; yield whether it is held."""
-    import filelock  # noqa: PLC0415 - only what fetches needs it
-
-    lock, stop = filelock.FileLock(path), stop or Stop()
-    end, is_held = time.monotonic() + timeout, False
-    while not is_held and not stop.is_set():
-        try:
-            lock.acquire(timeout=0)
-            is_held = True
-        except filelock.Timeout:
-            if time.monotonic() >= end:
-                logger.info("'%s' was locked for %.3gs; going on without", shown(path), timeout)
-                break
-            stop.wait(_POLL)
-        except (OSError, NotImplementedError, UserWarning) as error:
-            logger.debug("'%s' can't be locked; going on without: %s", shown(path), told(error))
-            break
-    try:
-        yield is_held
-    finally:
-        if is_held:
-            with contextlib.suppress(OSError):
-                files.remove(path)
-            with contextlib.suppress(OSError):
-                lock.release()

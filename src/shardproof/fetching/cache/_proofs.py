@@ -9,7 +9,7 @@ for one; a proof without a file proves nothing.
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -22,7 +22,7 @@ from shardproof.fetching.sources._source import RemoteFile
 
 MAX_PROOF_BYTES = 2**16  # of one that is read; in use they have some hundred
 _MAX_IDENTITY = 2**13
-_ENDING = ".json"
+_PLACED = ".placed"  # after the size, at the end of the names of proofs of what is placed
 
 
 class CacheProof(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +44,8 @@ class CacheProof(msgspec.Struct, frozen=True, kw_only=True):
 
     def fits(self, file: RemoteFile) -> bool | None:
         """Whether these are the source's bytes; None if only a digest of the file can tell."""
+        # A digest that is stated must be known of the bytes; else an identity must be the same. A
+        # source that states neither is taken by name and size.
         if file.size not in {None, self.size}:
             return False
         if file.digest is None:
@@ -59,9 +61,9 @@ class CacheProof(msgspec.Struct, frozen=True, kw_only=True):
         return self.vouched and self.identity is None
 
 
-def _filename(key: str, mark: Mark) -> str:
+def _filename(key: str, mark: Mark, *, placed: bool) -> str:
     digest = hashlib.blake2b("/".join(map(str, mark)).encode(), digest_size=8)
-    return f"{key}.{digest.hexdigest()}{_ENDING}"
+    return f"{key}.{digest.hexdigest()}.{mark[0]}{_PLACED if placed else '.known'}"
 
 
 def digests_of(*digests: str | None) -> tuple[str, ...]:
@@ -100,7 +102,8 @@ class ProofFiles:
 
     def path_of(self, proof: CacheProof) -> str:
         """Return the path of a proof's file."""
-        return os.path.join(self.directory, _filename(key_of(proof.name), proof.mark))
+        name = _filename(key_of(proof.name), proof.mark, placed=proof.placed)
+        return os.path.join(self.directory, name)
 
     def read(self, name: str, status: os.stat_result) -> CacheProof | None:
         """Return the proof of a file; None where there is none that can be read."""
@@ -109,7 +112,9 @@ class ProofFiles:
 
     def of_key(self, key: str, status: os.stat_result) -> CacheProof | None:
         """Return the proof of a file of which only the key is known."""
-        return self.of_file(_filename(key, mark_of(status)))
+        mark = mark_of(status)
+        names = (_filename(key, mark, placed=placed) for placed in (True, False))
+        return next(filter(None, map(self.of_file, names)), None)
 
     def write(self, proof: CacheProof) -> None:
         """Record a proof, in place of what was known of the same file."""
@@ -124,15 +129,6 @@ class ProofFiles:
         with contextlib.suppress(OSError):  # it may be another user's
             os.utime(self.path_of(proof))
 
-    def names(self) -> set[str]:
-        """Return the names of the files of all proofs; of files that are gone, too."""
-        return {name for name in os.listdir(self.directory) if name.endswith(_ENDING)}
-
-    def paths_of(self, key: str, names: Iterable[str] | None = None) -> list[str]:
-        """Return the paths of a shard's proofs, among these names or all; of files gone, too."""
-        names = os.listdir(self.directory) if names is None else names
-        return [os.path.join(self.directory, each) for each in names if each.startswith(f"{key}.")]
-
     def used(self, filename: str) -> int | None:
         """Return when a proof's shard was last used, in nanoseconds; None if the proof is gone."""
         try:
@@ -140,20 +136,15 @@ class ProofFiles:
         except FileNotFoundError:
             return None
 
-    def paths(self) -> Mapping[str, Sequence[str]]:
-        """Return the paths of all proofs, by the keys of shards; of files that are gone, too."""
-        found: dict[str, list[str]] = {}
-        for name in os.listdir(self.directory):
-            path = os.path.join(self.directory, name)
-            found.setdefault(name.partition(".")[0], []).append(path)
-        return found
+    def placed(self) -> dict[str, int]:
+        """Return the sizes of placed shards by the names of their proofs; of those gone, too."""
+        names = [name for name in os.listdir(self.directory) if name.endswith(_PLACED)]
+        sizes = {name: name.removesuffix(_PLACED).rpartition(".")[2] for name in names}
+        return {name: int(size) for name, size in sizes.items() if size.isdecimal()}
 
-    def all(self) -> Iterator[tuple[CacheProof, int]]:
-        """Yield each proof with when it was last used, in nanoseconds."""
-        for filename in self.names():
-            proof, used = self.of_file(filename), self.used(filename)
-            if proof is not None and used is not None:
-                yield proof, used
+    def all(self) -> Iterator[CacheProof]:
+        """Yield each proof; those of files that are gone, too."""
+        yield from filter(None, map(self.of_file, sorted(os.listdir(self.directory))))
 
     def of_file(self, filename: str) -> CacheProof | None:
         """Return what is in a proof's file; None for what proves nothing."""
@@ -164,4 +155,4 @@ class ProofFiles:
             digests_of(*proof.digests)
         except (ManifestError, ValueError):
             return None
-        return proof if _filename(key_of(proof.name), proof.mark) == filename else None
+        return proof if os.path.basename(self.path_of(proof)) == filename else None

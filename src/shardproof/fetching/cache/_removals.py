@@ -1,21 +1,20 @@
 """Take a shard away from where it is, if no process wants it: to remove it, or to move it aside.
 
-It is renamed into the directory of a removal, so that its holder can break that off; see
-`_lease_files`. There it is looked at once more: what came in its place a moment before goes back.
-Only then it is removed.
+It is renamed into the directory of a removal, so that its holder can break that off; see `_leases`.
+There it is looked at once more: what came in its place a moment before goes back. Only then it is
+removed.
 """
 
 import contextlib
 import logging
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 
 from shardproof._base import files
-from shardproof._base.liveness import is_gone, mark_of
+from shardproof._base.liveness import mark_of
 from shardproof._base.messages import shown, told
 from shardproof._base.opening import is_there
-from shardproof.fetching.cache._lease_files import Kind
 from shardproof.fetching.cache._leases import Lease, Leases
 from shardproof.fetching.cache._places import Slot, key_of, place_of
 from shardproof.fetching.cache._proofs import CacheProof, ProofFiles
@@ -31,49 +30,27 @@ class Removals:
     def __init__(self, root: str, proofs: ProofFiles, leases: Leases) -> None:
         self._root, self._proofs, self._leases = root, proofs, leases
 
-    def remove(
-        self,
-        place: Slot,
-        kind: Kind,
-        but: Lease | None = None,
-        stale: Sequence[str] | None = None,
-    ) -> bool:
-        """Remove a shard of ours that is as it was, unless others than ``but`` hold it."""
-        # Taken before leases are looked at: of a shard without holders, these are not in use.
-        if kind != "lease":
-            stale = ()
-        elif stale is None:
-            stale = self._proofs.paths_of(key_of(place.name))
+    def remove(self, place: Slot, but: Lease | None = None, *, readers: bool = False) -> bool:
+        """Remove a shard that this package put there and is as it was; return whether it went."""
         status = place.status()
-        if status is None:
-            is_held = not stale or self._leases.holders(key_of(place.name), kind, but)
-            if not is_held and place.status() is None and not self._is_taken(place.name):
-                _remove_all(stale)
-            return False
-        proof = self._proofs.read(place.name, status)
-        if proof is None or not proof.placed:
+        proof = self._proofs.read(place.name, status) if status else None
+        if status is None or proof is None or not proof.placed:
             return False
 
         def finish(taken: str) -> None:
-            _remove_all([taken, *stale, self._proofs.path_of(proof)])
+            files.remove(taken)
+            self._proofs.forget(proof)
 
-        return self._take_away(place, status, kind, but, finish)
+        return self._take_away(place, status, but, finish, readers=readers)
 
-    def discard(self, name: str, stale: Sequence[str] | None = None) -> bool:
-        """Remove a shard if no process holds it; what fails is logged. Arguments as of `remove`."""
+    def discard(self, name: str) -> bool:
+        """Remove a shard if no process holds it; what fails is logged."""
         try:
             with place_of(self._root, name) as place:
-                return place is not None and self.remove(place, "lease", stale=stale)
+                return place is not None and self.remove(place)
         except OSError as error:
             logger.warning("Shard '%s' could not be removed: %s", shown(name), told(error))
             return False
-
-    def placed(self) -> Iterator[str]:
-        """Yield the name of each shard that this package put there and is as it was."""
-        for proof, _ in self._proofs.all():
-            with contextlib.suppress(OSError):
-                if proof.placed and self.has(proof):
-                    yield proof.name
 
     def has(self, proof: CacheProof) -> bool:
         """Return whether the file is there that a proof is about; raise if that can't be seen."""
@@ -83,20 +60,14 @@ class Removals:
 
     def forget_stale(self, proof: CacheProof) -> None:
         """Remove a proof whose file was not there, unless a holder may be about to put it there."""
-        if self._leases.holders(key_of(proof.name), "lease") or self.has(proof):
-            return
-        if not self._is_taken(proof.name):
+        if not self._leases.holders(key_of(proof.name)) and not self.has(proof):
             self._proofs.forget(proof)
-
-    def _is_taken(self, name: str) -> bool:
-        """Return whether a process may have taken a shard away that is not there; by its proof."""
-        return any(entry.kind == "removal" for entry in self._leases.files.listed(key_of(name)))
 
     def make_way(self, place: Slot, status: os.stat_result, but: Lease) -> bool:
         """Take away what is there, unless another process reads it; say whether it is gone."""
         proof = self._proofs.read(place.name, status)
         if proof is not None and proof.placed:
-            return self.remove(place, "reader", but)
+            return self.remove(place, but, readers=True)
         return self.move_aside(place, status, but)
 
     def move_aside(self, place: Slot, status: os.stat_result, but: Lease) -> bool:
@@ -112,22 +83,21 @@ class Removals:
             text = "'%s' was not the right one, and is '%s' now"
             logger.warning(text, shown(place.path), shown(path))
 
-        return self._take_away(place, status, "reader", but, finish)
+        return self._take_away(place, status, but, finish, readers=True)
 
     def _take_away(
         self,
         place: Slot,
         status: os.stat_result,
-        kind: Kind,
         but: Lease | None,
         finish: Callable[[str], None],
+        *,
+        readers: bool,
     ) -> bool:
         key = key_of(place.name)
         for _ in range(_ATTEMPTS):
-            if self._leases.holders(key, kind, but):
-                return False
-            with self._leases.files.removal(key) as directory:
-                if self._leases.holders(key, kind, but):
+            with self._leases.removal(key) as directory:
+                if self._leases.holders(key, but, readers=readers):
                     return False
                 taken = os.path.join(directory, place.base)
                 # A process that finds what a killed one left may be faster, and do the rest.
@@ -144,15 +114,12 @@ class Removals:
 
     def finish_left(self) -> None:
         """Do what is left of removals whose process was killed."""
-        for entry in self._leases.files.listed():
-            if entry.kind != "removal":
-                continue
-            directory = self._leases.files.path_of(entry)
+        for key, directory in self._leases.removals():
             with contextlib.suppress(FileNotFoundError):
                 for base in os.listdir(directory):  # which no process can hold any more
                     taken = os.path.join(directory, base)
                     status = os.lstat(taken)
-                    proof = self._proofs.of_key(entry.key, status)
+                    proof = self._proofs.of_key(key, status)
                     if proof is not None and proof.placed and stat.S_ISREG(status.st_mode):
                         files.remove(taken)
                         self._proofs.forget(proof)
@@ -162,13 +129,7 @@ class Removals:
                     logger.warning(
                         "Found what a killed process had taken away; it is '%s' now", shown(aside)
                     )
-            if is_gone(entry.process):
-                files.remove_empty(directory)
-
-
-def _remove_all(paths: Sequence[str]) -> None:
-    for path in paths:
-        files.remove(path)
+            files.remove_empty(directory)  # of one that is at work it is made anew
 
 
 def _is(found: os.stat_result | None, status: os.stat_result) -> bool:

@@ -93,7 +93,7 @@ class PrefetchTally:
                 self._seconds = (1 - _WEIGHT) * before + _WEIGHT * seconds
 
     def at_once(self, most: int) -> int:
-        """Return how many downloads are of use at once: one, where none of them has to wait."""
+        """Return how many downloads are of use at once: one, where there is hardly a wait."""
         return 1 if self._seconds is not None and self._seconds < _SOON else most
 
     def limits_for(self, size: int | None, limits: Limits) -> Limits:

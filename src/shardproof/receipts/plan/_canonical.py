@@ -36,10 +36,7 @@ def canonical_json(value: object) -> bytes:
 
 
 def plain(value: object, where: str = "$", depth: int = 0) -> object:
-    """Return a value as dicts, lists and scalars of JSON; ``where`` is what a refusal names.
-
-    NaN, infinity, and integers that other readers of JSON would round are a `ValueError`.
-    """
+    """Return a value as dicts, lists and scalars of JSON; ``where`` is what a refusal names."""
     if depth > _MAX_DEPTH:
         raise ValueError(f"{where}: expected at most {_MAX_DEPTH} levels")
     if isinstance(value, Mapping):

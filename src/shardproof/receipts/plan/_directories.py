@@ -3,7 +3,6 @@
 ``runs/<run_hash>/datasets/<dataset_name>/<plan_hash>/`` is where `open_run` makes them.
 """
 
-import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterator
@@ -17,7 +16,7 @@ from shardproof._base import json
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted
 from shardproof._base.opening import real_path, refuse_empty
-from shardproof.errors import ManifestError, ShardproofError
+from shardproof.errors import ManifestError
 
 PLAN_FILE = "plan.json"
 RECEIPTS = "receipts"
@@ -31,9 +30,6 @@ MAX_SHARDS = 1_000_000
 
 MAX_KINDS = 1000
 """Most kinds of outputs that a plan may owe: each receipt is looked at for each of them."""
-
-_MAX_HASH = 128
-"""Most characters of a plan's name, which stands in each claim: a SHA-512 has as many."""
 
 MAX_PLAN_BYTES = 256 * 2**20
 """Largest plan: two million source files."""
@@ -90,10 +86,7 @@ class _UsualAssignment(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 
 
 class _UsualPlan(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """All fields of ``plan.json``, ours and Nemotron's; see `Plan`.
-
-    Each may be missing and is not encoded then, so that none hides one that stands twice.
-    """
+    """All fields of ``plan.json``, ours and Nemotron's; what is missing hides no second key."""
 
     version: Any = UNSET
     created_at: Any = UNSET
@@ -121,9 +114,6 @@ def read_header(root: str) -> PlanHeader:
     header = read_plan_file(root, _Header)
     refuse_version(header.version, root)
     path = os.path.join(root, PLAN_FILE)
-    if len(header.plan_hash) > _MAX_HASH:
-        problem = f"expected at most {_MAX_HASH} characters, found {len(header.plan_hash)}"
-        raise ManifestError(problem, path=path, field="$.plan_hash")
     if not 1 <= header.n_shards <= MAX_SHARDS:
         problem = f"expected 1 to {MAX_SHARDS} shards, found {header.n_shards}"
         raise ManifestError(problem, path=path, field="$.num_shards")
@@ -144,19 +134,6 @@ def refuse_version(version: str, root: str) -> None:
 def receipt_name(index: int) -> str:
     """Return the file name of a shard's receipt, inside `RECEIPTS`."""
     return f"shard_{index:06d}.json"
-
-
-@contextlib.contextmanager
-def told_of(path: str) -> Iterator[None]:
-    """Make an error of a system call name the whole path, not a part of it or none."""
-    try:
-        yield
-    except ShardproofError:
-        raise
-    except OSError as error:
-        if error.strerror is None or error.filename == path:
-            raise  # as it is: of ours it has a text, and names what it is about
-        raise OSError(error.errno, error.strerror, path) from error
 
 
 @checked

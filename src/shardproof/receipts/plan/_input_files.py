@@ -15,12 +15,12 @@ import msgspec
 
 from shardproof._base import digest
 from shardproof._base.arguments import checked
+from shardproof._base.files import telling_where
 from shardproof._base.messages import quoted, shown
 from shardproof._base.names import OPEN_FLAGS, refusals
 from shardproof._base.opening import is_directory, is_regular, real_path, refuse_empty
 from shardproof.errors import ReceiptError
 from shardproof.receipts.plan._canonical import canonical_path
-from shardproof.receipts.plan._directories import told_of
 
 _ANYWHERE = "**"
 _HAS_PATTERN = re.compile(r"[*?\[]")
@@ -93,7 +93,7 @@ def input_files(
     Raises:
         ReceiptError: There are none, or a name that no plan can hold; every one is listed.
         ValueError: A pattern that is empty or absolute.
-        OSError: One can't be looked at, or a directory not be listed.
+        OSError: One can't be checked, or a directory not be listed.
 
     Example:
         >>> from shardproof import receipts
@@ -116,11 +116,7 @@ def input_files(
 
 
 def files_below(root: str, pattern: str) -> list[str]:
-    """Return the relative paths of the regular files that a pattern means, sorted.
-
-    What is hidden, and which links count: see `input_files`. Where ``root`` is no directory, there
-    are no files.
-    """
+    """Return the relative paths of the regular files that a pattern means, sorted."""
     parts = [part for part in pattern.split("/") if part not in {"", "."}]
     if not parts or pattern.startswith("/"):
         problem = "expected a pattern relative to the directory"
@@ -169,7 +165,7 @@ def describe(path: Path, name: str, identity: Identity) -> InputFile:
     """Return one local file under a name of its own; refuse what is no regular file."""
     fd = os.open(path, OPEN_FLAGS & ~os.O_NOFOLLOW)  # a corpus may be a directory of links
     try:
-        with told_of(str(path)):
+        with telling_where(path):
             status = os.fstat(fd)
             size = status.st_size
             if not stat.S_ISREG(status.st_mode):

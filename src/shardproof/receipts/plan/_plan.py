@@ -224,13 +224,10 @@ def _told_apart(kinds: Sequence[str]) -> tuple[str, ...]:
 
 
 def assign(files: Sequence[InputFile], n_shards: int) -> tuple[Assignment, ...]:
-    """Deal files out to shards; each file, or each row, to exactly one.
-
-    The largest file goes first, to the shard that has least so far (Graham, "Bounds on
-    multiprocessing timing anomalies", 1969: at most 4/3 of the best). Where sizes aren't known,
-    in turns. Where there are fewer files than shards, each file's rows are dealt out to shards of
-    its own, most of them for the largest file.
-    """
+    """Deal files out to shards; each file, or each row, to exactly one."""
+    # The largest file goes first, to the shard that has least so far (Graham, "Bounds on
+    # multiprocessing timing anomalies", 1969: at most 4/3 of the best). Where there are fewer files
+    # than shards, each file's rows are dealt out to shards of its own.
     ordered = sorted(files, key=lambda file: (-file.size, file.path))
     deal = _dealt_by_rows if len(ordered) < n_shards else _dealt_by_size
     return tuple(

@@ -28,16 +28,7 @@ _Promises = tuple[list[PromisedFile], list[Contradiction], int]  # the last: com
 
 
 def read_manifest(root: str) -> Manifest:
-    """Return what the receipts of a plan directory promise; ``root`` is its real absolute path.
-
-    What was only started, or failed, promises nothing. A receipt that is damaged, or belongs to
-    another plan or shard, is a finding.
-
-    Raises:
-        ManifestNotFoundError: There is no ``plan.json``.
-        ManifestError: It can't be read; or outputs have names that are refused, or are another's.
-        OSError: The file system failed, or a receipt may not be read.
-    """
+    """Return what the receipts of a plan directory promise; ``root`` is its real absolute path."""
     header = read_header(root)
     files: list[PromisedFile] = []
     damaged: list[Contradiction] = []

@@ -113,11 +113,7 @@ def _listed(kinds: Collection[str]) -> str:
 
 
 def owed(receipt: Receipt, path: str, kinds: Collection[str] = ()) -> list[Output]:
-    """Return the outputs that must be there: all, but those of 0 bytes of an empty shard.
-
-    ``kinds`` are those that its plan owes; where it doesn't say, the receipt may. Too few of them
-    are a `ManifestError`, unless the shard is said to be empty.
-    """
+    """Return the outputs that must be there: all, but those of 0 bytes of an empty shard."""
     outputs = outputs_of(receipt, path)
     if is_empty(receipt):
         return [output for output in outputs if output.bytes]

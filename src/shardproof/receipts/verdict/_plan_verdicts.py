@@ -11,11 +11,10 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from shardproof._base.liveness import Stamp, settled_stamp_of
 from shardproof._base.messages import quoted
 from shardproof._base.names import open_root
 from shardproof._base.work import go_on
-from shardproof.receipts.plan._directories import RECEIPTS, PlanHeader
+from shardproof.receipts.plan._directories import PlanHeader
 from shardproof.receipts.verdict._quick import usual_files
 from shardproof.receipts.verdict._records import open_receipts
 from shardproof.receipts.verdict._verdict import Verdict, judge_receipt, look_at, verdict
@@ -33,25 +32,21 @@ class _Named(NamedTuple):
 class PlanVerdicts:
     """The verdicts on the shards of a plan, and what is known of the outputs that receipts name."""
 
-    def __init__(self, header: PlanHeader, clock: Callable[[], float]) -> None:
+    def __init__(self, header: PlanHeader) -> None:
         self._header = header
-        self._clock = clock
-        self._by_name: dict[str, set[int]] = {}
-        self._looked: tuple[float, float] | None = None  # when the last full look began, and ended
-        self._stamp_before: Stamp | None = None  # of the directory, when that look began
+        self._by_name: dict[str, dict[int, None]] | None = None
         self._spoilt: dict[int, tuple[_Named, str]] = {}
-        self._n_compared: dict[str, int] = {}  # how many that name an output, each with each
 
     def one(self, index: int, level: Level) -> Verdict:
-        """Return the verdict on one shard, from a closer look."""
+        """Return the verdict on one shard; of other receipts the last full look counts."""
         found = verdict(self._header, index, level)
-        twin = self._twin_of_done(index) if found.completed else None
+        twin = self._twin_of(index, self._says) if found.completed else None
         return found if twin is None else twin
 
     def unless_completed(self, index: int, level: Level) -> Verdict | None:
         """Return the verdict on a shard that is not done; None if it is, which takes less time."""
         found, _ = look_at(self._header, [index], level)
-        return found[0] if found else self._twin_of_done(index)
+        return found[0] if found else self._twin_of(index, self._says)
 
     def all(self, level: Level, workers: int | None, *, pending: bool) -> list[Verdict]:
         """Return the verdicts on all shards, or on those that are not done, ascending."""
@@ -59,7 +54,7 @@ class PlanVerdicts:
         found, names = look_at(self._header, indices, level, workers, pending=pending)
         if _are_all_apart(names):
             return found
-        self._read_all()
+        self._by_name = self._read_all()
         shared = [indices for indices in self._by_name.values() if len(indices) > 1]
         says = functools.cache(self._says)
         twins = [self._twin_of(index, says) for index in sorted(set().union(*shared))]
@@ -69,52 +64,19 @@ class PlanVerdicts:
         by_index |= {one.index: one for one in found if not one.completed}
         return [by_index[index] for index in sorted(by_index)]
 
-    def _twin_of_done(self, index: int) -> Verdict | None:
-        """Return why a shard that looks done is not; None where no other names its own outputs.
-
-        The first call reads all receipts, and so does one after any got its name since. What is
-        asked of each of many shards while others work must not read all for each: at most every
-        other moment goes into that, and what a look found is never much older than a look takes.
-        """
-        if self._looked is None:
-            self._read_all()
-        else:
-            began, ended = self._looked
-            if self._clock() - ended >= ended - began:
-                stamp = self._stamp()
-                if stamp is None or stamp != self._stamp_before:
-                    self._read_all()
-        return self._twin_of(index, functools.cache(self._says))
-
-    def _stamp(self) -> Stamp | None:
-        """Return the stamp of the directory of receipts; None while it may miss a change.
-
-        A directory that just changed may change again without another time.
-        """
-        try:
-            status = os.lstat(os.path.join(self._header.root, RECEIPTS))
-        except OSError:
-            return None
-        return settled_stamp_of(status)
-
     def _twin_of(self, index: int, says: Callable[[int], _Named]) -> Verdict | None:
-        """Compare a shard with all that name its outputs; ``says`` reads each receipt once."""
-        go_on()
+        """Return why a shard that looks done is not; None where no other names its own outputs."""
+        if self._by_name is None:
+            self._by_name = self._read_all()
         said = says(index)
-        is_spoilt = self._is_spoilt(index, said)
         for name in said.names:
             folded = _folded(name)
-            others = self._by_name.setdefault(folded, set())
-            others.add(index)
-            # One look spoils all that name it. If each looked, that would be the square of them.
-            if is_spoilt and self._n_compared.get(folded) == len(others):
-                continue
-            for other in sorted(others - {index}):
-                go_on()
-                if folded in says(other).folded:
-                    self._spoil(index, said, name, other)
-                    self._spoil(other, says(other), name, index)
-            self._n_compared[folded] = len(others)
+            others = self._by_name.setdefault(folded, {})
+            others[index] = None
+            named = (other for other in others if other != index and folded in says(other).folded)
+            if not self._is_spoilt(index, said) and (other := next(named, None)) is not None:
+                self._spoil(index, said, name, other)
+                self._spoil(other, says(other), name, index)
         if not self._is_spoilt(index, said):
             return None
         return Verdict(index, False, "completed", self._spoilt[index][1])
@@ -129,9 +91,9 @@ class PlanVerdicts:
             advice = "one of them wrote over the other's: give each outputs of its own"
             self._spoilt[index] = said, f"{why}, by its receipt; {advice}"
 
-    def _read_all(self) -> None:
-        began, stamp = self._clock(), self._stamp()
-        by_name: dict[str, set[int]] = {}
+    def _read_all(self) -> dict[str, dict[int, None]]:
+        """Return by the names of outputs the shards whose receipts name them."""
+        by_name: dict[str, dict[int, None]] = {}
         root_fd = open_root(self._header.root)
         try:
             with open_receipts(self._header.root, root_fd) as receipts_fd:
@@ -145,13 +107,13 @@ class PlanVerdicts:
                         if not files or not all(file.bytes for file in files):
                             names = self._says(index).names
                         for name in names:
-                            by_name.setdefault(_folded(name), set()).add(index)
+                            by_name.setdefault(_folded(name), {})[index] = None
         finally:
             os.close(root_fd)
-        self._by_name, self._n_compared = by_name, {}
-        self._looked, self._stamp_before = (began, self._clock()), stamp
+        return by_name
 
     def _says(self, index: int) -> _Named:
+        go_on()
         said = judge_receipt(self._header, index)
         names = tuple(file.name for file in said.files)
         return _Named(said.completed_at, names, frozenset(map(_folded, names)))

@@ -75,12 +75,9 @@ class _Owed(NamedTuple):
 def usual_files(
     header: PlanHeader, receipts_fd: int, indices: Sequence[int], *, harmless: bool = True
 ) -> Iterator[Collection[UsualFile] | None]:
-    """Yield for each shard the files that its receipt records as completed; None: look closer.
-
-    They are only given of a receipt of this plan and shard that has the usual fields, each once,
-    and names each kind of output that the plan owes. Unless they need not be ``harmless``, their
-    names are plain: others are untrusted still.
-    """
+    """Yield for each shard the files that its receipt records as completed; None: look closer."""
+    # They are only given of a receipt of this plan and shard that has the usual fields, each once,
+    # and names each kind of output that is owed. Names are untrusted still, unless `harmless`.
     open_, read, close, flags = os.open, os.read, os.close, OPEN_FLAGS
     owed = _Owed([], None, is_all=False, suffixes=[])
     for index in indices:
@@ -142,11 +139,7 @@ def _are_apart(names: Sequence[str], harmless: bool) -> bool:
 def not_plainly_done(
     header: PlanHeader, root_fd: int, receipts_fd: int, indices: Sequence[int], names: list[str]
 ) -> list[int]:
-    """Return the shards that are not done beyond doubt; ``names`` gets the outputs of the others.
-
-    The time of a look at level ``complete`` goes into this loop and into `usual_files`. They only
-    ever pass over what the closer look calls done: outputs must be regular files that all may read.
-    """
+    """Return the shards not done beyond doubt; ``names`` gets the outputs of the others."""
     lstat = os.lstat
     odd = []
     for index, files in zip(indices, usual_files(header, receipts_fd, indices), strict=True):

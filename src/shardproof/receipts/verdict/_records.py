@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from shardproof._base import json
+from shardproof._base.files import telling_where
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import OPEN_FLAGS, file_type
 from shardproof._base.opening import mode_of, permission_denied
@@ -21,7 +22,6 @@ from shardproof.receipts.plan._directories import (
     MAX_RECEIPT_BYTES,
     RECEIPTS,
     receipt_name,
-    told_of,
 )
 
 OUTPUT_FILE = "output_file"
@@ -120,7 +120,7 @@ def _encoded(value: object, where: str) -> bytes:
 def read_receipt(root: str, index: int) -> Receipt:
     """Return a shard's receipt; raise `ManifestNotFoundError` where there is none."""
     path = os.path.join(_receipts_dir(root), receipt_name(index))
-    with told_of(path):
+    with telling_where(path):
         name = f"{RECEIPTS}/{receipt_name(index)}"
         data = json.read_bytes(root, name, max_bytes=MAX_RECEIPT_BYTES)
     return decode_receipt(data, path)

@@ -68,11 +68,7 @@ def look_at(
     *,
     pending: bool = True,
 ) -> tuple[list[Verdict], list[str]]:
-    """Return the verdict on each shard, and the names of the outputs of all that say completed.
-
-    Each is judged by its own receipt, in the order of ``indices``; whether two name one output, the
-    caller finds in the names. ``pending`` leaves out those that are done, which takes less time.
-    """
+    """Return the verdict on each shard, and the names of the outputs of all that say completed."""
     root_fd = open_root(header.root)
     try:
         with open_receipts(header.root, root_fd) as receipts_fd:
@@ -103,10 +99,7 @@ def look_at(
 def verdict(
     header: PlanHeader, index: int, level: Level, names: list[str] | None = None
 ) -> Verdict:
-    """Return whether a shard is done by its own receipt, from a closer look.
-
-    The outputs that a completed receipt names are added to ``names``.
-    """
+    """Return whether a shard is done by its own receipt, from a closer look."""
     said = judge_receipt(header, index)
     if said.status == "completed":
         if names is not None:

@@ -1,1 +1,0 @@
-"""Which worker is at which shard, without a lock."""
