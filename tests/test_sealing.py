@@ -28,8 +28,7 @@ from shardproof import (
 )
 from shardproof._base import digest_lists
 from shardproof.cli import app
-from tests.goldens import GOLDENS
-from tests.helpers.killing import Begin, at_some_calls, skip_where_not_permitted
+from tests.goldens import GOLDENS, golden
 
 LIST, JOURNAL = "SHA256SUMS", ".SHA256SUMS.journal"
 
@@ -136,11 +135,10 @@ def line(data: bytes, name: str, algorithm: str = "sha256") -> str:
 class TestDenied:
     """What the directory itself denies is not sealed, by whichever digest it does."""
 
-    @pytest.mark.parametrize("algorithm", ["sha256", "blake3"])
-    @pytest.mark.parametrize("update", [False, True])
-    @pytest.mark.parametrize("golden", GOLDENS, ids=lambda golden: golden.name)
-    def test_by_any_format(self, golden, tmp_path: Path, algorithm: str, update: bool) -> None:
-        path = golden.copy(tmp_path)
+    @pytest.mark.parametrize(("algorithm", "update"), [("sha256", False), ("blake3", True)])
+    @pytest.mark.parametrize("one", GOLDENS, ids=lambda one: one.name)
+    def test_by_any_format(self, one, tmp_path: Path, algorithm: str, update: bool) -> None:
+        path = one.copy(tmp_path)
         promised = formats.read_manifest(formats.detect(str(path)), str(path))
         before = lists_of(path)
         flip((path / promised.files[-1].name).resolve())
@@ -157,36 +155,14 @@ class TestDenied:
 
     def test_that_is_of_these_formats(self) -> None:
         stating = set()
-        for golden in GOLDENS:
-            manifest = formats.read_manifest(formats.detect(str(golden.path)), str(golden.path))
+        for one in GOLDENS:
+            manifest = formats.read_manifest(formats.detect(str(one.path)), str(one.path))
             if any(file.digest for file in manifest.files):
                 stating.add(manifest.format)
         assert stating == {
             *("bagit", "croissant", "digests", "dvc", "hf-cache", "hf-local-dir", "mds"),
             *("model-signing", "wids"),
         }
-
-    @pytest.mark.parametrize(
-        "listed", ["MD5SUMS", "B2SUMS", "a.md5", "checksums.txt", "sub/SHA1SUMS", "sub/x.sha512"]
-    )
-    def test_by_any_list(self, tmp_path: Path, listed: str) -> None:
-        (tmp_path / "sub").mkdir()
-        for name in ("a", "sub/x"):
-            (tmp_path / name).write_bytes(name.encode())
-        file = "sub/x" if listed.startswith("sub") else "a"
-        algorithm = {"B2SUMS": "blake2b", "sub/SHA1SUMS": "sha1", "sub/x.sha512": "sha512"}
-        wrong = line(b"other", file.rpartition("/")[2], algorithm.get(listed, "md5"))
-        (tmp_path / listed).write_text(wrong)
-        with pytest.raises(ShardValidationError, match="Files with another digest") as caught:
-            seal(tmp_path)
-        assert [each.path for each in caught.value.report.findings] == [tmp_path / file]
-        assert not (tmp_path / LIST).exists()
-
-    def test_by_a_list_beside_shards(self, make_shards_dir) -> None:
-        path = make_shards_dir(2)
-        (path / "acts000001.bin.md5").write_text(line(b"other", "acts000001.bin", "md5"))
-        with pytest.raises(ShardValidationError):
-            seal(path)
 
     @pytest.mark.parametrize("name", ["MD5SUMS", "sub/MD5SUMS", "a.md5"])
     def test_by_a_list_with_a_bad_line(self, tmp_path: Path, name: str) -> None:
@@ -256,6 +232,13 @@ class TestDenied:
 
 DENIES = "0" * 64
 A = hashlib.sha256(b"a").hexdigest()
+BY_OTHERS = {
+    "MD5SUMS": "md5",
+    "B2SUMS": "blake2b",
+    "sub/SHA1SUMS": "sha1",
+    "a.bin.sha512": "sha512",
+    "a.md5": "md5",
+}
 CLEARSIGNED = (
     "-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n{}  a.bin\n"
     "-----BEGIN PGP SIGNATURE-----\n\niQIzBAEBCAAdFiEE0123456789abcdef\n=abcd\n"
@@ -264,6 +247,8 @@ CLEARSIGNED = (
 TITLED = "SHA-256 checksums, made by make\n===\n\n# of this release\n{}  a.bin\n"
 
 LISTS = {
+    **dict.fromkeys(["MD5SUMS", "B2SUMS", "a.md5", "a.bin.sha512"], "{}  a.bin\n"),
+    "sub/SHA1SUMS": "{}  ../a.bin\n",
     "sums/SHA256SUMS": "{}  ../a.bin\n",
     "sums/checksums.txt": "{} *./../a.bin\n",
     "meta/checksums.sha256": "{}  data/../a.bin\n",
@@ -312,12 +297,13 @@ class TestAnyList:
     def test_that_denies_a_file_is_not_sealed_over_whatever_its_name_and_paths(
         self, root: Path, name: str
     ) -> None:
-        write_list(root, name, LISTS[name], DENIES)
+        right = hashlib.new(BY_OTHERS.get(name, "sha256"), b"a").hexdigest()
+        write_list(root, name, LISTS[name], "0" * len(right))
         with pytest.raises(ShardValidationError, match="Files with another digest") as caught:
             seal(root)
         assert [each.path for each in caught.value.report.findings] == [root / "a.bin"]
         assert not (root / LIST).exists()
-        write_list(root, name, LISTS[name], A)
+        write_list(root, name, LISTS[name], right)
         assert "a.bin" in seal(root).added
 
     @pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig"])
@@ -345,9 +331,10 @@ class TestAnyList:
             seal(root)
         assert [each.path for each in caught.value.report.findings] == [root / "sub/gone.bin"]
 
-    def test_beside_shards(self, make_shards_dir) -> None:
+    @pytest.mark.parametrize("name", ["digests.txt", "acts000001.bin.sha256"])
+    def test_beside_shards(self, make_shards_dir, name: str) -> None:
         path = make_shards_dir(2)
-        write_list(path, "digests.txt", "{}  acts000001.bin\n", DENIES)
+        write_list(path, name, "{}  acts000001.bin\n", DENIES)
         with pytest.raises(ShardValidationError, match="Files with another digest"):
             seal(path)
 
@@ -364,8 +351,7 @@ class TestAnyList:
 
 
 def flipped_mds(to: Path) -> Path:
-    (golden,) = (each for each in GOLDENS if each.name == "mds-hashed")
-    path = golden.copy(to)
+    path = golden("mds-hashed").copy(to)
     shard = path / "shard.00000.mds"
     shard.write_bytes(shard.read_bytes()[:-1] + bytes([shard.read_bytes()[-1] ^ 1]))
     return path
@@ -411,8 +397,7 @@ class TestAnyFormat:
             assert not (tmp_path / "sf" / LIST).exists()
 
     def test_what_is_missing_or_can_not_be_read_below_is_not_sealed_over(self, tmp_path) -> None:
-        (golden,) = (each for each in GOLDENS if each.name == "mds-hashed")
-        path = golden.copy(tmp_path / "sf")
+        path = golden("mds-hashed").copy(tmp_path / "sf")
         (path / "shard.00000.mds").unlink()
         with pytest.raises(ShardValidationError, match="Missing files"):
             seal(tmp_path / "sf")
@@ -422,15 +407,14 @@ class TestAnyFormat:
         assert lists_of(tmp_path) == []
 
     def test_what_is_whole_below_is_sealed(self, tmp_path: Path) -> None:
-        for golden in GOLDENS:
-            if golden.name != "parquet-spark":  # whose _SUCCESS is empty
-                golden.copy(tmp_path / golden.name)
+        for one in GOLDENS:
+            if one.name != "parquet-spark":  # whose _SUCCESS is empty
+                one.copy(tmp_path / one.name)
         assert seal(tmp_path).n_files > len(GOLDENS)
         assert validate(tmp_path, level="valid").ok
 
     def test_a_signature_beside_another_format(self, tmp_path: Path) -> None:
-        (golden,) = (each for each in GOLDENS if each.name == "mds-raw")
-        path = golden.copy(tmp_path)
+        path = golden("mds-raw").copy(tmp_path)
         sign_over(path, path / "shard.00000.mds")
         with pytest.raises(ShardValidationError, match="Files with another digest"):
             seal(path, format="mds")
@@ -438,8 +422,7 @@ class TestAnyFormat:
         assert seal(path, format="mds").n_files
 
     def test_a_signature_of_parts_beside_another_format(self, tmp_path: Path) -> None:
-        (golden,) = (each for each in GOLDENS if each.name == "model-signing-shards")
-        path = golden.copy(tmp_path)
+        path = golden("model-signing-shards").copy(tmp_path)
         manifest = formats.read_manifest(formats.get("model-signing"), str(path))
         shard = max((path / file.name for file in manifest.files), key=lambda p: p.stat().st_size)
         flip(shard)
@@ -462,8 +445,7 @@ class TestAnyFormat:
             seal(path)
 
     def test_dvc_beside_another_format(self, tmp_path: Path) -> None:
-        (golden,) = (each for each in GOLDENS if each.name == "parquet-plain")
-        path = golden.copy(tmp_path)
+        path = golden("parquet-plain").copy(tmp_path)
         file = min(path.glob("*.parquet"))
         for digits in ("0" * 32, hashlib.md5(file.read_bytes()).hexdigest()):
             (path / f"{file.name}.dvc").write_text(
@@ -481,8 +463,7 @@ class TestEveryDigest:
 
     @pytest.mark.parametrize("algorithm", ["md5", "sha256"])
     def test_of_a_bag(self, tmp_path: Path, algorithm: str) -> None:
-        (golden,) = (each for each in GOLDENS if each.name == "bagit")
-        path = golden.copy(tmp_path)
+        path = golden("bagit").copy(tmp_path)
         manifest = path / f"manifest-{algorithm}.txt"
         digits, _, name = manifest.read_text().splitlines()[0].partition(" ")
         for file in path.glob("tagmanifest-*"):
@@ -534,11 +515,11 @@ class TestEveryDigest:
         seal(tmp_path, algorithm="sha512")
         assert validate(tmp_path, level="valid", quick=True).n_unread == 1
 
-    @pytest.mark.parametrize("golden", GOLDENS, ids=lambda golden: golden.name)
-    def test_what_a_list_alone_names_is_none_of_the_shards(self, golden, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("one", GOLDENS, ids=lambda one: one.name)
+    def test_what_a_list_alone_names_is_none_of_the_shards(self, one, tmp_path: Path) -> None:
         """As by ``sha256sum * > SHA256SUMS``, which names that list too."""
-        path = golden.copy(tmp_path)
-        if golden.name.startswith("model-signing"):
+        path = one.copy(tmp_path)
+        if one.name.startswith("model-signing"):
             return  # what is not signed is a finding
         (path / "READ.ME").write_bytes(b"hello\n" * 9)
         with (path / LIST).open("a") as file:
@@ -830,40 +811,25 @@ class TestQuick:
         assert [each.path.name for each in report.findings] == ["a"]
         assert report.n_unread == 1
 
-    def test_one_with_another_time_is_read(self, tmp_path, settled) -> None:
-        (tmp_path / "a").write_bytes(b"a")
-        seal(tmp_path)
-        os.utime(tmp_path / "a", (1, 1))
-        assert validate(tmp_path, level="valid", quick=True).n_unread == 0
-
-    def test_one_that_had_just_changed_is_read(self, tmp_path) -> None:
-        (tmp_path / "a").write_bytes(b"a")
-        seal(tmp_path)
-        assert validate(tmp_path, level="valid", quick=True).n_unread == 0
-
-    def test_a_copy_is_read(self, tmp_path, settled) -> None:
-        one = tmp_path / "one"
-        one.mkdir()
-        (one / "a").write_bytes(b"a")
-        seal(one)
-        copy = shutil.copytree(one, tmp_path / "two")
-        assert validate(copy, level="valid", quick=True).n_unread == 0
+    @pytest.mark.parametrize("how", ["another time", "just changed", "a copy"])
+    def test_what_may_be_another_is_read(self, tmp_path, request, how: str) -> None:
+        if how != "just changed":
+            request.getfixturevalue("settled")
+        path = tmp_path / "one"
+        path.mkdir()
+        (path / "a").write_bytes(b"a")
+        seal(path)
+        if how == "another time":
+            os.utime(path / "a", (1, 1))
+        elif how == "a copy":
+            path = shutil.copytree(path, tmp_path / "two")
+        assert validate(path, level="valid", quick=True).n_unread == 0
 
     def test_another_digest_in_the_list_goes_before(self, tmp_path, settled) -> None:
         (tmp_path / "a").write_bytes(b"a")
         seal(tmp_path)
         (tmp_path / LIST).write_text(f"{hashlib.sha256(b'b').hexdigest()}  a\n")
         assert not validate(tmp_path, level="valid", quick=True)
-
-    @pytest.mark.parametrize(
-        "journal", [b"", b"\xff\n", b"[1]\n", b'["a"', b'["a","sha256:x",[1,2,3]]\n', b"{}\n" * 99]
-    )
-    def test_a_journal_that_is_none_is_passed_over(self, tmp_path, journal: bytes) -> None:
-        (tmp_path / "a").write_bytes(b"a")
-        seal(tmp_path)
-        (tmp_path / JOURNAL).write_bytes(journal)
-        report = validate(tmp_path, level="valid", quick=True)
-        assert (report.ok, report.n_unread) == (True, 0)
 
     @pytest.mark.parametrize("kind", ["fifo", "directory", "outside"])
     def test_what_stands_in_its_place_is_not_opened(self, tmp_path, kind: str) -> None:
@@ -927,45 +893,6 @@ class TestKilled:
         (tmp_path / LIST).unlink()
         assert seal(tmp_path).n_resumed == 1
         assert validate(tmp_path, level="valid").ok
-
-    @pytest.mark.once
-    def test_at_calls_all_over_it(self, tmp_path: Path, chosen_calls) -> None:
-        skip_where_not_permitted()
-        root = tmp_path / "root"
-
-        def prepare() -> None:
-            shutil.rmtree(root, ignore_errors=True)
-            root.mkdir()
-            for name in "abc":
-                (root / name).write_bytes(name.encode() * 1000)
-
-        def act(begin: Begin) -> None:
-            begin()
-            seal(root, workers=1)
-
-        def check(_: int) -> None:
-            whole = (root / LIST).exists()
-            if whole:
-                assert validate(root, level="valid").n_proven == 3
-            else:
-                assert seal(root).n_files == 3
-            names = {path.name for path in root.iterdir()}
-            assert names <= {"a", "b", "c", LIST, JOURNAL} | {n for n in names if ".tmp" in n}
-
-        seal(make_another(tmp_path))  # what is imported is imported
-        assert at_some_calls(act, prepare=prepare, check=check, choose=chosen_calls) > 3
-
-
-@pytest.fixture
-def chosen_calls():
-    return lambda numbers: numbers[:: max(1, len(numbers) // 25)]
-
-
-def make_another(tmp_path: Path) -> Path:
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "x").write_bytes(b"x")
-    return other
 
 
 class TestRequired:

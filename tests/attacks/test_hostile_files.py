@@ -5,6 +5,7 @@ It may not end in any other exception, take two seconds of a processor or half a
 anything that moves a cursor or begins a line of its own.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -27,10 +28,12 @@ from shardproof import testing
 from shardproof._base import holds
 from shardproof.checkpoint import MultiShardLoader, from_safetensors, to_safetensors
 from shardproof.datasets.rows._card import configs_of, told_default
-from shardproof.datasets.rows._row_counts import END_BYTES, _rows_in, footer_bytes
-from shardproof.datasets.tokens._npy import HeaderError, read_header, wrong_size
+from shardproof.datasets.rows._row_counts import row_count
+from shardproof.datasets.tokens._token_files import IDS, read_header
 from shardproof.errors import ShardproofError
 from shardproof.fetching.cache._proofs import ProofFiles
+from shardproof.fetching.sources import open_source
+from shardproof.fetching.transfer import Limits
 from shardproof.fetching.transfer._record import extents_in, provenance_in
 from shardproof.receipts import claims_in
 from shardproof.staging._proofs import Proofs as Sidecar
@@ -179,10 +182,7 @@ def npy(base: Path) -> Path:
 def read_npy(root: Path) -> Iterator[str]:
     fd = os.open(root / "ids.npy", os.O_RDONLY)
     try:
-        found = read_header(fd)
-        yield str(wrong_size(found, os.fstat(fd).st_size))
-    except HeaderError as error:
-        yield str(error)
+        yield str(read_header(fd, os.fstat(fd).st_size, IDS))
     finally:
         os.close(fd)
 
@@ -265,9 +265,8 @@ def parquet(base: Path) -> Path:
 
 
 def read_parquet(root: Path) -> Iterator[str]:
-    data = (root / "x.parquet").read_bytes()
-    n_bytes = footer_bytes(data[-END_BYTES:].rjust(END_BYTES), len(data), "hf://x/x.parquet")
-    yield str(_rows_in(data[-n_bytes - END_BYTES :], "hf://x/x.parquet"))
+    with contextlib.closing(open_source(f"file://{root}")) as source:
+        yield str(row_count(source, source.stat("x.parquet", timeout=5), Limits()))
 
 
 def records(base: Path) -> Path:
@@ -296,11 +295,7 @@ def with_lines(data: bytes) -> bytes:
 def read_records(root: Path) -> Iterator[str]:
     yield from said_by(lambda: str(provenance_in(str(root / "part")) and ""))
     yield from said_by(lambda: str(len([*extents_in(str(root / "part"))])))
-    fd = os.open(root, os.O_RDONLY)
-    try:
-        Sidecar(fd).get("x")
-    finally:
-        os.close(fd)
+    Sidecar(str(root)).read()
     ProofFiles(str(root)).of_file("proof")
     holds.observe(str(root / "proof"))
 

@@ -27,7 +27,7 @@ from shardproof.fetching.cache._cache import Cache
 from shardproof.fetching.cache._leases import Lease
 from shardproof.fetching.sources._source import RemoteFile
 from shardproof.receipts import _claims
-from shardproof.staging import _job, _proofs, _stage, stage
+from shardproof.staging import _copy, _proofs, _stage, stage
 from tests.attacks.tally import Harm, Tally
 from tests.helpers.crowd import NAMES, data_of, read, remove
 from tests.helpers.forking import forked
@@ -399,7 +399,7 @@ def test_control_files_that_are_believed_when_they_are_there(tmp_path: Path, mon
 
     monkeypatch.setattr(_stage.CopyDirectory, "_choose_place", in_place)
     monkeypatch.setattr(files, "being_written", written_in_place)
-    monkeypatch.setattr(_proofs.Proofs, "_fits", lambda *_: True)
-    monkeypatch.setattr(_job.StageJob, "_doubted", lambda _: [])
+    monkeypatch.setattr(_proofs.Proofs, "fit", lambda *_, hashed: True)
+    monkeypatch.setattr(_copy.StagedCopy, "_doubted", lambda _: [])
     of_one_copy(tmp_path, 0, "real", 2, control)
     assert control.harms["torn"]

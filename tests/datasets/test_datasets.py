@@ -107,6 +107,9 @@ def test_rows_are_those_of_all_shards_in_order(load: Load) -> None:
 
 
 def test_batches_and_columns(load: Load) -> None:
+    for size, error in ((0, ValueError), (True, TypeError), ("2", TypeError)):
+        with pytest.raises(error, match="size: expected"):
+            load().batches(size)  # type: ignore[arg-type]
     batches = list(load(skip=1).batches(2))
     assert pa.Table.from_batches(batches).to_pylist() == ROWS[1:]
     assert [batch.num_rows for batch in batches] == [2, 2, 1, 2, 1, 2, 1, 1]
@@ -301,7 +304,7 @@ def test_a_shard_that_is_damaged_at_its_source(repo: Hub, load: Load, tmp_path: 
         list(load())
     assert str(tmp_path) in str(caught.value)
     assert "train-00002" in str(caught.value)
-    assert "expected it to end with b'PAR1'" in str(caught.value)
+    assert "Parquet magic bytes not found" in str(caught.value)
     with pytest.raises(ShardReadError, match=r"hf://datasets/org/name/data/train-00002"):
         load(skip=6)
 
@@ -363,10 +366,7 @@ def test_a_repository_that_is_not_there(load: Load, repo: Hub, tmp_path: Path) -
         ({"cleanup": "keep", "max_cache_bytes": 9}, ValueError, "which removes nothing"),
         ({"split": "a/b"}, ValueError, "split 'a/b': it has a slash"),
         ({"data_files": [1]}, TypeError, "data_files"),
-        ({"data_files": ""}, ValueError, "data_files: .* is a variable not set"),
         ({"data_files": [NAMES[0], ""]}, ValueError, "data_files: .* is a variable not set"),
-        ({"source": ""}, ValueError, "source: .* is a variable not set"),
-        ({"endpoint": ""}, ValueError, "endpoint: .* is a variable not set"),
         ({"columns": "id"}, TypeError, "columns: expected a list of names, found the text 'id'"),
     ],
 )
@@ -376,18 +376,20 @@ def test_wrong_arguments(options: Any, error: type[Exception], said: str, load: 
 
 
 @pytest.mark.parametrize("argument", ["source", "endpoint", "data_files"])
-@pytest.mark.parametrize("spec", ["hf:org/name", "txt:{texts}/a9.txt"])
 def test_an_empty_text_means_neither_the_hub_nor_the_current_directory(
-    argument: str, spec: str, texts: Path, repo: Hub
+    argument: str, texts: Path, load: Load, repo: Hub
 ) -> None:
+    refused = pytest.raises(ValueError, match=f"{argument}: .* is a variable not set")
     options: dict[str, Any] = {"endpoint": repo.url, argument: ""}
-    spec = spec.format(texts=texts)
-    with pytest.raises(ValueError, match=f"{argument}: .* is a variable not set"):
-        resolve_resume_plan(spec, 1, texts, limits=LIMITS, **options)
-    if spec.startswith("txt:"):
-        options = {"data_files": ""}
+    with refused:
+        load(**options)
+    for spec in ("hf:org/name", f"txt:{texts}/a9.txt"):
+        with refused:
+            resolve_resume_plan(spec, 1, texts, limits=LIMITS, **options)
+    with refused:
+        load_dataset_from_spec("hf:org/name", texts, **options)
     with pytest.raises(ValueError, match="is a variable not set"):
-        load_dataset_from_spec(spec, texts, **options)
+        load_dataset_from_spec(f"txt:{texts}/a9.txt", texts, data_files="")
     assert not repo.requests
 
 
@@ -404,12 +406,6 @@ def test_a_relative_source_stays_where_it_was(
     monkeypatch.chdir("elsewhere")
     assert list(rows) == ROWS
     assert rows.state_dict()["source"] == f"file://{tmp_path}/here"
-
-
-@pytest.mark.parametrize(("size", "error"), [(0, ValueError), (True, TypeError), ("2", TypeError)])
-def test_a_batch_of_no_size(size: Any, error: type[Exception], load: Load) -> None:
-    with pytest.raises(error, match="size: expected"):
-        load().batches(size)
 
 
 def test_batches_go_on_where_rows_are(load: Load) -> None:
@@ -609,8 +605,7 @@ def test_text_files_that_are_not_there_or_not_the_same(texts: Path) -> None:
         load_dataset_from_spec(f"txt:{texts}/*.txt").load_state_dict(state)
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE])
-@pytest.mark.parametrize("call", ["scandir", "stat"])
+@pytest.mark.parametrize(("call", "number"), [("scandir", errno.ESTALE), ("stat", errno.EACCES)])
 def test_text_files_that_nobody_could_look_for_are_not_fewer(
     texts: Path, call: str, number: int
 ) -> None:

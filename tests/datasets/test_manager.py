@@ -17,6 +17,7 @@ import time
 import types
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ import pytest
 from shardproof import ShardReadError, ShardValidationError
 from shardproof._base import work
 from shardproof.datasets.tokens import _ranks, _token_checks, _token_files
+from shardproof.datasets.tokens._comms import Comms
 from shardproof.datasets.tokens._manager import ShardedDatasetManager
 from shardproof.errors import FetchError, FetchTimeoutError
 from shardproof.fetching import (
@@ -48,6 +50,7 @@ from tests.helpers.token_files import ids_of
 from tests.helpers.waiting import files_below, until
 
 N_SHARDS, LENGTH = 4, 8
+T = TypeVar("T")
 
 
 def tokens_of(index: int) -> np.ndarray:
@@ -95,10 +98,47 @@ def _no_waits(monkeypatch) -> None:
     monkeypatch.setattr(_attempts, "_seconds_between", lambda *_: 0.01)
 
 
-def manager(hub: Hub | str, path: Path, rank: int = 0, world_size: int = 1, **keywords):
-    url = hub if isinstance(hub, str) else f"{hub.url}/t"
+def manager(hub: Hub | Comms, path: Path, rank: int = 0, world_size: int = 1, **keywords):
+    url = f"{hub.url}/t" if isinstance(hub, Hub) else hub
     usual = {"shards_path": path, "max_dataset_idx": N_SHARDS, "download_timeout": 5}
     return ShardedDatasetManager(LENGTH, rank, world_size, url, **{**usual, **keywords})
+
+
+class Driven(NamedTuple):
+    """A manager, and the loop in which a test drives it step by step."""
+
+    shards: ShardedDatasetManager
+    runner: asyncio.Runner
+
+    def run(self, awaitable: Awaitable[T]) -> T:
+        async def bounded() -> T:
+            async with asyncio.timeout(PATIENCE):
+                return await awaitable
+
+        return self.runner.run(bounded())
+
+    def begin(self, index: int = 0) -> None:
+        self.run(self.shards.initialize_datasets(index))
+
+    def swap(self) -> int:
+        return self.run(self.shards.swap_datasets())
+
+    def is_next_there(self) -> bool:
+        return self.run(self.shards.upcoming_dataset)
+
+    def rows(self) -> list[list[int]]:
+        return rows(self.shards.active_dataset)
+
+
+@contextlib.contextmanager
+def driven(hub: Hub | Comms, path: Path, **keywords) -> Iterator[Driven]:
+    """Give a manager that is closed at the end."""
+    with asyncio.Runner() as runner:
+        one = Driven(manager(hub, path, **keywords), runner)
+        try:
+            yield one
+        finally:
+            one.run(one.shards.aclose())
 
 
 def rows(dataset) -> list[list[int]]:
@@ -135,20 +175,22 @@ def run(coroutine: Awaitable):
     return asyncio.run(bounded())
 
 
+def in_ranks(train: Callable[[int], Awaitable[None]], n_ranks: int) -> None:
+    """Run each rank in a process of its own, to its end."""
+    pids = [forked(lambda rank=rank: train(rank)) for rank in range(n_ranks)]
+    assert [ended(pid) for pid in pids] == [0] * n_ranks
+
+
 class TestOneRank:
     @pytest.mark.parametrize("level", ["complete", "valid"])
     def test_shard_after_shard(self, hub, tmp_path, level: str) -> None:
-        async def main() -> None:
-            async with manager(hub, tmp_path, level=level) as shards:
-                await shards.initialize_datasets(2)
-                for index in (2, 3, 0, 1, 2):
-                    assert shards.shard_index == index
-                    assert rows(shards.active_dataset) == expected(index)
-                    assert await shards.upcoming_dataset
-                    assert shards_in(tmp_path) == names(index, (index + 1) % N_SHARDS)
-                    assert await shards.swap_datasets() == (index + 1) % N_SHARDS
-
-        run(main())
+        with driven(hub, tmp_path, level=level) as one:
+            one.begin(2)
+            for index in (2, 3, 0, 1, 2):
+                assert (one.shards.shard_index, one.rows()) == (index, expected(index))
+                assert one.is_next_there()
+                assert shards_in(tmp_path) == names(index, (index + 1) % N_SHARDS)
+                assert one.swap() == (index + 1) % N_SHARDS
         assert_clean(tmp_path)
 
     def test_it_is_called_as_the_one_it_stands_in_for(self, hub, tmp_path, monkeypatch) -> None:
@@ -172,63 +214,48 @@ class TestOneRank:
         run(main())
 
     def test_keep_removes_nothing(self, hub, tmp_path) -> None:
-        async def main() -> None:
-            async with manager(hub, tmp_path, cleanup="keep") as shards:
-                await shards.initialize_datasets(0)
-                await shards.swap_datasets()
-                assert await shards.upcoming_dataset
-
-        run(main())
+        with driven(hub, tmp_path, cleanup="keep") as one:
+            one.begin()
+            one.swap()
+            assert one.is_next_there()
         assert shards_in(tmp_path) == names(0, 1, 2)
 
     def test_what_is_there_is_not_fetched_again(self, hub, tmp_path) -> None:
-        async def main() -> None:
-            async with manager(hub, tmp_path) as shards:
-                await shards.initialize_datasets(0)
-                assert await shards.upcoming_dataset
-
-        run(main())
-        n_before = len(hub.requests_for("*", method="GET"))
-        run(main())
-        assert len(hub.requests_for("*", method="GET")) == n_before
+        n_asked = []
+        for _ in range(2):
+            with driven(hub, tmp_path) as one:
+                one.begin()
+                assert one.is_next_there()
+            n_asked.append(len(hub.requests_for("*", method="GET")))
+        assert n_asked[0] == n_asked[1]
 
     def test_only_what_it_fetched_goes(self, hub, tmp_path) -> None:
         kept = {"notes.txt", "train_000099.npy", "eval_000000.npy"}
         for name in kept:
             (tmp_path / name).write_text("mine")
-
-        async def main() -> None:
-            async with manager(hub, tmp_path) as shards:
-                await shards.initialize_datasets(0)
-                for _ in range(3):
-                    await shards.swap_datasets()
-
-        run(main())
+        with driven(hub, tmp_path) as one:
+            one.begin()
+            for _ in range(3):
+                one.swap()
         assert shards_in(tmp_path) >= kept
 
     def test_the_old_dataset_can_be_read_after_the_swap(self, hub, tmp_path) -> None:
-        async def main() -> None:
-            async with manager(hub, tmp_path) as shards:
-                await shards.initialize_datasets(0)
-                old = shards.active_dataset
-                await shards.swap_datasets()
-                assert await shards.upcoming_dataset
-                assert not old.tokens_file.exists()
-                assert rows(old) == expected(0)
-
-        run(main())
+        with driven(hub, tmp_path) as one:
+            one.begin()
+            old = one.shards.active_dataset
+            one.swap()
+            assert one.is_next_there()
+            assert not old.tokens_file.exists()
+            assert rows(old) == expected(0)
 
     def test_a_purged_shard_is_fetched_again(self, hub, tmp_path) -> None:
-        async def main() -> None:
-            async with manager(hub, tmp_path) as shards:
-                await shards.initialize_datasets(0)
-                assert await shards.upcoming_dataset
-                (tmp_path / "train_000001.npy").unlink()
-                await shards.swap_datasets()
-                assert rows(shards.active_dataset) == expected(1)
-                assert (tmp_path / "train_000001.npy").exists()
-
-        run(main())
+        with driven(hub, tmp_path) as one:
+            one.begin()
+            assert one.is_next_there()
+            (tmp_path / "train_000001.npy").unlink()
+            one.swap()
+            assert one.rows() == expected(1)
+            assert (tmp_path / "train_000001.npy").exists()
 
 
 FAULTS = [
@@ -245,28 +272,19 @@ class TestFaults:
     @pytest.mark.parametrize("kind", ["train", "sample_ids"])
     def test_once(self, hub, tmp_path, fault: HubFault, kind: str) -> None:
         hub.fault(f"t/{kind}_*", fault, times=1)
-
-        async def main() -> None:
-            async with manager(hub, tmp_path) as shards:
-                await shards.initialize_datasets(0)
-                await shards.swap_datasets()
-                assert rows(shards.active_dataset) == expected(1)
-
-        run(main())
+        with driven(hub, tmp_path) as one:
+            one.begin()
+            one.swap()
+            assert one.rows() == expected(1)
 
     def test_a_stall_is_told_with_the_attempt(self, hub, tmp_path, caplog) -> None:
         hub.fault("t/train_000000*", HubFault.STALL_IN_BODY, times=1)
-
-        async def main() -> None:
-            async with manager(hub, tmp_path, download_timeout=0.5) as shards:
-                await shards.initialize_datasets(0)
-                assert rows(shards.active_dataset) == expected(0)
-
-        with caplog.at_level(logging.INFO, "shardproof.fetching"):
-            run(main())
-        assert re.search(
-            r"Timeout downloading shard 0.* after [\d.]+s \(attempt 1/3\)", caplog.text
-        )
+        caplog.set_level(logging.INFO, "shardproof.fetching")
+        with driven(hub, tmp_path, download_timeout=0.5) as one:
+            one.begin()
+            assert one.rows() == expected(0)
+        told = r"Timeout downloading shard 0.* after [\d.]+s \(attempt 1/3\)"
+        assert re.search(told, caplog.text)
         assert re.search(r"Retrying in \d+\.\ds", caplog.text)
 
     @pytest.mark.parametrize(
@@ -274,18 +292,12 @@ class TestFaults:
     )
     def test_always(self, hub, tmp_path, caplog, fault: HubFault) -> None:
         hub.fault("t/train_*", fault)
-
-        async def main() -> None:
-            async with manager(hub, tmp_path, download_timeout=0.3) as shards:
-                with pytest.raises(FetchError) as caught:
-                    await shards.initialize_datasets(0)
-                assert shards.active_dataset is None
-            for name in names(0):
-                assert str(tmp_path / name) in str(caught.value)
-
-        with caplog.at_level(logging.ERROR, "shardproof.fetching"):
-            run(main())
+        with driven(hub, tmp_path, download_timeout=0.3) as one:
+            with pytest.raises(FetchError) as caught:
+                one.begin()
+            assert one.shards.active_dataset is None
         tokens, ids = (tmp_path / f"{kind}_000000.npy" for kind in ("train", "sample_ids"))
+        assert {str(path) in str(caught.value) for path in (tokens, ids)} == {True}
         assert f"Failed to download shard 0 after 3 attempts: {tokens}, {ids}" in caplog.text
         assert "train_000000.npy" not in shards_in(tmp_path)
         assert_clean(tmp_path)
@@ -294,38 +306,26 @@ class TestFaults:
         self, hub, tmp_path, caplog
     ) -> None:
         hub.fault("t/train_000001*", HubFault.STATUS_503, times=3)
-
-        async def main() -> None:
-            async with manager(hub, tmp_path) as shards:
-                await shards.initialize_datasets(0)
-                assert not await shards.upcoming_dataset
-                assert await shards.swap_datasets() == 1
-                assert rows(shards.active_dataset) == expected(1)
-
-        with caplog.at_level(logging.WARNING, "shardproof.fetching"):
-            run(main())
+        with driven(hub, tmp_path) as one:
+            one.begin()
+            assert not one.is_next_there()
+            assert (one.swap(), one.rows()) == (1, expected(1))
         assert "Shard 1 could not be prepared; trying once more" in caplog.text
 
     def test_a_swap_that_fails_changes_nothing_and_may_be_repeated(self, hub, tmp_path) -> None:
         hub.fault("t/train_000002*", HubFault.STATUS_503)
-
-        async def main() -> None:
-            async with manager(hub, tmp_path) as shards:
-                await shards.initialize_datasets(0)
-                await shards.swap_datasets()
-                assert not await shards.upcoming_dataset
-                active = shards.active_dataset
-                for _ in range(2):
-                    with pytest.raises(FetchError, match=r"train_000002\.npy"):
-                        await shards.swap_datasets()
-                    assert shards.active_dataset is active
-                    assert shards.shard_index == 1
-                    assert rows(active) == expected(1)
-                hub.heal()
-                assert await shards.swap_datasets() == 2
-                assert rows(shards.active_dataset) == expected(2)
-
-        run(main())
+        with driven(hub, tmp_path) as one:
+            one.begin()
+            one.swap()
+            assert not one.is_next_there()
+            active = one.shards.active_dataset
+            for _ in range(2):
+                with pytest.raises(FetchError, match=r"train_000002\.npy"):
+                    one.swap()
+                assert (one.shards.active_dataset, one.shards.shard_index) == (active, 1)
+                assert one.rows() == expected(1)
+            hub.heal()
+            assert (one.swap(), one.rows()) == (2, expected(2))
 
     @pytest.mark.parametrize("level", ["complete", "valid"])
     def test_a_shard_that_is_wrong_at_its_source_is_never_active(
@@ -335,29 +335,21 @@ class TestFaults:
             hub.put("t/sample_ids_000001.npy", bytes_of(np.zeros(3, np.uint64)))
         else:
             hub.put("t/train_000001.npy", bytes_of(tokens_of(2)))
-
-        async def main() -> None:
-            async with manager(hub, tmp_path, level=level) as shards:
-                await shards.initialize_datasets(0)
-                assert not await shards.upcoming_dataset
-                with pytest.raises(ShardValidationError):
-                    await shards.swap_datasets()
-                assert rows(shards.active_dataset) == expected(0)
-                assert not shards_in(tmp_path) & names(1)
-                put(hub, 1)
-                assert await shards.swap_datasets() == 1
-                assert rows(shards.active_dataset) == expected(1)
-
-        run(main())
+        with driven(hub, tmp_path, level=level) as one:
+            one.begin()
+            assert not one.is_next_there()
+            with pytest.raises(ShardValidationError):
+                one.swap()
+            assert one.rows() == expected(0)
+            assert not shards_in(tmp_path) & names(1)
+            put(hub, 1)
+            assert (one.swap(), one.rows()) == (1, expected(1))
 
     def test_the_end_of_the_shards(self, hub, tmp_path) -> None:
-        async def main() -> None:
-            async with manager(hub, tmp_path, max_dataset_idx=None) as shards:
-                await shards.initialize_datasets(N_SHARDS - 1)
-                with pytest.raises(FetchError, match=rf"Shard {N_SHARDS}"):
-                    await shards.swap_datasets()
-
-        run(main())
+        with driven(hub, tmp_path, max_dataset_idx=None) as one:
+            one.begin(N_SHARDS - 1)
+            with pytest.raises(FetchError, match=rf"Shard {N_SHARDS}"):
+                one.swap()
 
 
 class TestCancelled:
@@ -380,17 +372,12 @@ class TestCancelled:
 
     def test_a_swap_that_waits_for_the_background(self, hub, tmp_path) -> None:
         hub.fault("t/train_000001*", HubFault.STALL_IN_BODY, times=1)
-
-        async def main() -> None:
-            async with manager(hub, tmp_path, download_timeout=1) as shards:
-                await shards.initialize_datasets(0)
-                with pytest.raises(TimeoutError):
-                    async with asyncio.timeout(0.2):
-                        await shards.swap_datasets()
-                assert shards.shard_index == 0
-                assert await shards.swap_datasets() == 1
-
-        run(main())
+        with driven(hub, tmp_path, download_timeout=1) as one:
+            one.begin()
+            with pytest.raises(TimeoutError):
+                one.run(asyncio.wait_for(one.shards.swap_datasets(), 0.2))
+            assert one.shards.shard_index == 0
+            assert one.swap() == 1
 
     @pytest.mark.parametrize("how", ["aclose", "close", "end of the loop"])
     def test_while_the_next_one_comes(self, hub, tmp_path, how: str) -> None:
@@ -463,24 +450,14 @@ except KeyboardInterrupt:
 class TestFunctions:
     @pytest.fixture
     def there(self, tmp_path) -> Path:
-        path = tmp_path / "there"
-        path.mkdir()
-        for index in range(N_SHARDS):
-            np.save(path / f"train_{index:06d}.npy", tokens_of(index))
-            np.save(path / f"sample_ids_{index:06d}.npy", ids_of(tokens_of(index), LENGTH))
-        return path
+        put_there(tmp_path / "there", *range(N_SHARDS))
+        return tmp_path / "there"
 
     def fetched_by(self, function: Callable, path: Path, **keywords) -> None:
-        async def main() -> None:
-            usual = {"max_dataset_idx": N_SHARDS, "shards_path": path}
-            async with ShardedDatasetManager(
-                LENGTH, 0, 1, function, **{**usual, **keywords}
-            ) as shards:
-                await shards.initialize_datasets(0)
-                await shards.swap_datasets()
-                assert rows(shards.active_dataset) == expected(1)
-
-        run(main())
+        with driven(function, path, **{"download_timeout": 600, **keywords}) as one:
+            one.begin()
+            one.swap()
+            assert one.rows() == expected(1)
         assert_clean(path)
 
     def test_a_plain_one(self, there, tmp_path) -> None:
@@ -535,7 +512,7 @@ class TestFunctions:
             self.fetched_by(fetch, tmp_path / "here")
         assert shards_in(tmp_path / "here") == set()
 
-    @pytest.mark.parametrize("n_bytes", [0, 5, 60, 128, 140, -1])
+    @pytest.mark.parametrize("n_bytes", [0, 60, -1])
     @pytest.mark.parametrize("kind", ["train", "sample_ids"])
     def test_a_file_that_is_cut_is_a_failed_attempt(
         self, there, tmp_path, caplog, kind: str, n_bytes: int
@@ -562,7 +539,8 @@ class TestFunctions:
         with pytest.raises(FetchError) as caught:
             self.fetched_by(fetch, tmp_path / "here")
         cause = "attempts 1 to 3: the function has written no whole 'sample_ids_000000.npy': "
-        assert f"{cause}expected 168 bytes for 5 items, found 165 bytes" in str(caught.value)
+        cause += "expected 168 bytes for 5 items of type '<u8', found 165 bytes"
+        assert cause in str(caught.value)
         assert shards_in(tmp_path / "here") == set()
 
     @pytest.mark.parametrize("what", ["nothing", "a directory"])
@@ -601,17 +579,11 @@ class Nowhere:
 class TestWhatLiesThere:
     """Shards that somebody else put into the directory are taken, if they stand the look."""
 
-    def taken(self, comms, path: Path, index: int = 0, **keywords):
-        async def main() -> list[list[int]]:
-            usual = {"shards_path": path, "max_dataset_idx": N_SHARDS, "download_timeout": 5}
-            async with ShardedDatasetManager(
-                LENGTH, 0, 1, comms, **{**usual, **keywords}
-            ) as shards:
-                await shards.initialize_datasets(index)
-                await shards.upcoming_dataset
-                return rows(shards.active_dataset)
-
-        return run(main())
+    def taken(self, comms: Comms, path: Path, **keywords) -> list[list[int]]:
+        with driven(comms, path, **keywords) as one:
+            one.begin()
+            one.is_next_there()
+            return one.rows()
 
     @pytest.mark.parametrize("level", ["complete", "valid"])
     @pytest.mark.parametrize("comms", ["function", "http", "file"])
@@ -628,17 +600,12 @@ class TestWhatLiesThere:
         assert_clean(path)
 
     def test_they_are_not_removed(self, tmp_path) -> None:
-        async def main() -> None:
-            async with ShardedDatasetManager(
-                LENGTH, 0, 1, Nowhere(), shards_path=tmp_path, max_dataset_idx=N_SHARDS
-            ) as shards:
-                await shards.initialize_datasets(0)
-                for _ in range(6):
-                    await shards.swap_datasets()
-
         put_there(tmp_path, *range(N_SHARDS))
         before = inodes(tmp_path)
-        run(main())
+        with driven(Nowhere(), tmp_path) as one:
+            one.begin()
+            for _ in range(6):
+                one.swap()
         assert inodes(tmp_path) == before
 
     def test_from_the_hub_of_which_they_are_proven(self, tmp_path) -> None:
@@ -671,18 +638,16 @@ class TestWhatLiesThere:
         assert shards_in(tmp_path) == names(0, 1)
 
     @pytest.mark.parametrize("missing", ["train", "sample_ids"])
-    @pytest.mark.parametrize("level", ["complete", "valid"])
-    def test_one_file_is_proven_by_the_other(self, hub, tmp_path, missing: str, level: str) -> None:
+    def test_of_half_a_shard_both_files_are_fetched(self, hub, tmp_path, missing: str) -> None:
         put_there(tmp_path, 0, 1)
         (tmp_path / f"{missing}_000000.npy").unlink()
         before = inodes(tmp_path)
-        assert self.taken(f"{hub.url}/t", tmp_path, level=level) == expected(0)
+        assert self.taken(f"{hub.url}/t", tmp_path) == expected(0)
         assert inodes(tmp_path).items() >= before.items()
-        assert {request.path for request in hub.requests} == {f"t/{missing}_000000.npy"}
+        assert {request.path for request in hub.requests} == {f"t/{name}" for name in names(0)}
 
     @pytest.mark.parametrize("missing", ["train", "sample_ids"])
     def test_one_file_of_another_shard_is_replaced(self, hub, tmp_path, missing: str) -> None:
-        """At level complete too, where a pair that lies there is not compared token by token."""
         put_there(tmp_path, 0, 1)
         there = {"train", "sample_ids"} - {missing}
         (tmp_path / f"{missing}_000000.npy").unlink()
@@ -780,14 +745,10 @@ class TestWhatLiesThere:
             return _token_files.open_tokens(shard)
 
         monkeypatch.setattr(_token_checks, "open_tokens", open_later)
-
-        async def train() -> None:
-            async with manager(hub, tmp_path) as shards:
-                await shards.initialize_datasets(0)
-                assert rows(shards.active_dataset) == expected(0)
-
-        with contextlib.nullcontext() if is_moved else pytest.raises(ShardReadError):
-            run(train())
+        is_told = contextlib.nullcontext() if is_moved else pytest.raises(ShardReadError)
+        with is_told, driven(hub, tmp_path) as one:
+            one.begin()
+            assert one.rows() == expected(0)
 
     @pytest.mark.once
     @pytest.mark.parametrize("level", ["complete", "valid"])
@@ -838,8 +799,7 @@ class TestWhatLiesThere:
 
         put_there(tmp_path, 0, 1)
         in_step = multiprocessing.get_context("fork").Barrier(3)
-        pids = [forked(lambda rank=rank: train(rank)) for rank in range(3)]
-        assert [ended(pid) for pid in pids] == [0] * 3
+        in_ranks(train, 3)
 
 
 class TestLimits:
@@ -862,37 +822,21 @@ class TestLimits:
             def stat(self, name: str, *, timeout: float, cancellation: object = None) -> RemoteFile:
                 return RemoteFile(name, (tmp_path / "there" / name).stat().st_size)
 
-        async def main() -> None:
-            async with ShardedDatasetManager(
-                LENGTH,
-                0,
-                1,
-                source,
-                max_download_retries=1,
-                download_timeout=1800,
-                shards_path=tmp_path / "here",
-            ) as shards:
-                await shards.initialize_datasets(0)
-                assert rows(shards.active_dataset) == expected(0)
-                assert shards.stats.n_attempts == 2
-                shards.upcoming_dataset.cancel()
-
-        put_there(tmp_path / "there", 0)
-        source = Slow("http://127.0.0.1:9")
-        run(main())
+        put_there(tmp_path / "there", 0, 1)
+        options = {"max_download_retries": 1, "download_timeout": 1800}
+        with driven(Slow("http://127.0.0.1:9"), tmp_path / "here", **options) as one:
+            one.begin()
+            assert one.rows() == expected(0)
+            assert one.shards.stats.n_failures == 0
         assert min(waits) > 1000
 
     def test_limits_say_it_all(self, hub, tmp_path) -> None:
         hub.fault("t/train_000000*", HubFault.STALL_IN_BODY, times=2)
-        limits = Limits(attempts=3, timeout=PATIENCE, stall_timeout=0.2)
-
-        async def main() -> None:
-            async with manager(hub, tmp_path, limits=limits, download_timeout=600) as shards:
-                await shards.initialize_datasets(0)
-                assert rows(shards.active_dataset) == expected(0)
-                assert shards.stats.n_retries == 2
-
-        run(main())
+        limits = Limits(attempts=3, timeout=PATIENCE, stall_timeout=1)
+        with driven(hub, tmp_path, limits=limits, download_timeout=600) as one:
+            one.begin()
+            assert one.rows() == expected(0)
+            assert one.shards.stats.n_retries == 2
 
     @pytest.mark.parametrize("said", [{"download_timeout": 5}, {"max_download_retries": 2}])
     def test_nothing_is_said_twice(self, tmp_path, said: dict) -> None:
@@ -907,17 +851,14 @@ class TestStatsAndEvents:
         hub.fault("t/train_000001*", HubFault.STATUS_503, times=1)
         events: list[PrefetchEvent] = []
 
-        async def main() -> PrefetchStats:
-            async with manager(hub, tmp_path, on_event=events.append) as shards:
-                assert shards.stats == PrefetchStats()
-                await shards.initialize_datasets(0)
-                assert await shards.upcoming_dataset
-                await shards.swap_datasets()
-                assert await shards.upcoming_dataset
-                return shards.stats
-
         put_there(tmp_path, 2)
-        stats = run(main())
+        with driven(hub, tmp_path, on_event=events.append) as one:
+            assert one.shards.stats == PrefetchStats()
+            one.begin()
+            assert one.is_next_there()
+            one.swap()
+            assert one.is_next_there()
+            stats = one.shards.stats
         assert (stats.n_opened, stats.n_ready, stats.hit_rate) == (2, 1, 0.5)
         assert (stats.n_attempts, stats.n_retries, stats.n_failures) == (5, 1, 0)
         n_bytes = sum(len(bytes_of(tokens_of(i))) for i in (0, 1))
@@ -936,15 +877,11 @@ class TestStatsAndEvents:
         hub.fault("t/train_000002*", HubFault.STATUS_503)
         events: list[PrefetchEvent] = []
 
-        async def main() -> None:
-            async with manager(hub, tmp_path, level="valid", on_event=events.append) as shards:
-                for index, error in ((1, ShardValidationError), (2, FetchError)):
-                    with pytest.raises(error):
-                        await shards.initialize_datasets(index)
-                assert shards.stats.n_failures == 1
-                assert shards.stats.n_opened == 0
-
-        run(main())
+        with driven(hub, tmp_path, level="valid", on_event=events.append) as one:
+            for index, error in ((1, ShardValidationError), (2, FetchError)):
+                with pytest.raises(error):
+                    one.begin(index)
+            assert (one.shards.stats.n_failures, one.shards.stats.n_opened) == (1, 0)
         failed = [event for event in events if event.kind == "failed"]
         assert [event.name for event in failed] == ["train_000001.npy", "train_000002.npy"]
         assert "Files with another digest" in failed[0].problem
@@ -958,8 +895,7 @@ class TestStatsAndEvents:
                 assert shards.stats.n_opened == 2
                 assert bool(shards.stats.n_attempts) == (rank == 0)
 
-        pids = [forked(lambda rank=rank: train(rank)) for rank in range(2)]
-        assert [ended(pid) for pid in pids] == [0, 0]
+        in_ranks(train, 2)
 
 
 @contextlib.contextmanager
@@ -971,28 +907,22 @@ def stopwatch(at_most: float) -> Iterator[None]:
 
 
 class TestRanks:
-    def ranks(self, hub: Hub, path: Path, n_ranks: int, **keywords) -> list[int]:
+    @pytest.mark.parametrize("fault", [None, HubFault.STATUS_503, HubFault.TRUNCATED])
+    def test_all_read_the_same_and_one_fetches(self, hub, tmp_path, fault) -> None:
         async def train(rank: int) -> None:
-            async with manager(hub, path, rank, n_ranks, **keywords) as shards:
+            async with manager(hub, tmp_path, rank, 4) as shards:
                 await shards.initialize_datasets(0)
                 for index in (0, 1, 2, 3, 0):
                     assert rows(shards.active_dataset) == expected(index)
                     await shards.swap_datasets()
 
-        return [forked(lambda rank=rank: train(rank)) for rank in range(n_ranks)]
-
-    def test_all_read_the_same_and_one_fetches(self, hub, tmp_path) -> None:
-        pids = self.ranks(hub, tmp_path, 4)
-        assert [ended(pid) for pid in pids] == [0] * 4
+        if fault is not None:
+            hub.fault("t/*", fault, times=1)
+        in_ranks(train, 4)
         for name in names(1, 2):  # 0 may have come twice
-            assert len(hub.requests_for(f"t/{name}", method="GET")) <= 1 + (name in names(1))
+            n_asked = len(hub.requests_for(f"t/{name}", method="GET"))
+            assert fault is not None or n_asked <= 1 + (name in names(1))
         assert_clean(tmp_path)
-
-    @pytest.mark.parametrize("fault", [HubFault.STATUS_503, HubFault.TRUNCATED])
-    def test_a_fault_that_happens_once(self, hub, tmp_path, fault: HubFault) -> None:
-        hub.fault("t/*", fault, times=1)
-        pids = self.ranks(hub, tmp_path, 3)
-        assert [ended(pid) for pid in pids] == [0] * 3
 
     def test_they_learn_of_a_failure_in_time(self, hub, tmp_path) -> None:
         hub.fault("t/train_000001*", HubFault.STATUS_503)
@@ -1045,22 +975,12 @@ class TestRanks:
             assert [ended(pid) for pid in pids] == [-signal.SIGKILL, 0, 0]
 
     def test_a_rank_0_that_never_comes(self, tmp_path) -> None:
-        async def main() -> None:
-            async with manager("http://127.0.0.1:9", tmp_path, 1, 2, wait_timeout=0.3) as shards:
-                with pytest.raises(FetchTimeoutError, match="nothing was heard of it for 0s"):
-                    await shards.initialize_datasets(0)
-
-        run(main())
-        assert_clean(tmp_path)
-
-    def test_a_rank_that_waits_can_be_cancelled(self, tmp_path) -> None:
-        async def main() -> None:
-            async with manager("http://127.0.0.1:9", tmp_path, 1, 2) as shards:
-                with pytest.raises(TimeoutError):
-                    async with asyncio.timeout(0.1):
-                        await shards.initialize_datasets(0)
-
-        run(main())
+        one_of_two = {"rank": 1, "world_size": 2}
+        never = pytest.raises(FetchTimeoutError, match="nothing was heard of it for 0s")
+        with driven("http://x", tmp_path, wait_timeout=0.3, **one_of_two) as one, never:
+            one.begin()
+        with driven("http://x", tmp_path, **one_of_two) as one, pytest.raises(TimeoutError):
+            one.run(asyncio.wait_for(one.shards.initialize_datasets(0), 0.1))
         assert_clean(tmp_path)
 
     def test_a_close_that_another_thread_overtakes(self, tmp_path, monkeypatch) -> None:
@@ -1111,8 +1031,7 @@ class TestRanks:
                     over.touch()
 
         done, over = tmp_path / ".done", tmp_path / ".over"
-        pids = [forked(lambda rank=rank: train(rank)) for rank in range(2)]
-        assert [ended(pid) for pid in pids] == [0, 0]
+        in_ranks(train, 2)
         assert not shards_in(tmp_path) & names(2)
 
     def test_ranks_that_make_other_calls(self, hub, tmp_path) -> None:
@@ -1128,8 +1047,7 @@ class TestRanks:
                 over.touch()
 
         over = tmp_path / ".over"
-        pids = [forked(lambda rank=rank: train(rank)) for rank in range(2)]
-        assert [ended(pid) for pid in pids] == [0, 0]
+        in_ranks(train, 2)
 
 
 class TestWhoIsBelieved:
@@ -1172,17 +1090,15 @@ class TestWhoIsBelieved:
         self.said(tmp_path, process, beat=1)
         assert follower.look(1).problem == "yesterday's"
 
-    def test_one_that_lives_here(self, tmp_path) -> None:
+    def test_one_that_lives_here_and_is_of_this_run(self, tmp_path) -> None:
         self.said(tmp_path, _ranks.this_process())
         assert self.follower(tmp_path).look(1).shard == 5
+        self.said(tmp_path, _ranks.this_process(), key=_ranks.key_of_run("other"))
+        assert self.follower(tmp_path, trusts=True).look(1) is None
 
     def test_one_of_the_same_run_id(self, tmp_path, dead: str) -> None:
         self.said(tmp_path, dead)
         assert self.follower(tmp_path, trusts=True).look(1).shard == 5
-
-    def test_not_one_of_another_run(self, tmp_path) -> None:
-        self.said(tmp_path, _ranks.this_process(), key=_ranks.key_of_run("other"))
-        assert self.follower(tmp_path, trusts=True).look(1) is None
 
     @pytest.mark.parametrize(
         "text", [b"", b"{", b"[]", b'{"key": 3}', b"\xff" * 100, b'{"key": "' + b"x" * 2**17]
@@ -1191,13 +1107,6 @@ class TestWhoIsBelieved:
         path = self.said(tmp_path, _ranks.this_process())
         (path / "said.json").write_bytes(text)
         assert self.follower(tmp_path, trusts=True).look(1) is None
-
-    def test_its_last_word_counts(self, tmp_path, dead: str) -> None:
-        self.said(tmp_path, "other-boot/1/2/3")
-        follower = self.follower(tmp_path)
-        follower.look(2)
-        self.said(tmp_path, "other-boot/1/2/3", beat=1)
-        assert follower.look(1).problem == "yesterday's"
 
     def test_silence(self, tmp_path) -> None:
         now = 0.0
@@ -1295,21 +1204,18 @@ class TestArguments:
             ShardedDatasetManager(**{**usual, **keywords}, shards_path=tmp_path)
 
     def test_a_swap_before_a_shard_is_active(self, hub, tmp_path) -> None:
-        async def main() -> None:
-            async with manager(hub, tmp_path) as shards:
-                for _ in range(2):
-                    with pytest.raises(RuntimeError, match="call initialize_datasets first"):
-                        await shards.swap_datasets()
-                assert not hub.requests
-                hub.fault("t/train_000000*", HubFault.STATUS_404, times=3)
-                with pytest.raises(FetchError):
-                    await shards.initialize_datasets(0)
+        with driven(hub, tmp_path) as one:
+            for _ in range(2):
                 with pytest.raises(RuntimeError, match="call initialize_datasets first"):
-                    await shards.swap_datasets()
-                await shards.initialize_datasets(0)
-                assert await shards.swap_datasets() == 1
-
-        run(main())
+                    one.swap()
+            assert not hub.requests
+            hub.fault("t/train_000000*", HubFault.STATUS_404, times=3)
+            with pytest.raises(FetchError):
+                one.begin()
+            with pytest.raises(RuntimeError, match="call initialize_datasets first"):
+                one.swap()
+            one.begin()
+            assert one.swap() == 1
 
     def test_calls_that_can_not_be_made(self, hub, tmp_path) -> None:
         async def main() -> None:

@@ -160,8 +160,7 @@ def test_a_file_that_is_cut_off_anywhere(write: Callable[[bytes], Path]) -> None
         with pytest.raises(ShardReadError) as caught:
             ParquetShard(path)
         text = str(caught.value)
-        assert text.startswith(f"Could not read '{path}': expected ")
-        assert "found " in text
+        assert text.startswith(f"Could not read '{path}': ")
         assert "remove a damaged copy" in text
 
 
@@ -194,19 +193,15 @@ def lies(**options: Any) -> dict[str, tuple[bytes, str]]:
     return {
         "fewer rows": (footer_with(data, 3000, 2999), "expected 2999 rows, as its metadata say"),
         "more rows": (footer_with(data, 3000, 10**15), f"expected {10**15} rows"),
-        "length": (data[:-8] + struct.pack("<I", 2**31) + b"PAR1", f"found {2**31} announced"),
-        "no length": (data[:-8] + bytes(4) + b"PAR1", "found 0 announced"),
+        "length": (
+            data[:-8] + struct.pack("<I", 2**31) + b"PAR1",
+            "smaller than the size",
+        ),
+        "no length": (data[:-8] + bytes(4) + b"PAR1", "thrift"),
         "short": (data[:-8] + struct.pack("<I", 20) + b"PAR1", "thrift"),
-        "encrypted": (data[:-4] + b"PARE", "it is encrypted"),
-        "no magic": (data[:-4] + b"par1", "expected it to end with b'PAR1'"),
-        "not at the start": (
-            b"RIFF" + data[4:],
-            "expected it to begin with b'PAR1', found b'RIFF'",
-        ),
-        "offset": (
-            footer_with(data, offset, offset + 10**6),
-            f"row group 1, column 'x': expected bytes within the file's {len(data)}",
-        ),
+        "encrypted": (data[:-4] + b"PARE", "encrypted"),
+        "no magic": (data[:-4] + b"par1", "magic bytes not found"),
+        "offset": (footer_with(data, offset, offset + 10**6), "corrupt file"),
         "zeros": (data[:100] + bytes(1000) + data[1100:], ""),
     }
 
@@ -310,7 +305,7 @@ def test_a_long_end_takes_two(shard_hub: Hub) -> None:
     assert n_bytes > 2**16
     assert count(shard_hub, data) == 900
     requests = shard_hub.requests_for("s/*", method="GET")
-    assert sum(request.bytes_sent for request in requests) == n_bytes + 8
+    assert [request.bytes_sent for request in requests] == [2**16, n_bytes]
 
 
 @pytest.mark.parametrize("n_rows", [0, 1])
@@ -329,16 +324,16 @@ def test_the_end_of_a_file_elsewhere_that_lies(lie: str, shard_hub: Hub) -> None
 
 @pytest.mark.parametrize("data", [b"", b"x", b"PAR1PAR1", b"\0" * 12, b"PAR1\0\0\0\0PAR1"])
 def test_the_end_of_what_is_no_parquet_file(data: bytes, shard_hub: Hub) -> None:
-    with pytest.raises(ShardReadError, match="expected"):
+    with pytest.raises(ShardReadError, match="it is no parquet file"):
         count(shard_hub, data)
 
 
 def test_an_end_that_would_be_huge_is_not_asked_for(
     shard_hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_row_counts, "MAX_FOOTER_BYTES", 2**17)
+    monkeypatch.setattr(_row_counts, "MAX_READ_BYTES", 2**17)
     data = bytes(2**18) + struct.pack("<I", 2**17 + 1) + b"PAR1"
-    with pytest.raises(ShardReadError, match="metadata of 1 to 131072 bytes"):
+    with pytest.raises(ShardReadError, match="an end of at most 131072 bytes, found 131073"):
         count(shard_hub, data)
     assert sum(request.bytes_sent for request in shard_hub.requests) == 2**16
 
@@ -347,7 +342,7 @@ def test_a_file_of_another_size_than_was_listed(shard_hub: Hub) -> None:
     data = parquet(3)
     with pytest.raises((FetchError, ShardReadError)):
         count(shard_hub, data, len(data) + 10)
-    with pytest.raises(ShardReadError, match="expected it to end with"):
+    with pytest.raises(ShardReadError, match="it is no parquet file"):
         count(shard_hub, data, len(data) - 1)
 
 

@@ -11,7 +11,6 @@ import itertools
 import logging
 import os
 import pickle
-import queue
 import struct
 import subprocess
 import sys
@@ -182,40 +181,27 @@ class TestReading:
         self, path, monkeypatch
     ) -> None:
         write_shard(path, 4, np.arange(100, 112, dtype=np.uint32))
-        begun: queue.Queue[threading.Event] = queue.Queue()
-        read_into = _token_files.read_into
+        begun, go_on, preadv = threading.Event(), threading.Event(), os.preadv
 
-        def read_late(*args: Any) -> None:
-            go_on = threading.Event()
-            begun.put(go_on)
+        def read_late(*args: Any) -> int:
+            begun.set()
             assert go_on.wait(60)
-            read_into(*args)
+            return preadv(*args)
 
         gc.collect()
         before = os.listdir("/proc/self/fd")
         dataset = opened(path)
-        monkeypatch.setattr(_token_files, "read_into", read_late)
-        with ThreadPoolExecutor(2) as readers:
-            first = readers.submit(dataset.read, [1])
-            leave_first = begun.get(timeout=60)
-            second = readers.submit(dataset.__getitem__, 2)
-            leave_second = begun.get(timeout=60)
+        monkeypatch.setattr(os, "preadv", read_late)
+        with ThreadPoolExecutor(1) as readers:
+            reading = readers.submit(dataset.read, [1])
+            assert begun.wait(60)
             dataset.close()
-            monkeypatch.undo()
             with pytest.raises(ValueError, match="is closed"):  # who comes now waits for nobody
                 dataset[0]
+            monkeypatch.undo()
             with four_opened(path, 4):  # which get the numbers that are free
-                leave_first.set()
-                assert first.result(60).tolist() == [[4, 5, 6, 7]]
-            with four_opened(path, 4) as others:
-                leave_second.set()
-                assert second.result(60).tolist() == [8, 9, 10, 11]
-                assert len(os.listdir("/proc/self/fd")) == len(before) + 8
-                with opened(path) as newest:  # which gets the number that was closed
-                    dataset.close()
-                    del dataset
-                    gc.collect()
-                    assert [other[0][0] for other in [newest, *others]] == [0, *[100] * 4]
+                go_on.set()
+                assert reading.result(60).tolist() == [[4, 5, 6, 7]]
         assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
@@ -304,26 +290,20 @@ class TestDamage:
         with pytest.raises(ManifestError, match="there is no such directory"):
             opened(path / "nowhere")
 
-    def test_only_valid_sees_a_bit(self, path) -> None:
-        data = bytearray((path / "train_000003.npy").read_bytes())
-        data[-1] ^= 1
-        (path / "train_000003.npy").write_bytes(data)
-        assert opened(path)[2].tolist() == [8, 9, 10, 11 + 2**24]
+    @pytest.mark.parametrize(
+        ("file", "wrong", "found"),
+        [
+            ("train", np.array([*range(11), 10], np.uint32), "others: 2"),
+            ("train", np.arange(1, 13, dtype=np.uint32), "others: 0, 1, 2"),
+            ("sample_ids", ids_of(np.arange(4, 16, dtype=np.uint32), 4), "others: 0, 1, 2"),
+        ],
+    )
+    def test_only_valid_sees_other_tokens_or_ids(self, path, file: str, wrong, found: str) -> None:
+        np.save(path / f"{file}_000003.npy", wrong)
+        assert len(opened(path)) == 3
         error = refusal(path, level="valid")
         assert "Files with another digest (1)" in str(error)
-        assert why(error).endswith("found others: 2")
-
-    def test_only_valid_sees_a_wrong_id(self, path) -> None:
-        ids = ids_of(np.arange(12, dtype=np.uint32), 4)
-        ids[:2] += 1
-        np.save(path / "sample_ids_000003.npy", ids)
-        assert len(opened(path)) == 3
-        assert why(refusal(path, level="valid")).endswith("found others: 0, 1")
-
-    def test_only_valid_sees_another_shards_tokens(self, path) -> None:
-        np.save(path / "train_000003.npy", np.arange(1, 13, dtype=np.uint32))
-        assert len(opened(path)) == 3
-        assert "found others: 0, 1, 2" in why(refusal(path, level="valid"))
+        assert why(error).endswith(f"found {found}")
 
     @pytest.mark.parametrize("at", range(0, 4096, 511))
     def test_valid_sees_each_bit_of_many_chunks(self, tmp_path, monkeypatch, at: int) -> None:
@@ -341,11 +321,9 @@ class TestDamage:
         np.save(path / "train_000003.npy", np.zeros(100, np.uint32))
         assert why(refusal(path, level="valid")).endswith("found others: 0, 1, 2, 3, 4 and 20 more")
 
-    def test_another_type(self, path) -> None:
+    def test_another_type_and_another_order_of_bytes(self, path) -> None:
         error = refusal(path, 2, token_dtype=np.uint64)
         assert why(error).endswith("expected items of type <u8, found <u4")
-
-    def test_another_order_of_bytes(self, path) -> None:
         np.save(path / "train_000003.npy", np.arange(12, dtype=">u4"))
         assert why(refusal(path)).endswith("expected items of type <u4, found >u4")
 
@@ -469,17 +447,11 @@ def npy(header: str | bytes, data: bytes = b"", version: bytes = b"\x01\x00") ->
 
 
 DICT = "{'descr': '<u4', 'fortran_order': False, 'shape': (4,), }"
-HOSTILE = {
+HOSTILE = {  # of those that no array has, see the tests of the format
     "huge length": b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + DICT.encode(),
-    "length beyond the file": b"\x93NUMPY\x01\x00\xff\x00" + DICT.encode(),
     "version 4": npy(DICT, version=b"\x04\x00"),
-    "version 1.1": npy(DICT, version=b"\x01\x01"),
     "nested": npy("(" * 5000 + ")" * 5000),
-    "nested list": npy("{'descr': " + "[" * 9000),
-    "minus": npy("-" * 9000 + "1"),
-    "spaces": npy("{" + " " * 9900),
     "spaces inside": npy(DICT.replace("False", "False" + " " * 9800) + "x"),
-    "no header": npy(""),
     "a call": npy("__import__('os').abort()"),
     "a value that is called": npy(DICT.replace("(4,)", "(exit(),)")),
     "object": npy(DICT.replace("<u4", "|O")),
@@ -490,23 +462,12 @@ HOSTILE = {
     "0 bytes an item": npy(DICT.replace("<u4", "<u0")),
     "2**63 items": npy(DICT.replace("(4,)", f"({2**63},)")),
     "2**64 bytes": npy(DICT.replace("(4,)", f"({2**62 + 4},)"), bytes(16)),
-    "a number of 5000 digits": npy(DICT.replace("(4,)", f"({'9' * 5000},)")),
     "-4 items": npy(DICT.replace("(4,)", "(-4,)")),
-    "true items": npy(DICT.replace("(4,)", "(True,)")),
-    "4.0 items": npy(DICT.replace("(4,)", "(4.0,)")),
     "no dimension": npy(DICT.replace("(4,)", "()"), bytes(4)),
     "two dimensions": npy(DICT.replace("(4,)", "(2, 2)"), bytes(16)),
-    "a number as shape": npy(DICT.replace("(4,)", "(4)"), bytes(16)),
-    "fortran": npy(DICT.replace("False", "True"), bytes(16)),
-    "fortran and two dimensions": npy(DICT.replace("False", "True").replace("4,", "2, 2")),
-    "twice the same key": npy(DICT.replace("fortran_order", "shape").replace("False", "(4,)")),
     "shape twice": npy(DICT.replace("}", "'shape': (8,)}"), bytes(16)),
     "no descr": npy("{'fortran_order': False, 'shape': (4,)}", bytes(16)),
-    "another key": npy(DICT.replace("descr", "dexcr")),
-    "NUL": npy(DICT + "\0", bytes(16)),
-    "not Latin digits": npy(DICT.replace("(4,)", "(٤,)").encode(), bytes(16)),
     "zip": b"PK\x03\x04" + bytes(200),
-    "pickle": b"\x80\x04\x95" + bytes(200),
 }
 
 
@@ -522,29 +483,19 @@ class TestHostileHeaders:
             assert len(report.findings[0].found) < 300
         assert time.process_time() - begin < 1  # of a hang it would be a hundred times that
 
-    def test_no_more_than_a_header_is_read(self, path) -> None:
-        (path / "train_000003.npy").write_bytes(HOSTILE["huge length"])
-        assert "expected a header of at most 10000 bytes, found one of 4294967295" in why(
-            refusal(path)
-        )
-
     @pytest.mark.parametrize(
         "text",
         [
-            DICT,
-            DICT + " " * 60 + "\n",
-            DICT.replace("'", '"'),
-            DICT.replace(" ", "").replace(",}", "}"),
+            DICT.replace(" ", "").replace("'", '"'),
             "{'shape': (4,), 'descr': '<u4', 'fortran_order': False}",
             DICT.replace("(4,)", "(4L,)"),
             DICT.replace("<u4", "=u4") if sys.byteorder == "little" else DICT,
         ],
     )
-    @pytest.mark.parametrize("version", [b"\x01\x00", b"\x02\x00", b"\x03\x00"])
-    def test_what_others_write_is_read(self, tmp_path, text: str, version: bytes) -> None:
+    def test_what_others_write_is_read(self, tmp_path, text: str) -> None:
         tokens = np.arange(4, dtype="<u4")
         np.save(tmp_path / "sample_ids_000003.npy", ids_of(tokens, 4))
-        (tmp_path / "train_000003.npy").write_bytes(npy(text, tokens.tobytes(), version))
+        (tmp_path / "train_000003.npy").write_bytes(npy(text, tokens.tobytes(), b"\x02\x00"))
         assert opened(tmp_path, level="valid")[0].tolist() == [0, 1, 2, 3]
 
     def test_nothing_is_unpickled_or_evaluated(self, path) -> None:
@@ -570,50 +521,38 @@ class TestHostileHeaders:
 
 class TestArguments:
     @pytest.mark.parametrize(
-        ("keywords", "problem"),
+        ("keywords", "error", "problem"),
         [
-            ({"shard_index": -1}, "shard_index: expected 0 to"),
-            ({"shard_index": 10**12}, "shard_index"),
-            ({"sequence_length": 0}, "sequence_length: expected 1 to"),
-            ({"rank": -1}, "rank: expected 0 to 0, found -1"),
-            ({"rank": 1}, "rank: expected 0 to 0, found 1"),
-            ({"world_size": 0}, "world_size"),
-            ({"token_dtype": np.float32}, "token_dtype: expected an integer type"),
-            ({"token_dtype": object}, "token_dtype"),
-            ({"file_prefix": "../train"}, "prefix"),
-            ({"file_prefix": "a/b"}, "prefix"),
-            ({"file_prefix": ""}, "prefix"),
-            ({"ids_prefix": ""}, "prefix"),
-            ({"ids_prefix": "train"}, "listed twice"),
-            ({"file_prefix": "x" * 300}, "over 255 bytes"),
+            ({"shard_index": -1}, ValueError, "shard_index: expected 0 to"),
+            ({"shard_index": 10**12}, ValueError, "shard_index"),
+            ({"shard_index": True}, TypeError, "shard_index"),
+            ({"sequence_length": 0}, ValueError, "sequence_length: expected 1 to"),
+            ({"sequence_length": "4"}, TypeError, "sequence_length"),
+            ({"rank": -1}, ValueError, "rank: expected 0 to 0, found -1"),
+            ({"rank": 1}, ValueError, "rank: expected 0 to 0, found 1"),
+            ({"rank": False}, TypeError, "rank"),
+            ({"world_size": 0}, ValueError, "world_size"),
+            ({"world_size": 1.0}, TypeError, "world_size"),
+            ({"token_dtype": np.float32}, ValueError, "token_dtype: expected an integer type"),
+            ({"token_dtype": object}, ValueError, "token_dtype"),
+            ({"file_prefix": "../train"}, ValueError, "prefix"),
+            ({"file_prefix": "a/b"}, ValueError, "prefix"),
+            ({"file_prefix": ""}, ValueError, "prefix"),
+            ({"file_prefix": "x" * 300}, ValueError, "over 255 bytes"),
+            ({"file_prefix": b"train"}, TypeError, "file_prefix"),
+            ({"ids_prefix": ""}, ValueError, "prefix"),
+            ({"ids_prefix": "train"}, ValueError, "listed twice"),
+            ({"level": 1}, TypeError, "level"),
+            ({"level": "present"}, ValueError, "level: expected 'complete' or 'valid'"),
+            ({"allow_length_mismatch": 1}, TypeError, "allow_length_mismatch"),
+            ({"shards_path": 3}, TypeError, "shards_path"),
+            ({"shards_path": ""}, ValueError, "shards_path: expected a path"),
         ],
     )
-    def test_out_of_range(self, path, keywords: dict, problem: str) -> None:
+    def test_wrong_ones(self, path, keywords: dict, error: type, problem: str) -> None:
         usual = {"shard_index": 3, "sequence_length": 4, "rank": 0, "world_size": 1}
-        with pytest.raises(ValueError, match=problem):
-            SharedShardedDataset(**{**usual, **keywords}, shards_path=path)
-
-    @pytest.mark.parametrize(
-        "keywords",
-        [
-            {"shard_index": True},
-            {"sequence_length": "4"},
-            {"rank": False},
-            {"world_size": 1.0},
-            {"level": 1},
-            {"allow_length_mismatch": 1},
-            {"file_prefix": b"train"},
-            {"shards_path": 3},
-        ],
-    )
-    def test_wrong_types(self, path, keywords: dict) -> None:
-        usual = {"shard_index": 3, "sequence_length": 4, "rank": 0, "world_size": 1}
-        with pytest.raises(TypeError):
+        with pytest.raises(error, match=problem):
             SharedShardedDataset(**{**usual, "shards_path": path, **keywords})
-
-    def test_a_level_that_is_none_of_the_two(self, path) -> None:
-        with pytest.raises(ValueError, match="level: expected 'complete' or 'valid'"):
-            SharedShardedDataset(3, 4, shards_path=path, level="present")
 
     def test_no_directory_is_named(self, monkeypatch) -> None:
         monkeypatch.delenv("DATASET_BINS_PATH", raising=False)
@@ -646,20 +585,11 @@ class TestTokenFiles:
         with SharedShardedDataset(3, 4, shards_path=path) as same:
             assert rows == [row.tolist() for row in same]
 
-    @pytest.mark.parametrize(
-        ("keywords", "error", "problem"),
-        [
-            ({"sequence_length": 0}, ValueError, "sequence_length: expected 1 to"),
-            ({"sequence_length": True}, TypeError, "sequence_length: expected int"),
-            ({"shards_path": ""}, ValueError, "shards_path: expected a path"),
-            ({"shards_path": 3}, TypeError, "shards_path"),
-            ({"token_dtype": np.float32}, ValueError, "token_dtype: expected an integer type"),
-            ({"ids_prefix": "train"}, ValueError, "listed twice"),
-        ],
-    )
-    def test_what_it_refuses(self, path, keywords: dict, error: type, problem: str) -> None:
-        with pytest.raises(error, match=problem):
-            TokenFiles(**{"sequence_length": 4, "shards_path": path, **keywords})
+    def test_what_it_refuses(self, path) -> None:
+        with pytest.raises(TypeError, match="sequence_length: expected int"):
+            TokenFiles(sequence_length=True, shards_path=path)
+        with pytest.raises(ValueError, match="listed twice"):
+            TokenFiles(sequence_length=4, shards_path=path, ids_prefix="train")
 
     def test_a_number_that_no_shard_has(self, path) -> None:
         files = TokenFiles(sequence_length=4, shards_path=path)
@@ -683,7 +613,6 @@ def hook(event, args):
 async def main(comms):
     async with ShardedDatasetManager(4, 0, 2, comms, shards_path=path, level="valid") as manager:
         assert threading.active_count() > 1  # from now on, a fork is one beside a thread
-        assert "filelock" in sys.modules
         await manager.create_dataset(0)
 
 imported = set()
@@ -773,7 +702,7 @@ class TestRanksThatCanNotLook:
         with FileSystemFaults(tmp_path) as fs:
             fs.fail("open", errno.ESTALE, match=SAID, times=2)
             assert [follower.look(1), follower.look(1)] == [None, None]
-            assert follower.unseen.error.errno == errno.ESTALE
+            assert follower.unseen.errno == errno.ESTALE
             assert follower.look(1).problem == "there is none"
             assert follower.unseen is None
 

@@ -42,3 +42,9 @@ def goldens(base: Path = HERE) -> list[Golden]:
 
 
 GOLDENS = goldens()
+
+
+def golden(name: str) -> Golden:
+    """Return the one of a name."""
+    [found] = [each for each in GOLDENS if each.name == name]
+    return found

@@ -94,11 +94,11 @@ def _names_in(root: str) -> list[str]:
     names, parts = files_below(root), set[str]()
     with contextlib.suppress(ManifestError):  # it is of no format, or of two, or is not whole
         form = formats.detect(root)
-        parts = {file.name for file in form.read_manifest(root).files}
         patterns = [each for each in (form.manifest_file, *form.further_parts) if each[0] == "."]
         below = files_below(root, hidden=True) if patterns else []
         found = (name for pattern in patterns for name in fnmatch.filter(below, pattern))
         parts.update(name for name in found if not is_of_a_desktop(os.path.basename(name)))
+        parts.update(file.name for file in form.read_manifest(root).files)
     hidden = sorted(parts.difference(names))
     return names + [name for name in hidden if is_there(os.path.join(root, name))]
 

@@ -2,13 +2,10 @@
 
 import contextlib
 import errno
-import functools
 import os
 import stat
-import struct
 import sys
 from collections.abc import Iterator
-from operator import and_
 
 from shardproof._base import digest, files
 from shardproof._base.messages import shown
@@ -17,8 +14,6 @@ from shardproof._base.opening import is_there, mode_of, real_path
 from shardproof.manifest import Manifest, PromisedFile
 
 _ACL = "system.posix_acl_access"
-_ENTRY = "<HHI"  # of linux/posix_acl_xattr.h: a tag, rights, and whose
-_OWNING_GROUP, _NAMED_GROUP, _OTHERS = 0x04, 0x08, 0x20
 
 
 def place_of(file: PromisedFile, manifest: Manifest) -> tuple[str, str]:
@@ -71,13 +66,9 @@ def _give_rights(old: int, new: int) -> None:
     if (now.st_uid, now.st_gid) != (was.st_uid, was.st_gid):
         mode &= 0o777
     if now.st_gid != was.st_gid:  # who is in one of the groups was perhaps in none, or in both
-        entries = [*struct.iter_unpack(_ENTRY, acl[4:])]
-        bits = mode & mode >> 3 & 7
-        least = functools.reduce(and_, (r for t, r, _ in entries if t == _OWNING_GROUP), bits)
-        group = functools.reduce(and_, (r for t, r, _ in entries if t == _NAMED_GROUP), least)
-        given = {_OWNING_GROUP: group, _OTHERS: least}
-        acl = acl[:4] + b"".join(struct.pack(_ENTRY, t, given.get(t, r), n) for t, r, n in entries)
-        mode = mode & 0o700 | least << 3 | least
+        least = mode & mode >> 3 & 7
+        mode = mode & 0o700 | (0 if acl else least << 3 | least)
+        acl = b""
     os.fchmod(new, mode)
     if sys.platform == "linux" and acl != _acl_of(new):
         os.setxattr(new, _ACL, acl) if acl else os.removexattr(new, _ACL)

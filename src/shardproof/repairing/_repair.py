@@ -1,4 +1,4 @@
-"""The verb: look, want, fetch and exchange, and look again at what came, until nothing is left."""
+"""The verb: check, want, fetch and exchange, and check again what came, until nothing is left."""
 
 import contextlib
 import dataclasses
@@ -32,8 +32,8 @@ class Replacement(NamedTuple):
     """A file that is to be fetched.
 
     Attributes:
-        name: Its promised name.
-        size: Its bytes, where the promise or the source tells.
+        name: Its name in the manifest.
+        size: Its bytes, where the manifest or the source states them.
     """
 
     name: str
@@ -46,9 +46,9 @@ class Repair:
 
     Attributes:
         wanted: What was missing or wrong and can be fetched, in the manifest's order; then what a
-            promise that was fetched itself names.
-        repaired: Names of those that are as promised now; none in a dry run.
-        failed: Names of those that could not be fetched, or are not as promised even now, and why.
+            manifest that was fetched itself lists.
+        repaired: Names of those that are as expected now; none in a dry run.
+        failed: Names of those that could not be fetched, or are not as expected even now, and why.
             Those that could not be fetched are as they were.
         report: What is left, as `validate` finds it now; what was proven is not read again.
     """
@@ -60,7 +60,7 @@ class Repair:
 
     @property
     def ok(self) -> bool:
-        """Whether every promise is kept now, and nothing that was tried has failed."""
+        """Whether all is as expected now, and nothing that was tried has failed."""
         return self.report.ok and not self.failed
 
     @property
@@ -97,7 +97,7 @@ def repair(
     progress: bool | Callable[[int, int], None] = False,
     cancellation: Cancellation | None = None,
 ) -> Repair:
-    """Fetch what a directory promises and does not have as promised, and nothing else.
+    """Fetch the files of a directory that are missing or not as expected, and nothing else.
 
     Each file is fetched beside its place, and proven there: by its size and digests, as far as
     anybody states them, and by all that `validate` asks of it. Only then it takes the name, in one
@@ -107,11 +107,10 @@ def repair(
     Args:
         path: The directory.
         source: Where its files are: a `Source`, an address, or a directory.
-        level: How hard to look for what is wrong; at ``"valid"`` every byte is read whose digest is
-            known.
+        level: How thoroughly to check; at ``"valid"`` every byte is read whose digest is known.
         format: Name of its format, where the directory does not tell it.
-        against: The promise, where it is elsewhere; see `validate`.
-        dry_run: Only tell what would be fetched.
+        against: The manifest, where it is elsewhere; see `validate`.
+        dry_run: Only report what would be fetched.
         workers: How many files are fetched at once; by default 4.
         limits: How long and how often to try.
         progress: True for a bar on a terminal; or a callable that gets how many files are fetched,
@@ -122,7 +121,7 @@ def repair(
         What was done. What could not be fetched is in ``failed``, and its finding in ``report``.
 
     Raises:
-        ManifestError: What is promised can't be read: name another promise by ``against``.
+        ManifestError: The manifest can't be read: name another one by ``against``.
         FetchError: The source can't be asked, or the call was stopped.
         ValueError: An address that names no source; an empty path.
 

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import functools
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -22,6 +23,7 @@ Stated = dict[str, list[tuple[str, int]]]
 """The digests that are stated of files, each with where its bytes begin."""
 
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_DIGITS = re.compile(rb"[0-9A-Fa-f]{8}")
 _LISTED, _HEAD_BYTES, _MAX_LIST_BYTES = "a list of digests", 4096, 256 * 2**20
 
 
@@ -59,8 +61,8 @@ def _entries_of(root: str, name: str, files: Reasons) -> Sequence[tuple[str, str
         if fd is None or size > _MAX_LIST_BYTES:
             return ()
         head = read_at(fd, _HEAD_BYTES)
-        if b"\0" in head and not head.startswith(_WIDE):  # no text, as nearly every shard
-            return ()
+        if not (head.startswith(_WIDE) or (_DIGITS.search(head) and b"\0" not in head)):
+            return ()  # as nearly every shard
         whole = len(head) if len(head) == size else head.rfind(b"\n")
         begin, _ = digest_lists.parsed(head[:whole], name)
         is_one = any(_meant(root, name, file, files) for file, _ in begin)

@@ -1,4 +1,4 @@
-"""The verb: look whether a directory is whole, read its files, write the list."""
+"""The verb: check whether a directory is whole, read its files, write the list."""
 
 import contextlib
 import dataclasses
@@ -66,7 +66,7 @@ def seal(
     The list, such as ``SHA256SUMS``, is written when all files are read, whole or not at all; a
     seal that was killed goes on from the journal beside it. A directory with findings at
     ``complete`` is refused: nobody should bless what is torn. What is sealed are the shards that
-    its format promises; of a directory of no format, all files but hidden ones. The manifest file
+    its manifest lists; of a directory of no format, all files but hidden ones. The manifest file
     is not, since it changes when shards are added.
 
     Args:
@@ -82,7 +82,7 @@ def seal(
     Raises:
         ShardValidationError: The directory is not whole.
         SealError: It is sealed already; or a file changed while it was read.
-        ManifestError: What it promises can't be read.
+        ManifestError: Its manifest can't be read.
         ValueError: An algorithm that is not installed.
         OSError: A file could not be read, or the list not be written.
 

@@ -8,18 +8,18 @@ another writer, only costs a copy: so neither lines nor copies are synced to the
 import contextlib
 import os
 import secrets
-import threading
-from collections.abc import Iterator
 
 import msgspec
 
 from shardproof._base import digest as _digest
-from shardproof._base.liveness import Stamp, this_process
+from shardproof._base.files import telling_where
+from shardproof._base.liveness import Mark, Stamp, mark_of, stamp_of, this_process
 from shardproof._base.names import OPEN_FLAGS
 
 PROOFS = ".shardproof-stage.jsonl"
 _MAX_BYTES = 2**28
 _MAX_LINE = 2**16
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Proof(msgspec.Struct, frozen=True, gc=False):
@@ -27,103 +27,73 @@ class Proof(msgspec.Struct, frozen=True, gc=False):
 
     name: str
     source: Stamp
-    copy: Stamp  # a mark: its ctime changes when it gets its name
+    copy: Mark  # no stamp: its ctime changes when it gets its name
     digest: str | None = None  # of the bytes that were copied, where it was computed
     boot: str = ""  # between which two starts of the machine
 
 
 class Proofs:
-    """The lines, which any number of processes add to; ``dir_fd`` is the copy's directory."""
+    """What is known of the copies in a directory, by this process and by those before it."""
 
-    def __init__(self, dir_fd: int) -> None:
-        self._dir_fd = dir_fd
+    def __init__(self, directory: str) -> None:
+        self._path = os.path.join(directory, PROOFS)
         # Where the boot can't be told, only what this process wrote itself counts.
         self._boot = this_process().partition("/")[0] or secrets.token_hex(16)
         self._proofs: dict[str, Proof] = {}
-        self._made: set[tuple[str, Stamp]] = set()
-        self._n_read = self._n_seen = 0
-        self._lock = threading.Lock()
+        self._made: set[tuple[str, Mark]] = set()
 
-    def get(self, name: str) -> Proof | None:
-        """Return what is known of a copy, as far as was read."""
-        return self._proofs.get(name)
-
-    def knows(self, name: str, copy: Stamp) -> bool:
-        """Whether a copy is one that was made here, whatever became of its source since."""
-        self._read_on()
-        return (name, copy) in self._made
-
-    def fits(self, name: str, source: Stamp, copy: Stamp, *, hashed: bool) -> bool:
-        """Whether a copy was proven that has not changed since, nor has its source.
-
-        ``source`` and ``copy`` say what the two are like now. With ``hashed``, a digest of the copy
-        must be known, too.
-        """
-        if not self._fits(name, source, copy, hashed):
-            self._read_on()
-        return self._fits(name, source, copy, hashed)
-
-    def _fits(self, name: str, source: Stamp, copy: Stamp, hashed: bool) -> bool:
-        proof = self._proofs.get(name)
-        return (
-            proof is not None
-            and (proof.boot, proof.source, proof.copy) == (self._boot, source, copy)
-            and source[0] == copy[0]  # whatever the line says
-            and (proof.digest is not None or not hashed)
-        )
-
-    def _read_on(self) -> None:
-        """Read what was written down since the last time."""
-        with self._lock, contextlib.suppress(FileNotFoundError):
-            fd = os.open(PROOFS, OPEN_FLAGS, dir_fd=self._dir_fd)
-            try:
-                size = min(os.fstat(fd).st_size, _MAX_BYTES)
-                if size <= self._n_seen:
-                    return
-                data = os.pread(fd, size - self._n_read, self._n_read)
-            finally:
-                os.close(fd)
-            self._n_seen = size
-            whole = data.rpartition(b"\n")[0]  # another process may be writing the rest
-            self._n_read += len(whole)
-            for line in whole.split(b"\n"):
-                if len(line) > _MAX_LINE:
-                    continue
-                try:
+    def read(self) -> None:
+        """Take in what was written down until now."""
+        try:
+            with open(os.open(self._path, OPEN_FLAGS), "rb") as file:
+                lines = file.read(_MAX_BYTES).split(b"\n")
+        except FileNotFoundError:
+            return
+        for line in lines:
+            if line and len(line) <= _MAX_LINE:
+                # Others are passed over: this package could not have written them.
+                with contextlib.suppress(ValueError, msgspec.DecodeError, RecursionError):
                     proof = msgspec.json.decode(line, type=Proof)
                     if proof.digest is not None:
                         _digest.parse(proof.digest)
-                except (ValueError, msgspec.DecodeError, RecursionError):
-                    continue  # this package could not have written it
-                self._note(proof)
+                    self._note(proof)
 
-    def add(self, proof: Proof) -> None:
-        """Write down that a copy is proven."""
-        proof = msgspec.structs.replace(proof, boot=self._boot)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        fd = os.open(PROOFS, flags, 0o600, dir_fd=self._dir_fd)
+    def n_bytes(self) -> int:
+        """Return how much was written down, which tells others that copies are made."""
         try:
-            # One call, which appends in one piece; a new line first, as another may have been cut.
-            os.write(fd, b"\n" + msgspec.json.encode(proof) + b"\n")
-        finally:
-            os.close(fd)
-        self._note(proof)
+            return os.stat(self._path).st_size
+        except FileNotFoundError:
+            return 0
+
+    def get(self, name: str) -> Proof | None:
+        """Return what is known of a copy."""
+        return self._proofs.get(name)
+
+    def are_of(self, name: str, copy: os.stat_result) -> bool:
+        """Whether a copy is one that was made here, whatever became of its source since."""
+        return (name, mark_of(copy)) in self._made
+
+    def fit(self, name: str, source: os.stat_result, copy: os.stat_result, *, hashed: bool) -> bool:
+        """Whether a copy is as it was when proven, and its source, with a digest if ``hashed``."""
+        proof = self._proofs.get(name)
+        return (
+            proof is not None
+            and (proof.boot, proof.source) == (self._boot, stamp_of(source))
+            and (proof.copy, copy.st_size) == (mark_of(copy), source.st_size)  # whatever it says
+            and (proof.digest is not None or not hashed)
+        )
+
+    def add(
+        self, name: str, source: os.stat_result, copy: os.stat_result, digest: str | None
+    ) -> None:
+        """Write down that a copy is proven."""
+        proof = Proof(name, stamp_of(source), mark_of(copy), digest, self._boot)
+        with telling_where(self._path):
+            with open(os.open(self._path, _APPEND, 0o600), "ab", buffering=0) as file:
+                # In one piece, and a new line first: another one may have been cut.
+                file.write(b"\n" + msgspec.json.encode(proof) + b"\n")
+            self._note(proof)
 
     def _note(self, proof: Proof) -> None:
         self._proofs[proof.name] = proof
         self._made.add((proof.name, proof.copy))
-
-
-@contextlib.contextmanager
-def telling_whole(directory: str, name: str | None = None) -> Iterator[None]:
-    """Name the whole path in an error of a call that has a directory's descriptor and a name.
-
-    By default it is the error's own name that is in the directory.
-    """
-    try:
-        yield
-    except OSError as error:
-        found = name or error.filename
-        if error.errno is not None and found and not os.path.isabs(str(error.filename)):
-            error.filename = os.path.join(directory, found)
-        raise

@@ -1,12 +1,13 @@
-"""What is staged: a promise, all that it consists of, and all that it promises."""
+"""What is staged: a manifest, all that it consists of, and all that it lists."""
 
+import contextlib
 import dataclasses
 import errno
 import fnmatch
 import hashlib
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from shardproof import formats
 from shardproof._base import files as _files
@@ -16,47 +17,34 @@ from shardproof._base.opening import names_in
 from shardproof.checks import check
 from shardproof.errors import ManifestError, ShardReadError
 from shardproof.formats.signs import METADATA
-from shardproof.manifest import Manifest, Mismatch, PromisedFile
+from shardproof.manifest import Manifest, PromisedFile
 from shardproof.report import Level, Report
-from shardproof.staging._copies import OURS
-from shardproof.staging._proofs import telling_whole
+from shardproof.staging._proofs import PROOFS
 
+LOCK = ".shardproof-stage.lock"
 _SHOWN_NAME = 100
 _STAGED = ("saev", "receipts", "checkpoint")
-"""Formats of whose promise every file is known: without one of them, a copy could not be read."""
+"""Formats of whose manifest every file is known: without one of them, a copy could not be read."""
 
 _CHANGED = "it changed while it was staged: stage it when no process writes to it"
 _STRANGE = (
-    "expected a copy that promises what its source does, found files of a promise that `stage` did "
-    "not put there ({}); remove them, or stage to another directory. The first is"
+    "expected a copy with the manifest of its source, found {} manifest files that `stage` did not "
+    "put there; remove them, or stage to another directory. The first is"
 )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class StageSource:
-    """A shards directory that is to be copied.
-
-    Attributes:
-        root: Its real absolute path.
-        prefix: Name of the only checkpoint of it that is copied; empty where all of it is.
-        form: Its format.
-        manifest: What it promises.
-        listing: Name of the file that lists the shards; of several the first.
-        stated: The bytes of that file, and of all others of the directory that state the promise.
-        parts: Every other file that the promise consists of.
-        promised: Every file that is promised.
-        folders: Every directory below it that they are in; those of the promise, be they empty.
-    """
+    """A shards directory that is to be copied."""
 
     root: str
-    prefix: str
+    prefix: str  # of the only checkpoint that is copied; empty where all of the directory is
     form: formats.Format
     manifest: Manifest
-    listing: str
-    stated: Mapping[str, bytes]
-    parts: Sequence[PromisedFile]
-    promised: Sequence[PromisedFile]
-    folders: Collection[str]
+    listing: str  # the file that lists the shards; of several the first
+    stated: Mapping[str, bytes]  # the manifest's files that lie in the directory itself
+    parts: Sequence[PromisedFile]  # its other files
+    promised: Sequence[PromisedFile]  # what it lists
 
     @classmethod
     def read(cls, located: formats.Located) -> "StageSource":
@@ -68,30 +56,35 @@ class StageSource:
             raise ManifestError(f"{problem} {form.name}: copy it and validate the copy", path=root)
         prefix = "" if located.path == root else os.path.basename(located.path)
         names = _parts_of(form, root, prefix)
-        with telling_whole(root):
+        with naming_whole(root):
             manifest = form.read_manifest(located.path)
-        # A copy has files of its own, which tell what of it is proven.
-        ours = [
-            quoted(file.name)
-            for file in manifest.files
-            if file.name.partition("/")[0] in OURS
-            or _files.is_temporary(os.path.basename(file.name))
-        ]
-        if ours:
+        if ours := [quoted(file.name) for file in manifest.files if _is_ours(file.name)]:
             problem = listed("names that a copy has for files of its own", ours)
             raise ManifestError(problem, path=manifest.path)
-        # Listed again: a part that came while the promise was read would not be copied.
-        if not names or _parts_of(form, root, prefix) != names:
+        if not names:
             raise ShardReadError(_CHANGED, path=manifest.path)
         stated = {name: _read(root, name) for name in names if "/" not in name}
         listing = min(fnmatch.filter(names, form.manifest_file))
         promised = {file.name: file for file in manifest.files if file.name != listing}
-        parts = [name for name in names if name != listing and name not in promised]
-        files = [PromisedFile(name=name) for name in parts], list(promised.values())
-        folders = {os.path.dirname(name) for name in (*form.further_parts, *parts, *promised)}
-        source = cls(root, prefix, form, manifest, listing, stated, *files, folders)
-        source.refuse_change()
-        return source
+        parts = [  # whose structure is none of a shard
+            PromisedFile(name=name, is_listed_only=True)
+            for name in names
+            if name != listing and name not in promised
+        ]
+        return cls(root, prefix, form, manifest, listing, stated, parts, [*promised.values()])
+
+    @property
+    def files(self) -> list[PromisedFile]:
+        """Every file to copy but the listing, in the order in which they get their names."""
+        return [*self.promised, *self.parts]
+
+    @property
+    def folders(self) -> list[str]:
+        """Every folder that the files are in, each before those in it."""
+        names = {os.path.dirname(file.name) for file in self.files}
+        names |= {os.path.dirname(pattern) for pattern in self.form.further_parts}  # be they empty
+        parts = [name.split("/") for name in names if name]
+        return sorted({"/".join(part[:n]) for part in parts for n in range(1, len(part) + 1)})
 
     @property
     def name(self) -> str:
@@ -112,51 +105,45 @@ class StageSource:
         return _read(root, self.listing) == self.stated[self.listing]
 
     def refuse_change(self) -> None:
-        """Raise if what states the promise is not what was read."""
+        """Raise if the manifest is not what was read."""
         for name, data in self.stated.items():
             if _read(self.root, name) != data:
                 raise ShardReadError(_CHANGED, path=os.path.join(self.root, name))
 
     def surplus_in(self, root: str) -> list[str]:
-        """Return names of files of which a copy's promise would consist too, but not this one's."""
-        files = {file.name for file in (*self.parts, *self.promised)}
-        names = _parts_of(self.form, root, self.prefix)
-        return [name for name in names if name not in {self.listing, *files}]
-
-    def refuse_other(self, copy: Manifest, strange: Sequence[str] = ()) -> None:
-        """Raise if a copy does not promise what this promised when it was read.
-
-        ``strange`` are the names of files of its promise that `stage` did not put there.
-        """
-        if list(copy.files) == list(self.manifest.files):
-            return
-        if strange:
-            path = os.path.join(copy.root, strange[0])
-            raise FileExistsError(errno.EEXIST, _STRANGE.format(len(strange)), path)
-        raise ShardReadError(_CHANGED, path=self.manifest.path)
+        """Return names of files that belong to the manifest of a copy, but not to this one."""
+        known = {self.listing, *(file.name for file in self.files)}
+        return [name for name in _parts_of(self.form, root, self.prefix) if name not in known]
 
     def check(self, names: Collection[str], level: Level) -> Report:
-        """Look at some of its files; digests are compared later, when they are copied."""
-        copied = {*names, self.listing}
-        files = [file for file in self.manifest.files if file.name in copied]
-        looked = dataclasses.replace(self.manifest, files=files)
+        """Check some of its files; digests are compared later, when they are copied."""
+        files = [file for file in self.manifest.files if file.name in {*names, self.listing}]
+        some = dataclasses.replace(self.manifest, files=files)
         many = 2 * len(files) >= len(self.manifest.files)
-        at = "complete" if level == "valid" else level
-        return check(looked, level=at, list_first=many)
+        return check(some, level="complete" if level == "valid" else level, list_first=many)
 
-    def check_copy(self, copy: Manifest, files: Sequence[PromisedFile], level: Level) -> Report:
-        """Look at all files of a copy; the format's probe knows only those that are promised."""
-        parts, known = {file.name for file in self.parts}, copy.probe
+    def check_copy(
+        self, root: str, files: Sequence[PromisedFile], strange: Sequence[str], level: Level
+    ) -> Report:
+        """Check all files of a copy, with what is known of them, as its readers will."""
+        path = self.at(root)
+        with naming_whole(root):
+            copy = formats.detect(path).read_manifest(path)
+        if list(copy.files) != list(self.manifest.files):
+            if strange:
+                first = os.path.join(root, strange[0])
+                raise FileExistsError(errno.EEXIST, _STRANGE.format(len(strange)), first)
+            raise ShardReadError(_CHANGED, path=self.manifest.path)
+        return check(dataclasses.replace(copy, files=files), level=level)
 
-        def probe(file: PromisedFile, fd: int, size: int) -> Mismatch | None:
-            return None if known is None or file.name in parts else known(file, fd, size)
 
-        looked = dataclasses.replace(copy, files=files, probe=probe if known else None)
-        return check(looked, level=level)
+def _is_ours(name: str) -> bool:
+    in_root, base = name.partition("/")[0], os.path.basename(name)
+    return in_root in {LOCK, PROOFS} or _files.is_temporary(base)
 
 
 def _parts_of(form: formats.Format, root: str, prefix: str) -> list[str]:
-    """Return the names of all files that a promise consists of, sorted."""
+    """Return the names of all files that a manifest consists of, sorted."""
     if prefix:
         return [prefix + METADATA]
     names: set[str] = set()
@@ -171,5 +158,16 @@ def _parts_of(form: formats.Format, root: str, prefix: str) -> list[str]:
 
 
 def _read(root: str, name: str) -> bytes:
-    with telling_whole(root, name):
+    with naming_whole(root):
         return json.read_bytes(root, name, max_bytes=json.MAX_BYTES)
+
+
+@contextlib.contextmanager
+def naming_whole(directory: str) -> Iterator[None]:
+    """Name the whole path in an error of a call that has a directory's descriptor and a name."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename and not os.path.isabs(str(error.filename)):
+            error.filename = os.path.join(directory, error.filename)
+        raise

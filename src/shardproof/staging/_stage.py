@@ -9,7 +9,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from shardproof import formats
@@ -22,8 +22,7 @@ from shardproof._base.work import apart, to_waiter
 from shardproof.checks import OnProgress
 from shardproof.errors import ShardproofError
 from shardproof.report import Level
-from shardproof.staging._copies import StagedFiles
-from shardproof.staging._job import StageJob
+from shardproof.staging._copy import StagedCopy
 from shardproof.staging._source import StageSource
 
 _THREADS = 8
@@ -41,17 +40,17 @@ def stage(
 ) -> Path:
     """Copy a shards directory to the disk of this node, and return where it is, proven.
 
-    Every process of a node may call it at once: they share the work and the copy. What an earlier
-    job copied is used again, file by file, if neither the source's file nor the copy has changed
-    since. Nothing that is whole is ever removed, but for receipts that it copied and the source no
-    longer has. The directory has its name only when all of it is there and proven.
+    Every process of a node may call it at once: one copies, and the others wait for it. What an
+    earlier job copied is used again, file by file, if neither the source's file nor the copy has
+    changed since. Nothing that is whole is ever removed, but for receipts that it copied and the
+    source no longer has. The directory has its name only when all of it is there and proven.
 
     Args:
         path: The shards directory, of any format that `shardproof.validate` knows; or the prefix
             of a checkpoint, and then nothing else in its directory is copied.
         to: An existing directory on a local disk; None for ``$TMPDIR``, or ``/tmp`` where that is
             not set.
-        level: How hard to look at source and copy; see `shardproof.validate`. A digest that the
+        level: How thoroughly both are checked; see `shardproof.validate`. A digest that the
             manifest states is compared at every level while a file is copied. At ``"valid"`` every
             byte of the copy is read back, and compared to what was copied even where the manifest
             states no digest.
@@ -63,12 +62,12 @@ def stage(
         Absolute path of the copy: a shards directory of its own, or a prefix in one.
 
     Raises:
-        ShardValidationError: The source doesn't keep its promises; nothing of that was copied.
-        ManifestError: The source's promise can't be read.
+        ShardValidationError: The source is not what its manifest expects; nothing was copied.
+        ManifestError: The source's manifest can't be read.
         ShardReadError: The source changed while it was copied.
         OSError: The disk is too small, or full; the directory of the copies belongs to another
-            user; files were added to what the copy promises; the file system failed, be it only in
-            a look. What was copied is used next time.
+            user; files were added to the copy's manifest; the file system failed, be it only in
+            a check. What was copied is used next time.
         ValueError: An empty path; an unknown level; ``workers`` below 1.
         TypeError: An argument of the wrong type.
 
@@ -100,40 +99,31 @@ def _staged(
     while True:
         try:
             directory.prepare()
-            job = StageJob(source, directory.place, level, threads, on_progress)
-            with contextlib.closing(job.files):
-                job.run()
-                if directory.finish(job.files):
-                    return Path(source.at(directory.final))
+            StagedCopy(source, directory.place, level, threads, on_progress).make()
+            if directory.finish():
+                return Path(source.at(directory.final))
         except (OSError, ShardproofError):
             if not directory.is_finished_by_others():
                 raise
 
 
 class CopyDirectory:
-    """Where a copy is: made, or mended, in ``place``; whole and proven, it has the name ``final``.
+    """Where a copy is made, ``place``, which all processes share, and its name when whole."""
 
-    All processes that stage the same directory work in one place. The first that is done renames
-    it; what the others had open goes with it.
-    """
-
-    def __init__(self, to: str, name: str, folders: Iterable[str]) -> None:
+    def __init__(self, to: str, name: str, folders: Sequence[str]) -> None:
         if not is_directory(to):
             problem = "expected an existing directory on a local disk"
             raise NotADirectoryError(errno.ENOTDIR, problem, to)
         base = os.path.join(to, f"shardproof-{os.geteuid()}")
         self.final = os.path.join(base, name)
         self.place = self._unfinished = self.final + _UNFINISHED
-        parts = [folder.split("/") for folder in folders if folder]
-        self._folders = sorted(
-            {"/".join(part[:n]) for part in parts for n in range(1, len(part) + 1)}
-        )
+        self._folders = folders
         _make_own(base)
 
     def prepare(self) -> None:
         """Make the directory to work in, and those in it."""
         self._choose_place()
-        for directory in (self.place, *(os.path.join(self.place, part) for part in self._folders)):
+        for directory in (self.place, *(os.path.join(self.place, name) for name in self._folders)):
             _make_own(directory)
             _files.sweep_leftovers(directory)
 
@@ -151,15 +141,16 @@ class CopyDirectory:
         """Whether another process finished the copy while this one was at it."""
         return self.place != self.final and is_there(self.final)
 
-    def finish(self, files: StagedFiles) -> bool:
-        """Give a proven copy its name; say whether it has it now, or another one has."""
-        try:
-            if self.place != self.final:
+    def finish(self) -> bool:
+        """Give a proven copy its name; False where another process was faster."""
+        if self.place != self.final:
+            try:
                 _files.move(self.place, self.final)
-        except OSError:  # as where another process was faster
-            if not is_there(self.final):
-                raise
-        return files.is_at(self.final)
+            except OSError:
+                if not is_there(self.final):
+                    raise
+                return False
+        return True
 
 
 def _make_own(path: str) -> None:

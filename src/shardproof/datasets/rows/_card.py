@@ -8,7 +8,10 @@ import dataclasses
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
+
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.yaml import NotYamlError, yaml_field
@@ -19,30 +22,44 @@ CARD_FILES = ("README.md", ".huggingface.yaml")
 """Where a card is; the second goes before the first."""
 
 _BLOCK = re.compile(r"\A\s*---(?:\r\n|\r|\n)(.*?)(?:\r\n|\r|\n)---[ \t]*(?:\r\n|\n|\Z)", re.DOTALL)
-_NO_NAME = re.compile(r"[<>:/\\|?*]")
 _MISSING = object()
 _UNREAD = ("columns", "filters", "fragment_scan_options", "on_bad_files")
 _TO_DO = "Mend the card, or name the files: data_files"
 _SHOWN = 20
 
 
+_Path = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class _Split(msgspec.Struct, forbid_unknown_fields=True):
+    """The files of a split."""
+
+    split: Annotated[str, msgspec.Meta(pattern=rf"\A{SPLIT_NAME.pattern}\Z")]
+    path: _Path | list[_Path]
+
+
+class _CardConfig(msgspec.Struct):
+    """A configuration as a card has it; fields of which none here is are passed over."""
+
+    config_name: Annotated[str, msgspec.Meta(pattern=r"\A[^<>:/\\|?*]+\Z")]
+    data_dir: str | None = None
+    data_files: _Path | list[_Path | _Split] | UnsetType = UNSET
+    default: bool | None = None
+    columns: Any = None
+    filters: Any = None
+    fragment_scan_options: Any = None
+    on_bad_files: Any = None
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Config:
-    """A configuration, which the Hub calls a subset.
-
-    Attributes:
-        name: What it is called.
-        directory: What its patterns are below; empty for the repository.
-        patterns: Of each split; None where the card leaves it to the names of the files.
-        is_default: Whether the card calls it so.
-        unread: Fields that change the rows, and are not read here.
-    """
+    """A configuration, which the Hub calls a subset."""
 
     name: str
-    directory: str = ""
-    patterns: Mapping[str, Sequence[str]] | None = None
+    directory: str = ""  # below which its patterns are
+    patterns: Mapping[str, Sequence[str]] | None = None  # of each split; None: the names tell
     is_default: bool = False
-    unread: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()  # fields that change the rows, and are not read here
 
 
 def yaml_block(text: str) -> str:
@@ -52,17 +69,7 @@ def yaml_block(text: str) -> str:
 
 
 def configs_of(texts: Mapping[str, str], url: str) -> list[Config]:
-    """Return the configurations of a repository, in their order; none where its card has none.
-
-    Args:
-        texts: The YAML of each of `CARD_FILES` that there is.
-        url: Of the repository, for the error that says where the card can't be understood.
-
-    Example:
-        >>> card = "configs: [{config_name: en, data_files: en/*.parquet}]"
-        >>> configs_of({"README.md": card}, "hf://datasets/org/name")
-        [Config(name='en', directory='', patterns={'train': ['en/*.parquet']}, ...)]
-    """
+    """Return the configurations that the YAML of `CARD_FILES` has, in their order."""
     found, where = _field(texts, "configs", url)
     return _configs(found, where) if found else []
 
@@ -83,92 +90,59 @@ def _field(
 
 
 def told_default(texts: Mapping[str, str], url: str) -> str | None:
-    """Return the only configuration that ``dataset_info`` names; None if there is not one.
-
-    Where no configuration is the default one, it is.
-
-    Example:
-        >>> told_default({"README.md": "dataset_info: {config_name: en}"}, "hf://datasets/org/name")
-        'en'
-    """
+    """Return the only configuration that ``dataset_info`` names; None if there is not one."""
     found, where = _field(texts, "dataset_info", url, only="config_name")
     infos = found if isinstance(found, list) else [found] if isinstance(found, dict) else []
     names: list[str] = []
     for n, info in enumerate(infos):
         name = info.get("config_name", "default") if isinstance(info, dict) else None
         if not isinstance(name, str):
-            _refuse(where, f"dataset_info[{n}].config_name", "a name", name)
+            found = quoted(str(name))
+            _refuse(where, f"dataset_info[{n}].config_name: expected a name, found {found}")
         names.append(name)
     return names[0] if len(set(names)) == 1 else None
 
 
 def _configs(value: Any, where: str) -> list[Config]:
-    if not isinstance(value, list):
-        _refuse(where, "configs", "a list", value)
-    configs = []
-    for n, item in enumerate(value):
-        field, patterns = f"configs[{n}]", None
-        if not isinstance(item, dict):
-            _refuse(where, field, "fields, of which one is config_name", item)
-        name, directory = item.get("config_name"), item.get("data_dir") or ""
-        if not isinstance(name, str) or not name or _NO_NAME.search(name):
-            _refuse(where, f"{field}.config_name", "a name that can be that of a file", name)
-        if not isinstance(directory, str):
-            _refuse(where, f"{field}.data_dir", "a directory", directory)
-        if not isinstance(item.get("default") or False, bool):
-            _refuse(where, f"{field}.default", "true or false", item["default"])
-        if "data_files" in item:
-            patterns = _patterns(item["data_files"], where, f"{field}.data_files")
-        unread = tuple(unread for unread in _UNREAD if item.get(unread) is not None)
-        is_default = bool(item.get("default"))
-        configs.append(Config(name, directory.removesuffix("/"), patterns, is_default, unread))
-    times = Counter(config.name for config in configs)
-    if twice := [name for name, n in times.items() if n > 1]:
-        _refuse(where, "configs", "configurations of different names", twice[0])
-    return configs
+    try:
+        items = msgspec.convert(value, list[_CardConfig])
+    except msgspec.ValidationError as error:
+        _refuse(where, f"configs: {told(error)}")
+    if twice := [name for name, n in Counter(each.config_name for each in items).items() if n > 1]:
+        _refuse(where, f"configs: expected different names, found {quoted(twice[0])} twice")
+    return [
+        Config(
+            name=each.config_name,
+            directory=(each.data_dir or "").removesuffix("/"),
+            patterns=None if each.data_files is UNSET else _patterns(each.data_files, where),
+            is_default=bool(each.default),
+            unread=tuple(name for name in _UNREAD if getattr(each, name) is not None),
+        )
+        for each in items
+    ]
 
 
-def _patterns(value: Any, where: str, field: str) -> dict[str, list[str]]:
+def _patterns(value: "str | list[str | _Split]", where: str) -> dict[str, list[str]]:
     if isinstance(value, str):
         return {"train": [value]}
-    if not isinstance(value, list):
-        _refuse(where, field, "a path, or a list of paths or of splits", value)
-    if not any(isinstance(item, dict) for item in value):
-        return {"train": _paths(value, where, field)}
-    patterns: dict[str, list[str]] = {}
-    for n, item in enumerate(value):
-        at = f"{field}[{n}]"
-        if not isinstance(item, dict) or set(item) != {"split", "path"}:
-            _refuse(where, at, "the fields split and path, and no others", item)
-        split, path = item["split"], item["path"]
-        if not isinstance(split, str) or not SPLIT_NAME.fullmatch(split):
-            _refuse(where, f"{at}.split", "a name of letters, digits, '_' and '.'", split)
-        paths = _paths([path] if isinstance(path, str) else path, where, f"{at}.path")
-        if split in patterns:
-            _refuse(where, field, "splits of different names", split)
-        patterns[split] = paths
-    return patterns
+    paths = [each for each in value if isinstance(each, str)]
+    splits = [each for each in value if not isinstance(each, str)]
+    found = {
+        each.split: [each.path] if isinstance(each.path, str) else each.path for each in splits
+    }
+    if len(found) < len(splits) or (paths and splits):
+        _refuse(where, "configs: data_files: expected paths, or splits of different names")
+    return found if splits else {"train": paths}
 
 
-def _paths(value: Any, where: str, field: str) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(path, str) and path for path in value):
-        _refuse(where, field, "a path, or a list of paths", value)
-    return value
-
-
-def _refuse(where: str, field: str, expected: str, found: object) -> NoReturn:
-    problem = f"expected {expected}, found {quoted(str(found))}"
-    raise SourceError(f"{where}, {field}: {problem}. {_TO_DO}", kind="unusable")
+def _refuse(where: str, problem: str) -> NoReturn:
+    raise SourceError(f"{where}, {problem}. {_TO_DO}", kind="unusable")
 
 
 def config_of(
     configs: Sequence[Config], name: str | None, url: str, told: str | None = None
 ) -> Config:
-    """Return the configuration of a name; without a name, the default one.
-
-    That is the only one; else the one that the card calls so, or whose name is ``default``; else
-    the one that `told_default` returned.
-    """
+    """Return the configuration of a name; without one, the only one, the default, or ``told``."""
     defaults = [config for config in configs if config.is_default or config.name == "default"]
     if len(configs) == 1:
         defaults = list(configs)

@@ -52,20 +52,7 @@ _ALL = {"train": ["**"]}
 
 
 def default_patterns(names: Sequence[str], below: str = "") -> dict[str, list[str]]:
-    """Return the patterns of each split that stands in the names alone; none for no files.
-
-    As https://huggingface.co/docs/hub/datasets-file-names-and-splits has it; the first that
-    applies: ``data/<split>-00000-of-00001.parquet``; directories; words in file names; everything
-    is ``train``. Of all ``names``, sorted, those count that are below a directory, or below those
-    that a pattern means; the patterns returned are relative to it.
-
-    Raises:
-        ValueError: A name gives a split that can't be called so.
-
-    Example:
-        >>> default_patterns(["a.parquet", "my_test.parquet"])
-        {'test': ['**/test[-._ 0-9]*', '**/*[-._ 0-9]test[-._ 0-9]*', ...]}
-    """
+    """Return the patterns of each split that the names of files below a directory tell."""
     start = f"{below}/" if below else ""
     if sharded := matching(start + _SHARDED.format("*"), names):
         said = (_SHARDED_SPLIT.match(name.rpartition("/")[2]) for name in sharded)
@@ -102,12 +89,7 @@ def is_for_parquet(name: str) -> bool:
 
 
 def format_of(names: Sequence[str]) -> str | None:
-    """Return the suffix that says in which format files are; None where none does.
-
-    Example:
-        >>> format_of(["a.parquet", "b.parquet", "b.json"]), format_of(["a.json", "b.parquet"])
-        ('parquet', 'parquet')
-    """
+    """Return the suffix that says in which format files are; None where none does."""
     bare = [name.rpartition("/")[2] for name in names]
     counts = Counter(
         (suffix.lower(), name in _METADATA) for name in bare for suffix in name.split(".")[1:]

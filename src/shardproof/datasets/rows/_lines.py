@@ -2,11 +2,12 @@
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from shardproof._base.messages import quoted, told
-from shardproof._base.names import NotRegularError, file_type
+from shardproof._base.names import OPEN_FLAGS, NotRegularError, file_type
 from shardproof.datasets.rows._row_counts import need_pyarrow
 from shardproof.errors import ShardReadError
 
@@ -23,20 +24,12 @@ _ROWS = 1024
 
 def line_count(path: str | os.PathLike[str]) -> int:
     """Return how many rows a text file has; what stands behind the last line break is one."""
-    n_lines, last = 0, b"\n"
-    with contextlib.closing(TextShard(path, "")) as shard, shard.reading() as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            n_lines += chunk.count(b"\n")
-            last = chunk[-1:]
-    return n_lines + (last != b"\n")
+    with contextlib.closing(TextShard(path, "")) as shard:
+        return shard.skip_lines(sys.maxsize)
 
 
 class TextShard:
-    r"""One text file that is open: UTF-8, a row ends with ``\n`` or ``\r\n``, empty ones count.
-
-    Raises:
-        ShardReadError: It can't be opened, or is no regular file.
-    """
+    r"""One text file that is open: UTF-8, a row ends with ``\n`` or ``\r\n``, empty ones count."""
 
     n_rows: int | None = None  # not known before all is read
 
@@ -44,26 +37,24 @@ class TextShard:
         self._path = os.path.abspath(path)
         self._text_key = text_key
         try:
-            self._file: BinaryIO = open(self._path, "rb", opener=_opened)  # noqa: SIM115 - see close
-        except (OSError, NotRegularError) as error:
-            raise self._failed(error) from error
+            with self._failing():
+                file = open(self._path, "rb", opener=_opened)  # noqa: SIM115 - see close
+        except NotRegularError as error:
+            problem = f"expected a regular file, found a {told(error)}"
+            raise ShardReadError(problem, path=self._path) from error
+        self._file: BinaryIO = file
 
     def close(self) -> None:
         self._file.close()
 
     @contextlib.contextmanager
-    def reading(self) -> Iterator[BinaryIO]:
-        """Give the file; an `OSError` meanwhile becomes a `ShardReadError` with its path."""
+    def _failing(self) -> Iterator[None]:
+        """Raise a `ShardReadError` with the path for an `OSError`."""
         try:
-            yield self._file
+            yield
         except OSError as error:
-            raise self._failed(error) from error
-
-    def _failed(self, error: OSError | NotRegularError) -> ShardReadError:
-        if isinstance(error, NotRegularError):
-            problem = f"expected a regular file, found a {told(error)}"
-            return ShardReadError(problem, path=self._path)
-        return ShardReadError(error.strerror or told(error), path=self._path, errno=error.errno)
+            problem = error.strerror or told(error)
+            raise ShardReadError(problem, path=self._path, errno=error.errno) from error
 
     def rows(self, start: int) -> Iterator[list[dict[str, Any]]]:
         """Yield the rows from ``start`` on, some at once."""
@@ -82,30 +73,30 @@ class TextShard:
         schema = pa.schema([(self._text_key, pa.string())])
         return pa.Table.from_batches(list(self.batches(start)), schema)
 
+    def skip_lines(self, n_lines: int) -> int:
+        """Go behind so many lines; return how many there are, if they are fewer."""
+        n_left, last = n_lines, b"\n"
+        with self._failing():
+            while n_left and (chunk := self._file.read(_CHUNK_BYTES)):
+                n_found, last = chunk.count(b"\n"), chunk[-1:]
+                if n_found >= n_left:
+                    end = -1
+                    for _ in range(n_left):
+                        end = chunk.index(b"\n", end + 1)
+                    self._file.seek(end + 1 - len(chunk), os.SEEK_CUR)
+                    return n_lines
+                n_left -= n_found
+        return n_lines - n_left + (last != b"\n")
+
     def _texts(self, start: int, size: int | None) -> Iterator[list[str]]:
-        with self.reading() as file:
-            file.seek(0)
-            missing = _skip_lines(file, start)
-        if missing > 0:
-            problem = f"expected {start} rows or more, found {start - missing}: is it another file?"
+        self._file.seek(0)
+        if (n := self.skip_lines(start)) < start:
+            problem = f"expected {start} rows or more, found {n}: is it another file?"
             raise ShardReadError(problem, path=self._path)
-        row, texts, n_bytes = start, list[str](), 0
-        while True:
-            with self.reading() as file:
-                line = file.readline(MAX_LINE_BYTES + 1)
-            if not line:
-                break
-            if len(line) > MAX_LINE_BYTES:
-                problem = f"line {row + 1}: expected at most {MAX_LINE_BYTES} bytes; is it text?"
-                raise ShardReadError(problem, path=self._path)
-            end = -2 if line.endswith(b"\r\n") else -1 if line.endswith(b"\n") else None
-            try:
-                texts.append(line[:end].decode())
-            except UnicodeDecodeError as error:
-                found = quoted(line[error.start : error.end])
-                problem = f"line {row + 1}: expected UTF-8, found {found}"
-                raise ShardReadError(problem, path=self._path) from None
-            row, n_bytes = row + 1, n_bytes + len(line)
+        texts, n_bytes = list[str](), 0
+        for n, line in enumerate(self._lines(), start + 1):
+            n_bytes += len(line)
+            texts.append(self._text(line, n))
             is_full = len(texts) >= _ROWS or n_bytes >= _BATCH_BYTES
             if is_full if size is None else len(texts) == size:
                 yield texts
@@ -113,10 +104,25 @@ class TextShard:
         if texts:
             yield texts
 
+    def _lines(self) -> Iterator[bytes]:
+        with self._failing():
+            while line := self._file.readline(MAX_LINE_BYTES + 1):
+                yield line
+
+    def _text(self, line: bytes, number: int) -> str:
+        if len(line) > MAX_LINE_BYTES:
+            problem = f"line {number}: expected at most {MAX_LINE_BYTES} bytes; is it text?"
+            raise ShardReadError(problem, path=self._path)
+        try:
+            return (line[:-2] if line[-2:] == b"\r\n" else line.removesuffix(b"\n")).decode()
+        except UnicodeDecodeError as error:
+            problem = f"expected UTF-8, found {quoted(line[error.start : error.end])}"
+            raise ShardReadError(f"line {number}: {problem}", path=self._path) from None
+
 
 def _opened(path: str, _flags: int) -> int:
-    """Open a regular file and nothing else: to open a FIFO may take for ever."""
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    """Open a regular file, behind a link too, and nothing else: a FIFO may take for ever."""
+    fd = os.open(path, OPEN_FLAGS & ~os.O_NOFOLLOW)
     try:
         found = file_type(os.fstat(fd).st_mode)
         if found != "regular file":
@@ -125,18 +131,3 @@ def _opened(path: str, _flags: int) -> int:
         os.close(fd)
         raise
     return fd
-
-
-def _skip_lines(file: BinaryIO, n_lines: int) -> int:
-    """Go behind so many lines; return how many were missing."""
-    last = b"\n"
-    while n_lines and (chunk := file.read(_CHUNK_BYTES)):
-        n_found, last = chunk.count(b"\n"), chunk[-1:]
-        if n_found >= n_lines:
-            end = -1
-            for _ in range(n_lines):
-                end = chunk.index(b"\n", end + 1)
-            file.seek(end + 1 - len(chunk), os.SEEK_CUR)
-            return 0
-        n_lines -= n_found
-    return n_lines - (last != b"\n")

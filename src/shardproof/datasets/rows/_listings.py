@@ -20,18 +20,12 @@ _MARK = "\ufeff"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class HubAddress:
-    """A repository as it was at one commit, which any process can open for itself.
-
-    Attributes:
-        revision: What was asked for.
-        commit: What that was, once it is known.
-        files: What was listed at that commit; of these the hub is not asked again.
-    """
+    """A repository as it was at one commit, which any process can open for itself."""
 
     repo_id: str
-    revision: str | None = None
-    commit: str | None = None
-    files: Sequence[RemoteFile] = ()
+    revision: str | None = None  # which was asked for
+    commit: str | None = None  # what that was
+    files: Sequence[RemoteFile] = ()  # of that commit; the hub is not asked again
     endpoint: str | None = None
     token: str | None = dataclasses.field(default=None, repr=False)
 
@@ -73,16 +67,10 @@ class UnreachableError(SourceError):
 
 
 class Listing(NamedTuple):
-    """What a source lists, and the card in it.
+    """What a source lists, and the card in it."""
 
-    Attributes:
-        files: All files; none of a source that doesn't list.
-        card: The YAML of the dataset card, by the file that it is in; None if it was not asked for.
-        commit: Of a repository of the Hub.
-    """
-
-    files: Sequence[RemoteFile] = ()
-    card: dict[str, str] | None = None
+    files: Sequence[RemoteFile] = ()  # none of a source that doesn't list
+    card: dict[str, str] | None = None  # YAML, by the file that it is in; None: not asked for
     commit: str | None = None
 
 

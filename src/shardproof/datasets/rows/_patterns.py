@@ -22,7 +22,6 @@ from shardproof._base.names import MAX_PATH_BYTES
 _MAGIC = re.compile(r"[*?\[]")
 _WILD = re.compile(r"\[[^\]]*\]|[*?]")
 _NEVER = re.compile(r"(?!)").match  # fits no part
-_HIDING = re.compile(r"(?:.*/)?(?:\.[^/]*|__[^/]*(?=/))", re.DOTALL)
 _NO_DATA = {
     "README.md",
     "config.json",
@@ -38,27 +37,8 @@ def has_magic(pattern: str) -> bool:
     return _MAGIC.search(pattern) is not None
 
 
-def effort(pattern: str) -> int:
-    """Return how often each part of a name is compared at most: those behind a ``**`` take turns.
-
-    Example:
-        >>> effort("a/b/*.parquet"), effort("**/a/b/*.parquet")
-        (1, 3)
-    """
-    behind = pattern.split("**")[1:] or [""]
-    return max(parts.strip("/").count("/") + 1 for parts in behind)
-
-
 def matching(pattern: str, names: Sequence[str]) -> list[str]:
-    """Return the names that a pattern means, of the sorted names of all files.
-
-    Raises:
-        ValueError: It can't be understood; the text says why.
-
-    Example:
-        >>> matching("a/*.parquet", ["a/10.parquet", "a/9.parquet", "a/b/c.parquet"])
-        ['a/10.parquet', 'a/9.parquet']
-    """
+    """Return which of all files, sorted, a pattern means; a ValueError says why it can't."""
     parts = pattern.split("/")
     _refuse_parts(pattern, parts)
     ignored = _NO_DATA - {parts[-1]}
@@ -94,25 +74,6 @@ def _refuse_parts(pattern: str, parts: Sequence[str]) -> None:
         raise ValueError(f"{quoted(pattern)}: {problem}")
 
 
-class Directories:
-    """Says below which directories ``**`` means a file; takes the names of all files, sorted."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = [name for name in names if name.rpartition("/")[2] not in _NO_DATA]
-        hidden = map(_HIDING.match, self._names)
-        self._shown_from = [found.end() if found else 0 for found in hidden]
-
-    def has_files(self, directory: str) -> bool:
-        """Whether ``**`` means one of them: what is hidden, is so in the directory's own path."""
-        pattern = f"{directory}/**" if directory else "**"
-        _refuse_parts(pattern, pattern.split("/"))
-        first, stop = 0, len(self._names)
-        if directory:
-            first = bisect.bisect_left(self._names, f"{directory}/")
-            stop = bisect.bisect_left(self._names, f"{directory}0")  # "0" follows "/"
-        return min(self._shown_from[first:stop], default=MAX_PATH_BYTES) <= len(directory)
-
-
 def _n_hidden(parts: Sequence[str]) -> tuple[int, int]:
     """Return how many parts begin with a dot, and how many directories with ``__``."""
     dotted = sum(part.startswith(".") for part in parts)
@@ -121,10 +82,7 @@ def _n_hidden(parts: Sequence[str]) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=256)
 def _matcher(pattern: str) -> Callable[[Sequence[str]], bool]:
-    """Return a function that says whether the parts of a name fit a pattern.
-
-    As for texts with one wildcard: where a part does not fit, the last ``**`` takes one more.
-    """
+    """Return a function that says whether the parts of a name fit a pattern."""
     parts = pattern.split("/")
     parts += ["*"] if parts[-1] == "**" else []  # at the end, it means files and no directories
     fits: list[Callable[[str], object] | None] = [None] * len(parts)  # None for a "**"

@@ -57,11 +57,7 @@ class RowsState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 def place_in(source: str, files: Sequence[RemoteFile], saved: Mapping[str, Any]) -> RowPosition:
-    """Return where the iteration over the files of a source was whose state was saved.
-
-    The same files from another place are the same data: a mirror, or a later revision that changed
-    none of them. Where a source states too little of a file, it must be the same source.
-    """
+    """Return where the iteration over the files of a source was whose state was saved."""
     try:
         state = msgspec.convert(saved, RowsState)
     except msgspec.ValidationError as error:
@@ -69,25 +65,24 @@ def place_in(source: str, files: Sequence[RemoteFile], saved: Mapping[str, Any])
     place = RowPosition(state.shard_index, state.row, state.total_rows)
     expected = RowsState.of(source, files, place)
     names = ["n_files", "files", "shard"]
+    # The same files from another place are the same data, as far as the source tells of them.
     if not all(file.digest or file.identity or file.size is not None for file in files):
         names.append("source")
     pairs = {name: (getattr(expected, name), getattr(state, name)) for name in names}
+    pairs["shard_index"] = (min(place.shard, len(files)), place.shard)
+    pairs["row"] = (0 if place.shard >= len(files) else place.row, place.row)
+    pairs["total_rows"] = (max(place.row, place.total), place.total)
     wrong = [
         f"{name}: expected {quoted(one, 120)}, found {quoted(other, 120)}"
         for name, (one, other) in pairs.items()
         if one != other
     ]
-    if place.shard >= len(files) and (place.shard > len(files) or place.row):
-        wrong.append(f"shard_index: expected at most {len(files)}, found {place.shard}")
-    if place.row > place.total:
-        wrong.append(f"total_rows: expected {place.row} or more, found {place.total}")
     if wrong:
-        problem = (
+        raise ValueError(
             f"this state is of other data than '{shown(source)}' (it says "
             f"{quoted(state.source)}): {'; '.join(wrong)}. Load the files and the revision that it "
             "was saved with, or begin anew"
         )
-        raise ValueError(problem)
     return place
 
 
@@ -106,17 +101,7 @@ class ResumePlan(NamedTuple):
 
 
 def plan_of(names: Sequence[str], counts: Iterable[int], row_offset: int) -> ResumePlan:
-    """Return where to go on after ``row_offset`` rows of all files, in order.
-
-    How many rows each has is taken from ``counts``, only as far as it must be known.
-
-    Raises:
-        ValueError: There are not so many rows.
-
-    Example:
-        >>> plan_of(["a.parquet", "b.parquet"], [10, 20], 12).shard_label
-        'b.parquet (2/2) row 2'
-    """
+    """Return where to go on after so many rows; ``counts`` are asked for only as far as needed."""
     index, left = 0, row_offset
     if row_offset:
         for count in counts:

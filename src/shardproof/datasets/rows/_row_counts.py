@@ -1,14 +1,13 @@
-"""How many rows parquet files have: their ends say it, which are read alone, and not believed.
+"""How many rows parquet files have: their ends say it, of which nothing else is read.
 
-A parquet file ends with its metadata, their length in four bytes, and ``PAR1``
-(https://parquet.apache.org/docs/file-format/). So two short reads tell how many rows a file has
-that stays where it is. The number is written down, so that a job that is resumed need not ask.
+So two short reads tell how many rows a file has that stays where it is. The number is written down,
+so that a job that is resumed need not ask.
 """
 
+import io
 import logging
 import os
-import struct
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -19,7 +18,7 @@ from shardproof._base.fanout import over_threads
 from shardproof._base.messages import quoted, shown, told, traced
 from shardproof._base.opening import real_path
 from shardproof._base.work import Deadline, Stop
-from shardproof.errors import ManifestError, ManifestNotFoundError, ShardReadError
+from shardproof.errors import FetchError, ManifestError, ManifestNotFoundError, ShardReadError
 from shardproof.fetching.sources import RemoteFile, Source
 from shardproof.fetching.transfer import Goal, Limits, ask, read_range
 
@@ -28,22 +27,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("shardproof.fetching")
 
-MAX_FOOTER_BYTES = 64 * 2**20
-"""Longest metadata that is read: a hundred times those of a file with 1000 row groups."""
-
-END_BYTES = 8
+MAX_READ_BYTES = 64 * 2**20
+"""Longest end that is read: a hundred times that of a file with 1000 row groups."""
 
 TO_DO = "Compare it with the original; remove a damaged copy, and it is fetched again"
 """What an error says last of a file that is damaged."""
 
-_TAIL_BYTES = 2**16
-_MAGIC = b"PAR1"
-_LEAST_BYTES = 12
 _THREADS = 8  # as many as a browser has to one host
 
 
 def row_count(source: Source, file: RemoteFile, limits: Limits) -> int:
-    """Return how many rows a parquet file of a source has; nothing but its end is read."""
+    """Return how many rows a parquet file of a source has."""
+    pa = need_pyarrow()
     where = f"{source.url.rstrip('/')}/{file.name}"
     if file.size is None:
         goal = Goal(quoted(file.name), where, "memory")
@@ -51,50 +46,52 @@ def row_count(source: Source, file: RemoteFile, limits: Limits) -> int:
         file = ask(source, file.name, goal=goal, limits=limits, deadline=deadline)
     if file.size is None:
         raise ShardReadError("its size is not known, so neither is its end", path=where)
-    if file.size < _LEAST_BYTES:
-        footer_bytes(b"", file.size, where)  # refuses it
-    # A listing that states digests is of one commit, whose files stay the same; what it calls them
-    # is not what a web server does.
-    known = file if file.digest is None else None
-    start = max(0, file.size - _TAIL_BYTES)
-    tail = read_range(source, file.name, start, file.size, known=known, limits=limits)
-    n_bytes = footer_bytes(tail[-END_BYTES:], file.size, where)
-    missing = n_bytes + END_BYTES - len(tail)
-    if missing > 0:
-        before = start - missing
-        tail = read_range(source, file.name, before, start, known=known, limits=limits) + tail
-    return _rows_in(tail[-n_bytes - END_BYTES :], where)
-
-
-def footer_bytes(end: bytes, size: int, where: str) -> int:
-    """Return how long the metadata of a parquet file are, by its last 8 bytes and its size."""
-    if size < _LEAST_BYTES:
-        problem = f"expected a parquet file, {_LEAST_BYTES} bytes or more, found {size}"
-        raise ShardReadError(f"{problem}. {TO_DO}", path=where)
-    n_bytes, magic = struct.unpack("<I4s", end)
-    if magic == b"PARE":
-        raise ShardReadError("it is encrypted, and can't be read here", path=where)
-    if magic != _MAGIC:
-        expected = f"expected it to end with {quoted(_MAGIC)}, as parquet files do"
-        problem = f"{expected}, found {quoted(magic)}"
-        raise ShardReadError(f"{problem}: cut off, or another format. {TO_DO}", path=where)
-    most = min(size - _LEAST_BYTES, MAX_FOOTER_BYTES)
-    if not 0 < n_bytes <= most:
-        problem = f"expected metadata of 1 to {most} bytes at its end, found {n_bytes} announced"
-        raise ShardReadError(f"{problem}. {TO_DO}", path=where)
-    return int(n_bytes)
-
-
-def _rows_in(footer: bytes, where: str) -> int:
-    pa = need_pyarrow()
     try:
-        metadata = pa.parquet.read_metadata(pa.BufferReader(_MAGIC + footer))
+        metadata = pa.parquet.read_metadata(_RemoteShard(source, file, file.size, limits))
+    except FetchError:
+        raise
     except Exception as error:
         # pyarrow has no class of its own for this: it is OSError, ValueError, or its own.
-        problem = f"its metadata can't be read: {quoted(str(error), 200)}"
+        problem = f"it is no parquet file whose end can be read: {quoted(str(error), 200)}"
         raise ShardReadError(f"{problem}. {TO_DO}", path=where) from traced(error)
     check_rows(metadata, where)
     return int(metadata.num_rows)
+
+
+class _RemoteShard(io.RawIOBase):
+    """A file of a source as one of Python, for pyarrow, which asks for its end in short reads."""
+
+    def __init__(self, source: Source, file: RemoteFile, size: int, limits: Limits) -> None:
+        self._source, self._file, self._size, self._limits = source, file, size, limits
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_CUR: self._at, os.SEEK_END: self._size}.get(whence, 0)
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        start, stop = self._at, self._size if size < 0 else min(self._at + size, self._size)
+        if stop - start > MAX_READ_BYTES:
+            problem = f"expected an end of at most {MAX_READ_BYTES} bytes, found {stop - start}"
+            raise ValueError(problem)
+        if start >= stop:
+            return b""
+        # A listing that states digests is of one commit, whose files stay the same; what it calls
+        # them is not what a web server does.
+        known = self._file if self._file.digest is None else None
+        name, limits = self._file.name, self._limits
+        data = read_range(self._source, name, start, stop, known=known, limits=limits)
+        self._at += len(data)
+        return data
 
 
 def check_rows(metadata: "pyarrow.parquet.FileMetaData", where: str) -> None:
@@ -121,15 +118,11 @@ class _Counts(msgspec.Struct):
 
 
 class CountsFile:
-    """A file that says how many rows there are in files of a certain content.
-
-    What it can't say or keep costs a question to the source, and nothing else. With the path None
-    it keeps nothing.
-    """
+    """How many rows files of a certain content have; what it can't keep costs another question."""
 
     def __init__(self, path: str | None) -> None:
         self._path = path
-        self._known: Mapping[str, int] = {} if path is None else _read(path)
+        self._known = self._read()
         self._new: dict[str, int] = {}
 
     def get(self, file: RemoteFile) -> int | None:
@@ -144,25 +137,22 @@ class CountsFile:
     def save(self) -> None:
         if not self._new or self._path is None:
             return
-        data = msgspec.json.encode(_Counts({**_read(self._path), **self._new}))
+        data = msgspec.json.encode(_Counts(self._read() | self._new))
         try:
             _files.make_directories(os.path.dirname(self._path))
             _files.write_whole(self._path, data)
         except OSError as error:
             logger.warning("Could not keep row counts in '%s': %s", shown(self._path), told(error))
 
-
-def _read(path: str) -> dict[str, int]:
-    try:
-        directory, name = os.path.split(real_path(path))
-        return json.read(directory, name, _Counts).row_counts
-    except ManifestNotFoundError:
-        return {}
-    except ManifestError as error:
-        logger.warning("%s; the source is asked instead", told(error))
-        return {}
-    except OSError as error:
-        logger.warning("Could not read '%s': %s", shown(path), told(error))
+    def _read(self) -> dict[str, int]:
+        if self._path is None:
+            return {}
+        try:
+            return json.read(*os.path.split(real_path(self._path)), _Counts).row_counts
+        except ManifestNotFoundError:
+            pass
+        except (ManifestError, OSError) as error:
+            logger.warning("%s; the source is asked for row counts instead", told(error))
         return {}
 
 

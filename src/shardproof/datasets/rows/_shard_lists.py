@@ -24,20 +24,10 @@ from shardproof.fetching.transfer import Limits
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ParquetShards:
-    """Parquet files of a source, each fetched when it is needed and those after it meanwhile.
+    """Parquet files of a source, each fetched when it is needed and those after it meanwhile."""
 
-    Attributes:
-        origin: Where they come from: an address, which each iteration opens for itself; or what was
-            opened, and stays so.
-        url: The same for messages and states.
-        files: What the source says of each.
-        split: A directory of that name below ``cache_dir`` is theirs.
-        columns: Which are read; None for all.
-        counts_path: Where it is kept how many rows they have; None for nowhere.
-    """
-
-    origin: Origin
-    url: str
+    origin: Origin  # an address, which each iteration opens for itself, or what is open
+    url: str  # for messages and states
     files: Sequence[RemoteFile]
     cache_dir: str | os.PathLike[str] = "data"
     split: str | None = None
@@ -45,7 +35,7 @@ class ParquetShards:
     lookahead: int = 1
     policy: CleanupPolicy = dataclasses.field(default=CleanupPolicy("auto"))
     limits: Limits = dataclasses.field(default_factory=Limits)
-    counts_path: str | None = None
+    counts_path: str | None = None  # where it is kept how many rows they have
 
     @property
     def _names(self) -> list[str]:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from shardproof._base.arguments import accepted_fields, checked
-from shardproof._base.messages import quoted, told
+from shardproof._base.messages import listed, quoted, told
 from shardproof._base.names import refusals
 
 SPLIT_WORDS = {
@@ -45,9 +45,7 @@ Expected, with commas between several:
   hf:<repo_id>[@revision]:<config>:<split>[:text_key]
   txt:<path>[:text_key]"""
 
-_MAX_CHARACTERS = 100_000
 _MAX_FIELD = 255
-_SHOWN = 20  # problems of one text
 _REPO = re.compile(r"[0-9A-Za-z_](?:[0-9A-Za-z_.\-]*[0-9A-Za-z_])?")
 _MAX_REPO = 96  # of the Hugging Face Hub: huggingface_hub.utils.validate_repo_id
 
@@ -177,9 +175,6 @@ def parse_dataset_specs(text: str) -> list[HubSpec | TextSpec]:
         >>> second.path
         'notes.txt'
     """
-    if len(text) > _MAX_CHARACTERS:
-        problem = f"expected at most {_MAX_CHARACTERS} characters, found {len(text)}"
-        raise ValueError(f"dataset specs: {problem}\n{FORMS}")
     specs: list[HubSpec | TextSpec] = []
     problems: list[str] = []
     start = 0
@@ -190,13 +185,10 @@ def parse_dataset_specs(text: str) -> list[HubSpec | TextSpec]:
                 specs.append(_parsed(spec))
             except ValueError as error:
                 at = start + part.index(spec) + 1
-                problems.append(f"\n  - at character {at}, {quoted(spec)}: {told(error)}")
+                problems.append(f"at character {at}, {quoted(spec)}: {told(error)}")
         start += len(part) + 1
     if problems:
-        n_specs = len(problems) + len(specs)
-        more = f"\n  and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-        shown = "".join(problems[:_SHOWN]) + more
-        raise ValueError(f"{len(problems)} of {n_specs} dataset specs:{shown}\n{FORMS}")
+        raise ValueError(f"{listed('dataset specs that can not be read', problems)}\n{FORMS}")
     if not specs:
         raise ValueError(f"dataset specs: expected one or more, found none\n{FORMS}")
     return specs

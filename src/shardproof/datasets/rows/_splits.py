@@ -6,7 +6,6 @@ The dataset card says it, if it has configurations (`_card`); else the names of 
 
 from collections.abc import Mapping, Sequence
 
-from shardproof._base.errnos import MAX_NAME_BYTES
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import MAX_PATH_BYTES
 from shardproof.datasets.rows._card import Config, config_of, first_of
@@ -18,22 +17,17 @@ from shardproof.datasets.rows._conventions import (
     is_data,
     is_for_parquet,
 )
-from shardproof.datasets.rows._patterns import Directories, effort, has_magic, matching
+from shardproof.datasets.rows._patterns import has_magic, matching
 from shardproof.errors import SourceError
 from shardproof.fetching.sources import RemoteFile
 
 _LEGACY_INFOS = "dataset_infos.json"
-_MAX_LOOKS = 150_000_000  # at parts of names: some minutes
-_N_DEFAULT = 60  # patterns by which splits are found in names, about
 
 Splits = dict[str, list[str]]
 
 
 def chosen_files(files: Sequence[RemoteFile], wanted: Sequence[str], url: str) -> list[RemoteFile]:
-    """Return the files that were asked for: names in the order given, those of a pattern sorted.
-
-    A source that doesn't list has no ``files``: of it the names are taken as they are.
-    """
+    """Return the files that were asked for: names in the order given, those of a pattern sorted."""
     there = _by_name(files, url)
     if not files:
         there = {name: RemoteFile(name) for name in wanted if not has_magic(name)}
@@ -88,11 +82,7 @@ def split_files(
     *,
     told: str | None = None,
 ) -> list[RemoteFile]:
-    """Return the parquet files of a split, in the order in which datasets reads them.
-
-    The ``name`` is of a configuration of the card; of a directory, where the card has none; or
-    None for the default one, or the whole repository.
-    """
+    """Return the parquet files of a split, in the order in which datasets reads them."""
     there = _by_name(files, url)
     repository = _Repository(sorted(there), url)
     if _LEGACY_INFOS in there:  # which may name others
@@ -119,14 +109,9 @@ class _Repository:
 
     def __init__(self, names: Sequence[str], url: str) -> None:
         self._names, self._url = names, url
-        self._n_parts = sum(name.count("/") + 1 + len(name) // MAX_NAME_BYTES for name in names)
 
     def of_card(self, configs: Sequence[Config], name: str | None, told: str | None) -> Splits:
-        """Return the files of each split of a configuration.
-
-        The first one says in which format all are; for that it is looked for below the root, as
-        datasets does.
-        """
+        """Return the files of each split of a configuration."""
         first, config = configs[0], config_of(configs, name, self._url, told)
         where = f"the configuration {quoted(config.name)}"
         self._refuse_those_without_files([each for each in configs if each.patterns is None])
@@ -137,23 +122,11 @@ class _Repository:
         return self._resolved(config.patterns, config.directory, where)
 
     def _refuse_those_without_files(self, configs: Sequence[Config]) -> None:
-        """Refuse the first configuration without files; each directory is looked for once."""
+        """Refuse the first configuration without files; each directory is asked for once."""
         by_directory = {config.directory: config for config in reversed(configs)}
-        there = Directories(list(filter(is_data, self._names)) if configs else [])
-        magic = filter(has_magic, by_directory)  # others look once at each part of a name
-        if sum(map(effort, magic)) * self._n_parts > _MAX_LOOKS:
-            problem = f"the card has too many patterns for {len(self._names)} files"
-            raise self._refusal(f"{problem}, as directories of configurations")
         for config in reversed(by_directory.values()):
             where = f"the card's configuration {quoted(config.name)}"
-            if has_magic(config.directory):
-                has_files = self._resolved({"": ["**"]}, config.directory, where)[""] != []
-            else:
-                try:
-                    has_files = there.has_files(config.directory)
-                except ValueError as error:
-                    raise self._refusal(f"{where}: {told(error)}") from None
-            if not has_files:
+            if not self._resolved({"": ["**"]}, config.directory, where)[""]:
                 raise self._refusal(f"{where} has no files")
 
     def of_names(self, name: str | None) -> Splits:
@@ -180,9 +153,7 @@ class _Repository:
         start = f"{directory}/" if directory else ""
         try:
             if patterns is None:
-                self._refuse_many([directory] * _N_DEFAULT if has_magic(directory) else [])
                 patterns = default_patterns(self._names, directory)
-            self._refuse_many([start + pattern for some in patterns.values() for pattern in some])
             splits: Splits = {split: [] for split in patterns}
             for split, some in patterns.items():
                 for pattern in some:
@@ -193,10 +164,6 @@ class _Repository:
         except ValueError as error:
             raise self._refusal(f"{where}: {told(error)}") from None
         return splits
-
-    def _refuse_many(self, patterns: Sequence[str]) -> None:
-        if sum(map(effort, patterns)) * self._n_parts > _MAX_LOOKS:
-            raise ValueError(f"it has too many patterns for {len(self._names)} files")
 
     def _refuse_other_formats(self, splits: Splits) -> None:
         formats = {split: format_of(names) for split, names in splits.items()}

@@ -14,7 +14,6 @@ from shardproof._base import files
 from shardproof._base.arguments import count, number
 from shardproof._base.liveness import is_gone, this_process
 from shardproof._base.messages import shown
-from shardproof.datasets.tokens._npy import CutHeaderError, HeaderError, read_header, wrong_size
 from shardproof.errors import SourceError
 from shardproof.fetching.cache import STATE
 from shardproof.fetching.sources import (
@@ -26,6 +25,8 @@ from shardproof.fetching.sources import (
     open_source,
 )
 from shardproof.fetching.transfer import Limits
+from shardproof.manifest import PromisedFile
+from shardproof.probes import npy
 
 Comms = str | Source | Callable[[str, Path], object]
 """An address, a source, or a function ``fetch(name, dest)``, which may be asynchronous."""
@@ -50,10 +51,7 @@ def source_of(comms: Comms, root: str) -> Source:
 def limits_of(
     comms: Comms, limits: Limits | None, max_download_retries: int, download_timeout: float
 ) -> Limits:
-    """Return how long and how often to try, as a user wants it; refuse what is said twice.
-
-    Without ``limits``, nothing but ``download_timeout`` ends an attempt.
-    """
+    """Return how long and how often to try, as a user wants it; refuse what is said twice."""
     if limits is None:
         limits = Limits(
             attempts=count("max_download_retries", max_download_retries, 1, 1000),
@@ -81,13 +79,7 @@ def patience(wait_timeout: float | None, limits: Limits) -> float:
 
 
 class FunctionSource(CallableSource):
-    """A function of the user's own, called in a thread; if it is asynchronous, its loop runs it.
-
-    What it brings must be a whole ``.npy`` file. One that is empty or cut is a failed attempt.
-
-    Attributes:
-        loop: The loop, which must not be blocked while it is to fetch something.
-    """
+    """A function of the user's own, called in a thread; if it is asynchronous, its loop runs it."""
 
     def __init__(self, fetch: Callable[[str, Path], object], scratch: str) -> None:
         super().__init__(self._call, name="comms", scratch=scratch)
@@ -112,13 +104,10 @@ class FunctionSource(CallableSource):
             finally:
                 self._futures.discard(future)
         # Whether all of it is there, nothing but the header of the file itself states.
-        try:
-            with open(dest, "rb", buffering=0) as file:
-                mismatch = wrong_size(read_header(file.fileno()), os.fstat(file.fileno()).st_size)
-        except CutHeaderError as error:
-            mismatch = error.mismatch
-        except (FileNotFoundError, IsADirectoryError, HeaderError):
-            return  # the look at the shard reports it
+        mismatch = None
+        with contextlib.suppress(FileNotFoundError, IsADirectoryError), open(dest, "rb") as file:
+            promised, fd = PromisedFile(name=name), file.fileno()
+            mismatch = npy.probe(promised, fd, os.fstat(fd).st_size)
         if mismatch is not None:
             problem = f"the function has written no whole '{shown(name)}'"
             raise SourceError(f"{problem}: expected {mismatch.expected}, found {mismatch.found}")

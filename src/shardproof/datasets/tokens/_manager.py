@@ -37,10 +37,10 @@ class ShardedDatasetManager:
 
     Rank 0 fetches; the others wait for its word, for a bounded time, and learn why if a shard
     can't be had. Every rank makes the same calls in the same order. A shard whose two files lie in
-    the directory is taken as it is, if it stands the look; the source is asked only where it states
-    digests. Else it is fetched whole, compared with what its source states, and looked at, before
-    its dataset becomes the active one. If that fails, the active dataset stays what it was, and
-    `swap_datasets` may be called again.
+    the directory is taken as it is, if it passes the check; the source is asked only where it
+    states digests. Else it is fetched whole, compared with what its source states, and checked,
+    before its dataset becomes the active one. If that fails, the active dataset stays what it was,
+    and `swap_datasets` may be called again.
 
     Args:
         sequence_length: Tokens of a sequence.
@@ -208,7 +208,7 @@ class ShardedDatasetManager:
 
     @checked
     async def create_dataset(self, shard_index: int) -> SharedShardedDataset:
-        """Return the dataset of a shard: fetched by rank 0, looked at by every rank.
+        """Return the dataset of a shard: fetched by rank 0, checked by every rank.
 
         Args:
             shard_index: Which.

@@ -19,7 +19,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 import msgspec
 
@@ -136,26 +135,13 @@ class Leader:
             self._heartbeat.stop()
 
 
-class Unseen(NamedTuple):
-    """What could not be looked at, and why."""
-
-    path: str
-    error: OSError
-
-    @property
-    def problem(self) -> str:
-        """Both, in words."""
-        why = self.error.strerror or told(self.error)
-        return f"could not look at '{shown(self.path)}': {why}"
+def could_not_look(error: OSError) -> str:
+    """Return what could not be looked at, and why."""
+    return f"could not look at '{shown(str(error.filename))}': {error.strerror or told(error)}"
 
 
 class Follower:
-    """The side of another rank, in the same directory and run.
-
-    After ``silence`` seconds of the ``clock`` without a sign of life, rank 0 is taken for dead.
-    ``trusts`` says that a run of this key can be no other than this one; ``unseen`` is what the
-    latest look could not see.
-    """
+    """The side of another rank; ``trusts`` says that no other run has this key."""
 
     def __init__(
         self,
@@ -169,7 +155,7 @@ class Follower:
     ) -> None:
         self._home, self._key, self._rank, self._trusts = _home(root), key, rank, trusts
         self._max_silence = silence
-        self.unseen: Unseen | None = None
+        self.unseen: OSError | None = None  # what the latest look could not see
         self._leader: str | None = None
         self._told = 0
         self._silence: ObservedSilence[str, _Record] = ObservedSilence(clock)
@@ -196,7 +182,7 @@ class Follower:
             raise FetchError(f"rank 0 has gone on to shard {record.outcomes[-1].shard}")
         is_silent = silent > self._max_silence
         if (is_over or is_silent) and self.unseen is not None:
-            raise FetchError(self.unseen.problem) from traced(self.unseen.error)
+            raise FetchError(could_not_look(self.unseen)) from traced(self.unseen)
         if is_over:
             raise FetchError("the process of rank 0 is gone, and did not say why")
         if is_silent:
@@ -210,7 +196,7 @@ class Follower:
         except FileNotFoundError:
             return None
         except OSError as error:  # which may pass
-            self.unseen = Unseen(self._home, error)
+            self.unseen = error
             return None
         for name in names:
             before = self._silence.last(name)
@@ -230,7 +216,7 @@ class Follower:
         except FileNotFoundError:  # not there yet
             pass
         except OSError as error:  # which may pass
-            self.unseen = Unseen(os.path.join(directory, _RECORD), error)
+            self.unseen, error.filename = error, os.path.join(directory, _RECORD)
         except ManifestError:  # nothing that rank 0 has written
             pass
         record = record or self._silence.last(name)

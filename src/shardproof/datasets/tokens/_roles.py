@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from shardproof._base.messages import shown, told, traced
 from shardproof.datasets.tokens._comms import FunctionSource
-from shardproof.datasets.tokens._ranks import Follower, Leader, RankOutcome
+from shardproof.datasets.tokens._ranks import Follower, Leader, RankOutcome, could_not_look
 from shardproof.datasets.tokens._token_files import TokenShard
 from shardproof.datasets.tokens._tokens import SharedShardedDataset
 from shardproof.errors import FetchError, FetchTimeoutError, ShardReadError
@@ -56,14 +56,7 @@ class RankZero:
     def dataset(
         self, call: int, shard: TokenShard, stop: threading.Event
     ) -> tuple[SharedShardedDataset, bool]:
-        """Return the dataset of a shard that is wanted now, and whether it was there already.
-
-        Whatever comes of it, the others are told.
-
-        Raises:
-            FetchError: It can't be fetched.
-            ShardValidationError: The source's shard is not what it must be.
-        """
+        """Return the dataset of a shard, and whether it was there; tell the other ranks."""
         try:
             dataset = self._ready.pop(shard.index, None)
             is_ready = dataset is not None and None not in shard.marks()
@@ -82,10 +75,9 @@ class RankZero:
     def _fetched(self, shard: TokenShard, stop: threading.Event) -> SharedShardedDataset:
         self._release(shard.index)  # whatever is known of it may be out of date
         fetcher = CachedFetcher(self.source, self._cache, self._limits, self._tally)
-        held = HeldShard(shard, self.source, self._cache, fetcher, self._load)
-        self._held[shard.index] = held
+        held = self._held[shard.index] = HeldShard(shard, fetcher)
         try:
-            return held.dataset(stop)
+            return self._brought(held, stop)
         except BaseException as error:
             self._release(shard.index)
             if isinstance(error, ShardReadError | ShardValidationError):
@@ -95,16 +87,55 @@ class RankZero:
                         self._cache.distrust(name)
             raise
 
+    def _brought(self, held: "HeldShard", stop: threading.Event) -> SharedShardedDataset:
+        """Return what lies there, if it is a whole shard; else what the source has."""
+        lies_there = all(map(self._cache.is_unknown, held.names))
+        dataset = None if not lies_there or self._states_digests(held, stop) else self._taken(held)
+        if dataset is None:
+            for name in held.names:
+                brought = held.fetcher.bring(name, held.shard.index, stop)
+                self._tally.tell(brought.event)
+            dataset = self._load(held.shard.files, held.shard.index)
+        return dataset
+
+    def _states_digests(self, held: "HeldShard", stop: threading.Event) -> bool:
+        """Whether the source has digests, with which what lies there is compared."""
+        if type(self.source) in {FsspecSource, FunctionSource, HttpSource}:  # never, unasked
+            return False
+        found = [held.fetcher.prepare(name, held.shard.index, stop) for name in held.names]
+        return any(file is not None and file.digest is not None for file in found)
+
+    def _taken(self, held: "HeldShard") -> SharedShardedDataset | None:
+        """Return the dataset of what lies there, if it stands the check."""
+        shard, marks = held.shard, held.shard.marks()
+        try:
+            dataset = self._load(shard.files, shard.index)
+        except ShardValidationError as error:
+            if not all(finding.conclusive for finding in error.report.findings):
+                raise
+            found = told(error)
+            logger.warning("What lies there is not taken for shard %d: %s", shard.index, found)
+            return None
+        except ShardReadError:
+            if marks == shard.marks():
+                raise
+            return None  # another process has moved it aside between the check and the opening
+        for name in held.names:  # not before: another process that fetches it must be able to move
+            held.fetcher.take(name)
+        if marks != shard.marks():
+            dataset.close()
+            return None
+        for name in held.names:
+            self._tally.tell(PrefetchEvent("found", name))
+        return dataset
+
     def _release(self, index: int) -> None:
         held = self._held.pop(index, None)
         if held is not None:
             held.fetcher.close()
 
     def let_go(self, wanted: Collection[int]) -> None:
-        """Hold only these shards, and those that a slower rank may be about to open; remove others.
-
-        Only rank 0 removes shards, and goes on trying while others still read one.
-        """
+        """Hold only these shards, and those that a slower rank may open yet; remove others."""
         slowest = self._leader.slowest() if self._leader is not None else None
         for index, held in tuple(self._held.items()):
             is_late = slowest is not None and held.call > slowest
@@ -142,81 +173,16 @@ class RankZero:
 
 @dataclasses.dataclass(eq=False)
 class HeldShard:
-    """A shard that rank 0 holds, until its fetcher is closed.
-
-    Attributes:
-        fetcher: Brings its files, and holds them.
-        call: Which call it was for, if it was for one yet.
-    """
+    """A shard that rank 0 holds, until its fetcher is closed."""
 
     shard: TokenShard
-    source: Source
-    cache: Cache
     fetcher: CachedFetcher
-    load: Load
-    call: int = 0
+    call: int = 0  # for which it was, if it was for one yet
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of its files, the small one first: there may be no such shard."""
         return self.shard.names[::-1]
-
-    def dataset(self, stop: threading.Event) -> SharedShardedDataset:
-        """Return what lies there, if it is a whole shard; else what the source has.
-
-        Raises:
-            FetchError: It can't be fetched.
-            ShardValidationError: It is not what it must be, or could not be looked at.
-        """
-        # That these state no digests is known without a request.
-        states_none = type(self.source) in {FsspecSource, FunctionSource, HttpSource}
-        unknown = []
-        for name in self.names:
-            if self.cache.is_unknown(name):
-                index = self.shard.index
-                file = None if states_none else self.fetcher.prepare(name, index, stop)
-                if file is None or file.digest is None:
-                    unknown.append(name)
-        self._bring([name for name in self.names if name not in unknown], stop)
-        dataset = self._taken(unknown) if unknown else None
-        if dataset is None:
-            self._bring(unknown, stop)
-            dataset = self.load(self.shard.files, self.shard.index)
-        return dataset
-
-    def _bring(self, names: Sequence[str], stop: threading.Event) -> None:
-        for name in names:
-            brought = self.fetcher.bring(name, self.shard.index, stop)
-            self.fetcher.tally.tell(brought.event)
-
-    def _taken(self, unknown: Sequence[str]) -> SharedShardedDataset | None:
-        """Return the dataset of what lies there, if it stands the look."""
-        files, index = self.shard.files, self.shard.index
-        marks = self.shard.marks()
-        try:
-            if len(unknown) == 2:
-                dataset = self.load(files, index)
-            else:
-                # One is the source's: the other must be of the same shard, token for token.
-                exact = dataclasses.replace(files, allow_length_mismatch=False)
-                dataset = self.load(exact, index, level="valid")
-        except ShardValidationError as error:
-            if not all(finding.conclusive for finding in error.report.findings):
-                raise
-            logger.warning("What lies there is not taken for shard %d: %s", index, told(error))
-            return None
-        except ShardReadError:
-            if marks == self.shard.marks():
-                raise
-            return None  # another process has moved it aside between the look and the opening
-        for name in unknown:  # not before: another process that fetches it must be able to move it
-            self.fetcher.take(name)
-        if marks != self.shard.marks():
-            dataset.close()
-            return None
-        for name in unknown:
-            self.fetcher.tally.tell(PrefetchEvent("found", name))
-        return dataset
 
 
 class OtherRank:
@@ -232,13 +198,7 @@ class OtherRank:
     def dataset(
         self, call: int, shard: TokenShard, stop: threading.Event
     ) -> tuple[SharedShardedDataset, bool]:
-        """Return the dataset of a shard when rank 0 has it, and whether it had it already.
-
-        Raises:
-            FetchError: Rank 0 says why it can't be had, or is gone, or at another shard.
-            FetchTimeoutError: It says nothing for too long, or what it says could not be looked at.
-            ShardValidationError: What is there is not what it must be.
-        """
+        """Return the dataset of a shard when rank 0 has it, and whether it had it already."""
         held = self._leases.setdefault(shard.index, {})
         for name in shard.names:
             if name not in held:
@@ -275,8 +235,8 @@ class OtherRank:
             if time.monotonic() > end:
                 unseen, seconds = self._follower.unseen, f"{self._timeout:.0f}s"
                 if unseen is not None:
-                    problem = f"after {seconds}, this rank {unseen.problem}"
-                    raise _refusal(shard, problem, FetchTimeoutError) from traced(unseen.error)
+                    problem = f"after {seconds}, this rank {could_not_look(unseen)}"
+                    raise _refusal(shard, problem, FetchTimeoutError) from traced(unseen)
                 problem = f"nothing was heard of it for {seconds}"
                 raise _refusal(shard, problem, FetchTimeoutError)
             if stop.wait(_POLL):

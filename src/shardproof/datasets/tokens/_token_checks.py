@@ -17,8 +17,13 @@ from shardproof._base import fanout
 from shardproof._base.messages import printable, shown
 from shardproof._base.work import apart
 from shardproof.checks import check
-from shardproof.datasets.tokens._npy import HeaderError, read_header, wrong_size
-from shardproof.datasets.tokens._token_files import IDS, Items, TokenShard, open_tokens
+from shardproof.datasets.tokens._token_files import (
+    IDS,
+    Items,
+    TokenShard,
+    open_tokens,
+    read_header,
+)
 from shardproof.errors import ShardReadError
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.probes.token_ids import IdRecipe, TokensWithIds, id_of, told_of
@@ -27,7 +32,7 @@ from shardproof.report import Finding, FindingKind, Report, ShardValidationError
 logger = logging.getLogger("shardproof.fetching")
 
 ProofLevel = Literal["complete", "valid"]
-"""How hard a shard of tokens is looked at: none is opened that is only ``present``."""
+"""How thoroughly a shard of tokens is checked: none is opened that is only ``present``."""
 
 _FORMAT = "tokens"
 _CHUNK_BYTES = 2**22
@@ -98,19 +103,13 @@ def _raise_for(report: Report) -> None:
 
 
 def check_tokens(shard: TokenShard) -> Report:
-    """Return what a look at the two files of a shard found; no token is read."""
+    """Return what a check of the two files of a shard found; no token is read."""
     tokens, ids = shard.names
     root = Path(shard.files.root)
 
     def probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
-        try:
-            header = read_header(fd)
-        except HeaderError as error:
-            return error.mismatch
-        expected = shard.files.dtype if promised.name == tokens else IDS
-        if header.dtype != expected:
-            return Mismatch(f"items of type {expected.str}", header.dtype.str)
-        return wrong_size(header, size)
+        found = read_header(fd, size, shard.files.dtype if promised.name == tokens else IDS)
+        return found if isinstance(found, Mismatch) else None
 
     def contradictions() -> Iterator[Contradiction]:
         if shard.files.allow_length_mismatch:

@@ -2,11 +2,8 @@
 
 import dataclasses
 import os
-import stat
-import weakref
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,16 +13,9 @@ from shardproof._base.liveness import Mark, mark_of
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import NotRegularError, open_inside, open_root, refusals
 from shardproof._base.opening import real_path, refuse_empty
-from shardproof.datasets.tokens._npy import (
-    HeaderError,
-    NpyHeader,
-    little_endian,
-    read_header,
-    read_into,
-    wrong_size,
-)
 from shardproof.errors import ShardReadError
-from shardproof.probes.npy import ArrayHeader
+from shardproof.manifest import Mismatch
+from shardproof.probes import npy
 
 AnyPath = str | os.PathLike[str]
 
@@ -88,7 +78,10 @@ class TokenFiles:
             expected = f"expected a directory, or ${_DIRECTORY_VARIABLE} to name one"
             raise ValueError(f"shards_path: {expected}")
         found["shards_path"] = real_path(path)
-        found["token_dtype"] = little_endian(self.token_dtype)
+        dtype = np.dtype(self.token_dtype)
+        if dtype.kind not in "iu":
+            raise ValueError(f"token_dtype: expected an integer type, found {dtype}")
+        found["token_dtype"] = dtype.newbyteorder("<")
         for name, value in found.items():
             object.__setattr__(self, name, value)
 
@@ -149,39 +142,61 @@ def mark_at(path: AnyPath) -> Mark | None:
         return None
 
 
-class Items:
-    """The items of one open file; it closes when nothing refers to it any more.
+class NpyHeader(NamedTuple):
+    """What the header of an array says of its items, as far as they are what they must be."""
 
-    Closed while other threads read it, it stays open until the last of them has left: its number
-    may be that of another file right after. There is no lock for this, since a process that is
-    forked meanwhile would find it held for ever. A reader enters first, and then looks whether the
-    file is closed: so either `close` sees the reader, or the reader sees that it is closed.
-    """
+    dtype: np.dtype[Any]
+    n_items: int
+    start: int  # in bytes from the beginning of the file
 
-    _closing: Iterator[None] = iter(())  # until there is a file
 
-    def __init__(self, fd: int, header: NpyHeader, path: str) -> None:
-        # Taking its only item closes the file, in one call, and that can't be done twice.
-        self._closing = map(os.close, [fd])
-        weakref.finalize(self, next, self._closing, None)
-        self.header = header
-        self._fd, self._path = fd, path
-        self._is_closed = False
-        self._readers: list[None] = []  # counted by its length, which changes in one step
+def read_header(fd: int, size: int, dtype: np.dtype[Any]) -> NpyHeader | Mismatch:
+    """Return the header of a whole array of one dimension, or how an open file is none."""
+    found = npy.read_header(fd, size)
+    if isinstance(found, Mismatch):
+        return found
+    if found is None or len(found.shape) != 1:
+        what = "another header" if found is None else f"shape {found.shape}"
+        return Mismatch(expected="an array of numbers with one dimension", found=what)
+    if found.type.lstrip("<|=") != dtype.str.lstrip("<|"):
+        return Mismatch(expected=f"items of type {dtype.str}", found=found.type)
+    if found.end != size:
+        expected = f"{found.end} bytes for {found.n_items} items"
+        return Mismatch(expected=expected, found=f"{size} bytes")
+    return NpyHeader(dtype, found.n_items, found.start)
+
+
+class _HeldFile:
+    """A descriptor, which is closed when nothing refers to it any more."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
 
     def __del__(self) -> None:
-        """Close the file, as the finalizer does next: what interrupts one does not end both."""
-        next(self._closing, None)
+        os.close(self.fd)
 
-    def as_array(self) -> tuple[int, ArrayHeader]:
+
+class Items:
+    """The items of one open file; closed while threads read it, it closes behind the last one."""
+
+    def __init__(self, fd: int, header: NpyHeader, path: str) -> None:
+        self.header = header
+        self._path = path
+        self._file: _HeldFile | None = _HeldFile(fd)
+
+    def as_array(self) -> tuple[int, npy.ArrayHeader]:
         """Return the descriptor, to be used while nobody closes it, and where its items are."""
         header, dtype = self.header, self.header.dtype
-        return self._fd, ArrayHeader(dtype.str, (header.n_items,), dtype.itemsize, header.start)
+        array = npy.ArrayHeader(dtype.str, (header.n_items,), dtype.itemsize, header.start)
+        return self._opened().fd, array
+
+    def _opened(self) -> _HeldFile:
+        if (file := self._file) is None:
+            raise ValueError(f"'{shown(self._path)}' is closed")
+        return file
 
     def close(self) -> None:
-        self._is_closed = True
-        if not self._readers:
-            next(self._closing, None)
+        self._file = None
 
     def read(self, first: int, n_items: int) -> npt.NDArray[Any]:
         items = np.empty(n_items, self.header.dtype)
@@ -189,20 +204,24 @@ class Items:
         return items
 
     def fill(self, items: npt.NDArray[Any], first: int) -> None:
-        offset = self.header.start + first * self.header.dtype.itemsize
+        """Read so many items as a contiguous array has room for; a short read is an error."""
+        file = self._opened()  # which stays open as long as this refers to it
+        memory, offset = items.data.cast("B"), self.header.start + first * items.itemsize
+        n_read, number, problem = 0, None, "it is shorter than when it was opened"
         try:
-            self._readers.append(None)
-            if self._is_closed:
-                raise ValueError(f"'{shown(self._path)}' is closed")
-            read_into(self._fd, items, offset, self._path)
-        finally:
-            self._readers.pop()
-            if self._is_closed and not self._readers:
-                next(self._closing, None)
+            while n_read < len(memory) and (
+                n := os.preadv(file.fd, [memory[n_read:]], offset + n_read)
+            ):
+                n_read += n
+        except OSError as error:
+            number, problem = error.errno, error.strerror or told(error)
+        if n_read < len(memory):
+            sizes = {"offset": offset, "expected": len(memory), "found": n_read}
+            raise ShardReadError(problem, path=self._path, errno=number, **sizes)
 
 
 def open_tokens(shard: TokenShard) -> tuple[Items, Items]:
-    """Open both files, which are looked at again: another one may have the name since the look."""
+    """Open both files, which are checked again: another one may have the name since the check."""
     types = dict(zip(shard.names, (shard.files.dtype, IDS), strict=True))
     dir_fd = open_root(shard.files.root)
     try:
@@ -217,16 +236,14 @@ def _open(root: str, dir_fd: int, name: str, dtype: np.dtype[Any]) -> Items:
     try:
         fd = open_inside(name, root=root, dir_fd=dir_fd)
         try:
-            header = read_header(fd)
-            status = os.fstat(fd)
-            is_regular = stat.S_ISREG(status.st_mode)
-            if not is_regular or header.dtype != dtype or wrong_size(header, status.st_size):
+            header = read_header(fd, os.fstat(fd).st_size, dtype)
+            if isinstance(header, Mismatch):
                 raise ShardReadError("it was just replaced by something else", path=path)
         except BaseException:
             os.close(fd)
             raise
         return Items(fd, header, path)  # which closes it from now on, and nothing else may
-    except (HeaderError, NotRegularError) as error:
+    except NotRegularError as error:
         raise ShardReadError(told(error), path=path) from error
     except ShardReadError:
         raise

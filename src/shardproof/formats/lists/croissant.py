@@ -63,7 +63,7 @@ def recognizes(path: str) -> bool:
 
 def _metadata_in(path: str) -> str | None:
     """Return the name of the file that has the metadata."""
-    for name in _NAMES:
+    for name in filter(names_in(path).__contains__, _NAMES):
         try:
             if _MARK in json.read_bytes(path, name, max_bytes=json.MAX_BYTES):
                 return name

@@ -1,0 +1,289 @@
+"""One process's part in a copy: it makes all of it, or waits while another process does."""
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import time
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from shardproof._base import digest as _digest
+from shardproof._base import files as _files
+from shardproof._base.fanout import in_threads
+from shardproof._base.liveness import stamp_of
+from shardproof._base.messages import printable, shown, told
+from shardproof._base.names import NotRegularError, open_inside, open_root
+from shardproof._base.opening import is_directory, is_there
+from shardproof._base.work import Cancelled, go_on
+from shardproof.checks import OnProgress
+from shardproof.errors import ManifestError, ShardReadError
+from shardproof.manifest import PromisedFile
+from shardproof.report import Finding, FindingKind, Level, Report, ShardValidationError
+from shardproof.staging._proofs import Proofs
+from shardproof.staging._source import LOCK, StageSource, naming_whole
+
+logger = logging.getLogger("shardproof.staging")
+
+_CHANGED = "it changed while it was copied: stage it when no process writes to it"
+_BUFFER = 2**18
+_POLL = 0.02
+_WAIT_SECONDS = 60.0  # a check of a large source takes a while
+_LEAST_SPEED = 20e6  # bytes a second: a process that copies no file for so long is not waited for
+
+
+class StagedCopy:
+    """The copy of a source in the directory ``place``, made or mended, as `stage` is asked to."""
+
+    def __init__(
+        self,
+        source: StageSource,
+        place: str,
+        level: Level,
+        threads: int,
+        on_progress: OnProgress | None,
+    ) -> None:
+        self._source, self._place, self._level = source, place, level
+        self._threads, self._on_progress = threads, on_progress
+        self._proofs = Proofs(place)
+        self._strange: list[str] = []
+        self._errors: list[Exception] = []
+
+    def make(self) -> None:
+        """Return when all of the copy is there and proven; raises as `stage`."""
+        self._bring(distrusted=())
+        if doubted := self._doubted():
+            self._bring(doubted)
+            _raise_for_findings(self._check())
+
+    def _doubted(self) -> list[str]:
+        """Return the names of files to copy again, since the disk lost what was proven."""
+        try:
+            report = self._check()
+        except PermissionError:  # it could not be looked at: nothing is known to be lost
+            raise
+        except (ManifestError, ShardReadError) as error:
+            self._refuse_moved()
+            logger.warning("%s\nThe files of the manifest are copied again", told(error))
+            return [file.name for file in self._source.parts]
+        if report.findings:
+            self._refuse_moved()
+            logger.warning("%s\nThese files are copied again", printable(str(report)))
+        return [os.path.relpath(finding.path, self._place) for finding in report.findings]
+
+    def _refuse_moved(self) -> None:
+        """Raise if the copy is not there any more: mostly it has its final name by now."""
+        if not is_directory(self._place):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._place)
+
+    def _check(self) -> Report:
+        files = [self._known(file) for file in self._source.files]
+        return self._source.check_copy(self._place, files, self._strange, self._level)
+
+    def _known(self, file: PromisedFile) -> PromisedFile:
+        """Return what is known of a copy, which says more than the manifest may."""
+        proof = self._proofs.get(file.name)
+        if proof is None:
+            return file
+        size = proof.copy[0] if file.size is None else file.size
+        return msgspec.structs.replace(file, size=size, digest=file.digest or proof.digest)
+
+    def _bring(self, distrusted: Collection[str]) -> None:
+        """Copy what is not proven: the manifest after what it lists, the listing last of all."""
+        sizes = {file.name: self._size_of(file) for file in self._source.files}
+        with self._alone(_WAIT_SECONDS + max(sizes.values(), default=0) / _LEAST_SPEED):
+            self._proofs.read()
+            todo = {name for name in sizes if name in distrusted or not self._is_proven(name)}
+            self._refuse_small_disk(sum(map(sizes.__getitem__, todo)), len(todo))
+            _raise_for_findings(self._source.check(todo, self._level))
+            # The copy is to list no more than the source; what was not staged stays, for `_check`.
+            surplus = self._source.surplus_in(self._place)
+            self._strange = [name for name in surplus if not self._drop(name)]
+            for files in (self._source.promised, self._source.parts):
+                self._copy_all([file for file in files if file.name in todo], todo)
+            self._source.refuse_change()
+            self._write_listing()
+
+    @contextlib.contextmanager
+    def _alone(self, patience: float) -> Iterator[None]:
+        """Wait while another process copies files; this saves work, and nothing rests on it."""
+        path = os.path.join(self._place, LOCK)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            n_seen, end = -1, 0.0
+            while not _try_lock(fd):
+                if n_seen != (n_seen := self._proofs.n_bytes()):
+                    end = time.monotonic() + patience
+                if time.monotonic() > end:
+                    break
+                go_on()
+                time.sleep(_POLL)
+            yield
+        finally:
+            os.close(fd)
+
+    def _size_of(self, file: PromisedFile) -> int:
+        """Return how large a file is to be; where nobody can tell, a copy of it says why."""
+        if file.size is not None:
+            return file.size
+        with contextlib.suppress(OSError):
+            return os.stat(os.path.join(self._source.root, file.name)).st_size
+        return 0
+
+    def _is_proven(self, name: str) -> bool:
+        """Whether the copy of a file is the one that was proven, of the file that is there."""
+        try:
+            source = os.stat(os.path.join(self._source.root, name))
+            copy = os.lstat(os.path.join(self._place, name))
+        except OSError:  # not proven, then: a copy of the file says why it can't be
+            return False
+        return self._proofs.fit(name, source, copy, hashed=self._level == "valid")
+
+    def _refuse_small_disk(self, wanted: int, n_files: int) -> None:
+        found = os.statvfs(self._place)
+        if wanted > (free := found.f_bavail * found.f_frsize):
+            problem = (
+                f"expected {wanted} bytes free for {n_files} files of "
+                f"'{shown(self._source.root)}', found {free}; make room, or stage to another disk"
+            )
+            raise OSError(errno.ENOSPC, problem, self._place)
+
+    def _drop(self, name: str) -> bool:
+        """Remove the copy of a file that the source no longer has; False if none here made it."""
+        if is_there(os.path.join(self._source.root, name)):
+            return True  # it came back, and another process may have copied it
+        path = os.path.join(self._place, name)
+        with contextlib.suppress(FileNotFoundError):
+            if not self._proofs.are_of(name, os.lstat(path)):
+                return False
+            _files.remove_if(path, lambda status: self._proofs.are_of(name, status))
+        return True
+
+    def _copy_all(self, files: Sequence[PromisedFile], todo: set[str]) -> None:
+        """Copy files, each of which leaves ``todo``; raise all that is wrong with the source."""
+        n_files, findings = len(self._source.files), list[Finding]()
+        outcomes = in_threads(
+            self._outcome, files, n_threads=self._threads, name="shardproof-stage"
+        )
+        with contextlib.closing(outcomes):
+            for file, found in zip(files, outcomes, strict=True):
+                todo.discard(file.name)
+                findings += found
+                if self._on_progress is not None:
+                    self._on_progress(n_files - len(todo), n_files)
+        if self._errors:
+            raise self._errors[0]
+        _raise_for_findings(self._report(findings))
+
+    def _outcome(self, file: PromisedFile) -> Sequence[Finding]:
+        """Copy a file, and return what is wrong with the source's; an error ends all others."""
+        try:
+            self._copy(file)
+        except ShardValidationError as error:
+            return error.report.findings
+        except Cancelled:
+            if not self._errors:
+                raise
+        except Exception as error:
+            self._errors.append(error)
+        return ()
+
+    def _go_on(self) -> None:
+        go_on()
+        if self._errors:
+            raise Cancelled
+
+    def _copy(self, file: PromisedFile) -> None:
+        """Make the copy, and write down that it is one."""
+        path, target = (os.path.join(at, file.name) for at in (self._source.root, self._place))
+        self._go_on()
+        with self._opened(file.name) as fd:
+            before = os.fstat(fd)
+            with _files.being_written(target, sync=False) as copy:
+                try:
+                    digest = self._transfer(fd, copy, before.st_size, file)
+                except OSError as error:
+                    # Of a call that has but descriptors: let it name what was copied where.
+                    if error.errno is not None and error.filename is None:
+                        error.filename, error.filename2 = path, target
+                    raise
+                made, size = os.fstat(copy), before.st_size
+                if stamp_of(os.fstat(fd)) != stamp_of(before) or made.st_size != size:
+                    raise ShardReadError(_CHANGED, path=path)
+                if file.size not in {None, size}:
+                    self._refuse(FindingKind.SIZE, path, f"{file.size} bytes", f"{size} bytes")
+                if file.digest is not None and digest != str(_digest.parse(file.digest)):
+                    self._refuse(FindingKind.DIGEST, path, file.digest, str(digest))
+                # Whatever call this is killed at, a copy that has its name is known to be one.
+                self._proofs.add(file.name, before, made, digest)
+
+    @contextlib.contextmanager
+    def _opened(self, name: str) -> Iterator[int]:
+        root = self._source.root
+        dir_fd = open_root(root)
+        try:
+            with naming_whole(root):
+                fd = open_inside(name, root=root, dir_fd=dir_fd)
+        except (FileNotFoundError, NotRegularError) as error:  # since the source was checked
+            raise ShardReadError(_CHANGED, path=os.path.join(root, name)) from error
+        finally:
+            os.close(dir_fd)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _transfer(self, source: int, copy: int, size: int, file: PromisedFile) -> str | None:
+        """Copy so many bytes, and return their digest where one is wanted."""
+        wanted = file.digest or ("sha256:" if self._level == "valid" else "")
+        algorithm = wanted.partition(":")[0]
+        # In one thread, since other files are copied meanwhile.
+        digest = _digest.begin(algorithm, size, threads=1) if wanted else None
+        buffer = memoryview(bytearray(min(_BUFFER, size)))
+        at = 0
+        while at < size and (n := os.preadv(source, [buffer[: size - at]], at)):
+            if digest is not None:
+                digest.update(buffer[max(0, file.digest_from - at) : n])
+            at, rest = at + n, buffer[:n]
+            while rest:
+                self._go_on()
+                rest = rest[os.write(copy, rest) :]
+        return None if digest is None else f"{algorithm}:{digest.hexdigest()}"
+
+    def _refuse(self, kind: FindingKind, path: str, expected: str, found: str) -> None:
+        self._report([Finding(kind, Path(path), expected, found)]).raise_for_findings()
+
+    def _report(self, findings: Sequence[Finding]) -> Report:
+        manifest = self._source.manifest
+        n_files, found = len(manifest.files), tuple(findings)
+        return Report(manifest.root, manifest.format, self._level, n_files, found)
+
+    def _write_listing(self) -> None:
+        """Write the list of shards, last of all: without it, a directory is no shards directory."""
+        source = self._source
+        with contextlib.suppress(ManifestError, OSError):
+            if source.is_listed_in(self._place):
+                return
+        path = os.path.join(self._place, source.listing)
+        _files.write_whole(path, source.stated[source.listing])
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:  # others: there are no locks
+        return error.errno not in {errno.EACCES, errno.EAGAIN}
+    return True
+
+
+def _raise_for_findings(report: Report) -> None:
+    """Raise what is wrong; an `OSError` where all that is known is that no check was possible."""
+    unseen = [finding for finding in report.findings if not finding.conclusive]
+    if unseen and len(unseen) == len(report.findings):
+        first, n_files = unseen[0], report.n_files
+        problem = f"could not look at {len(unseen)} of {n_files} files: {first.found}; the first is"
+        raise OSError(first.errno, problem, str(first.path))
+    report.raise_for_findings()
