@@ -138,25 +138,15 @@ def detect(path: str) -> Format:
 
 def claims(path: str) -> list[Format]:
     """Return the formats that recognize a directory; of those only the ones no other includes."""
-    by_mark = {
-        form: [mark for mark in form.marks if is_there(os.path.join(path, mark))]
-        for form in _ours(_LISTED).values()  # those of plain files have none
-    }
+    # Those of plain files have none.
+    by_mark = {form: _marks_in(path, form) for form in _ours(_LISTED).values()}
     marked = [form for form, marks in by_mark.items() if marks]
     if found := _recognizing(marked, path):
         return found
     names = os.listdir(path)
     _refuse_what_lost_its_manifest(path, names, {m for marks in by_mark.values() for m in marks})
-    # A number may follow: x.tfrecord-00000-of-00010.
-    ends = {os.path.splitext(name)[1].partition("-")[0] or name for name in names}
-    forms = _ours().values()
-    known = [
-        form
-        for form in forms
-        if any((os.path.splitext(suffix)[1] or suffix) in ends for suffix in form.suffixes)
-    ]
     found = (
-        _recognizing(known, path)
+        _recognizing(_by_suffix(names), path)
         or _of_others(path)
         or _recognizing([get("digests")], path)  # beside any other format it is a seal
     )
@@ -168,7 +158,29 @@ def claims(path: str) -> list[Format]:
 
 def stating(path: str) -> list[Format]:
     """Return our formats that state digests and recognize a directory, whatever others include."""
-    return [form for form in _ours().values() if form.states_digests and form.recognizes(path)]
+    by_suffix = _by_suffix(os.listdir(path))
+    may_be = [
+        form
+        for form in _ours().values()
+        if form.states_digests
+        # Croissant's metadata may be called metadata.json, as those of others are.
+        and (form in by_suffix or form.name == "croissant" or _marks_in(path, form))
+    ]
+    return [form for form in may_be if form.recognizes(path)]
+
+
+def _marks_in(path: str, form: Format) -> list[str]:
+    return [mark for mark in form.marks if is_there(os.path.join(path, mark))]
+
+
+def _by_suffix(names: Iterable[str]) -> list[Format]:
+    # A number may follow: x.tfrecord-00000-of-00010.
+    ends = {os.path.splitext(name)[1].partition("-")[0] or name for name in names}
+    return [
+        form
+        for form in _ours().values()
+        if any((os.path.splitext(suffix)[1] or suffix) in ends for suffix in form.suffixes)
+    ]
 
 
 def _refuse_what_lost_its_manifest(path: str, names: Collection[str], marks: set[str]) -> None:
