@@ -250,6 +250,16 @@ def test_a_digest_of_croissant_that_can_be_none_is_not_none_stated(
     told_and_not_sealed(tmp_path, "croissant.json", "a.csv")
 
 
+def test_a_digest_of_the_hub_that_can_be_none_is_not_none_stated(tmp_path: Path) -> None:
+    root = next(each for each in GOLDENS if each.name == "hf-local-dir").copy(tmp_path)
+    [path] = [*root.glob(".cache/huggingface/trees/*.json")]
+    tree = json.loads(path.read_text())
+    next(iter(tree["files"].values()))["blob_id"] = "abcd"
+    path.write_text(json.dumps(tree))
+    report = validate(root, level="valid")
+    assert [each.path for each in report.findings] == [path]
+
+
 def test_a_name_that_is_refused_is_told_of_the_list_that_has_it(tmp_path: Path) -> None:
     root = next(each for each in GOLDENS if each.name == "bagit").copy(tmp_path)
     for path in root.glob("tagmanifest*"):

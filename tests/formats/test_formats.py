@@ -24,6 +24,7 @@ from shardproof.formats import signs
 from shardproof.manifest import PromisedFile
 from shardproof.testing import time_limit
 from shardproof.testing.faults import FileSystemFaults
+from tests.goldens import GOLDENS
 
 
 def test_a_saev_directory_is_recognised(make_shards_dir) -> None:
@@ -115,6 +116,18 @@ def test_metadata_that_are_a_link_alone_are_nobodys(tmp_path) -> None:
 
 def test_each_name_of_the_room_is_there() -> None:
     assert all(getattr(formats, name) is not None for name in formats.__all__)
+
+
+@pytest.mark.parametrize("name", ["llmc", "npy", "webdataset-tar"])
+def test_a_number_of_shards_is_believed_only_where_writers_put_one(name: str, tmp_path) -> None:
+    """A part of such a set is whole, and what Hadoop leaves beside others says nothing of these."""
+    path = next(each for each in GOLDENS if each.name == name).copy(tmp_path)
+    [shard, *_] = (
+        path / file.name for file in formats.detect(str(path)).read_manifest(str(path)).files
+    )
+    shard.rename(shard.with_stem("x-00003-of-00042"))
+    (path / f".gone{shard.suffix}.crc").write_bytes(b"crc\0\0\0\2\0")
+    assert validate(path, level="valid").ok
 
 
 def test_there_are_formats_by_name() -> None:
@@ -219,14 +232,16 @@ def test_two_formats_that_claim_one_directory(make_shards_dir) -> None:
         validate(shards_dir, format="other")
 
 
-def test_what_was_downloaded_from_the_hub_is_proven_by_what_the_hub_says(make_shards_dir) -> None:
-    """Whatever format its files are of: their digests are noted."""
-    shards_dir = make_shards_dir(2)
+def test_a_list_in_a_download_of_the_hub_may_know_of_more_files(make_shards_dir) -> None:
+    """The notes tell of what was downloaded; so nobody is told that all is well without a word."""
+    shards_dir = make_shards_dir(2, missing_shards=[1])
     notes = shards_dir / ".cache/huggingface/download"
     notes.mkdir(parents=True)
     (notes / "shards.json.metadata").write_text("a\nb\n1.0\n")
-    assert formats.detect(str(shards_dir)).name == "hf-local-dir"
-    assert validate(shards_dir, format="saev").ok
+    with pytest.raises(ManifestError, match=r"\(saev, hf-local-dir\): say which"):
+        validate(shards_dir)
+    assert validate(shards_dir, format="hf-local-dir").ok
+    assert not validate(shards_dir, format="saev").ok
 
 
 def test_the_signs_alone_import_no_format() -> None:

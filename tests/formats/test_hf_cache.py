@@ -639,6 +639,43 @@ def test_an_index_that_makes_no_sense_promises_nothing(repository, index: bytes)
 # Listings.
 
 
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"format_version": 1, "files": {"x": {"size": -1, "blob_id": ""}}}']
+)
+def test_a_listing_that_is_torn_is_told(repository, text: str) -> None:
+    repository.list(FILES).write_text(text)
+    assert found(repository.path, "present") == []
+    ((kind, name, expected, _),) = found(repository.path, "complete")
+    assert (kind, name) == ("structure", f"trees/{COMMIT}.json")
+    assert expected.startswith("a listing of the repository")
+
+
+@pytest.mark.parametrize("files", ['["README.md"]', '{"README.md": {"size": 1, "blob_id": "x"}}'])
+def test_a_listing_of_another_version_is_let_be(repository, files: str) -> None:
+    repository.list(FILES).write_text(f'{{"format_version": 2, "files": {files}}}')
+    assert look(repository.path).ok
+
+
+@pytest.mark.parametrize(
+    ("target", "is_told"), [("nothing", False), (f"{COMMIT}.json", True), ("/etc/hostname", True)]
+)
+def test_a_listing_that_is_a_link_is_read_inside_alone(
+    repository, target: str, is_told: bool
+) -> None:
+    listing = repository.list(FILES)
+    listing.rename(listing.with_suffix(""))
+    assert look(repository.path).ok
+    listing.symlink_to(target)
+    told = [finding[1] for finding in found(repository.path)]
+    assert told == [f"trees/{COMMIT}.json"] * is_told
+
+
+def test_a_listing_that_is_too_large_is_let_be(repository, monkeypatch) -> None:
+    listing = repository.list(FILES)
+    os.truncate(listing, 64 * 2**20 + 1)
+    assert look(repository.path).ok
+
+
 # Names, and what stands in the way.
 
 

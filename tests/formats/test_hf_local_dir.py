@@ -17,14 +17,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shardproof.checks import check
-from shardproof.errors import ManifestError, ManifestNotFoundError
+from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.formats.hub import LOCAL_DIR as FORMAT
 from shardproof.report import Report
 from shardproof.testing.faults import FileSystemFaults, Hub, HubFault
+from shardproof.testing.samples._capabilities import without_root_override
 from tests.helpers.drawing import examples
 
 COMMIT = "c" * 40
 NOTES = ".cache/huggingface/download"
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:%b\nsize 4096\n" % (b"a" * 64)
 
 
 def tensors(n_bytes: int = 64) -> bytes:
@@ -202,6 +204,16 @@ def test_a_file_that_was_written_to_is_found(root: Path) -> None:
     assert {finding[1]: finding[2] for finding in found(root)} == expected
 
 
+def test_however_late_that_was(root: Path) -> None:
+    """The client takes a file that was changed after its note for another; a copy is that late."""
+    for name in FILES:
+        os.utime(root / name, (time.time() + 1000,) * 2)
+    assert look(root).ok
+    (root / "README.md").write_bytes(b"# My model\n")
+    os.utime(root / "README.md", (time.time() + 1000,) * 2)
+    assert [finding[:2] for finding in found(root)] == [("digest", "README.md")]
+
+
 def test_a_missing_file_is_found(root: Path) -> None:
     (root / "onnx/model.bin").unlink()
     assert found(root, "present") == [("missing", "onnx/model.bin", "a regular file", "nothing")]
@@ -226,6 +238,33 @@ def test_a_truncated_file_is_found_at_complete_where_a_listing_was_kept(root: Pa
 
 def test_a_listing_of_other_bytes_does_not_count(root: Path) -> None:
     keep_listing(root, {**FILES, "onnx/model.bin": b"other"})
+    assert look(root).ok
+
+
+def test_a_listing_that_is_torn_is_told(root: Path) -> None:
+    keep_listing(root).write_text("{")
+    assert found(root, "present") == []
+    ((kind, name, expected, _),) = found(root, "complete")
+    assert (kind, name) == ("structure", f".cache/huggingface/trees/{COMMIT}.json")
+    assert expected.startswith("a listing of the repository")
+
+
+def test_a_truncated_safetensors_file_is_found_at_complete_without_one(root: Path) -> None:
+    os.truncate(root / "model.safetensors", 60)
+    assert [finding[:2] for finding in found(root, "complete")] == [
+        ("structure", "model.safetensors")
+    ]
+
+
+def test_a_pointer_in_the_place_of_a_large_file_is_told(root: Path) -> None:
+    (root / "onnx/model.bin").write_bytes(POINTER)
+    ((kind, *_, what),) = found(root, "complete")
+    assert kind == "impostor"
+    assert "git lfs pull" in what
+
+
+def test_a_pointer_that_is_in_git_is_sound(root: Path) -> None:
+    put(root, "fixtures/pointer", POINTER)
     assert look(root).ok
 
 
@@ -272,6 +311,25 @@ def test_a_file_that_is_here_before_its_note_is_as_it_is_listed(
     assert [each[:2] for each in found(root, "complete")] == [("size", "onnx/model.bin")]
     note.with_suffix(".lock").unlink()
     assert look(root, "complete").ok == (text is None), "it may be somebody's"
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n"])
+@pytest.mark.parametrize("when", ["0", "1712656091.123", "1e9", "nan"])
+def test_a_note_may_end_as_it_likes(root: Path, when: str, end: str) -> None:
+    tag = tag_of("x.bin", FILES["onnx/model.bin"])
+    note_of(root, "onnx/model.bin").write_text(f"{COMMIT}\n{tag}\n{when}{end}")
+    report = look(root)
+    assert report.ok
+    assert not report.unproven
+
+
+def test_the_tag_of_another_server_proves_nothing(root: Path) -> None:
+    note_of(root, "onnx/model.bin").write_text(f"{COMMIT}\n5f3c-1a2b\n0\n")
+    report = look(root)
+    assert report.ok
+    assert [path.name for path in report.unproven] == ["model.bin"]
+    keep_listing(root)
+    assert not look(root).unproven, "but the listing does"
 
 
 def test_a_note_that_is_no_file_is_told(root: Path) -> None:
@@ -384,6 +442,16 @@ def test_what_could_not_be_looked_at_is_no_verdict(root: Path, call: str, place:
         with pytest.raises(OSError, match="Input/output error") as caught:
             look(root)
     assert not isinstance(caught.value, ManifestError)
+
+
+@pytest.mark.parametrize("name", [NOTES, f"{NOTES}/README.md.metadata"])
+def test_what_may_not_be_read_is_told_as_such(root: Path, name: str) -> None:
+    (root / name).chmod(0)
+    try:
+        with without_root_override(), pytest.raises(ManifestPermissionError, match="permission"):
+            look(root)
+    finally:
+        (root / name).chmod(0o700)
 
 
 LINES = st.one_of(

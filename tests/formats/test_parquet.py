@@ -1,5 +1,6 @@
 """Sets of parquet files: counted by their names, looked at by their footers, proven by pages."""
 
+import json
 import tracemalloc
 import zlib
 from pathlib import Path
@@ -98,6 +99,42 @@ def test_folders_of_a_dataset_are_a_set_each(tmp_path) -> None:
     write_set(tmp_path / "data")
     write_set(tmp_path / "more", 1)
     assert [Path(path).name for path in formats.find(tmp_path)] == ["data", "more"]
+
+
+@pytest.mark.parametrize(("n", "kinds"), [(1500, []), (1501, ["structure"])])
+def test_rows_that_dataset_info_states(tmp_path, n: int, kinds: list[str]) -> None:
+    write_set(tmp_path)
+    info = {"splits": {"train": {"name": "train", "num_examples": n, "num_bytes": 1}}}
+    (tmp_path / "dataset_info.json").write_text(json.dumps(info))
+    assert [kind for kind, _ in found_in(tmp_path)] == kinds
+
+
+@pytest.mark.parametrize(
+    ("names", "dataset_name", "is_told"),
+    [
+        (["json-train-00000-of-00002", "json-train-00001-of-00002"], "json", True),
+        (["json-train"], "json", True),
+        (["train"], None, True),
+        (["train-00000-of-00001-0f1e2d3c4b5a6978"], None, True),
+        (["json-train"], None, False),  # of another dataset, by what is known
+        (["json-train"], "csv", False),
+        (["train-extra"], None, False),
+        (["training"], None, False),
+    ],
+)
+def test_whose_rows_a_split_counts(tmp_path, names, dataset_name, is_told) -> None:
+    for name in names:
+        pq.write_table(pa.table({"x": [1, 2]}), tmp_path / f"{name}.parquet")
+    info = {"dataset_name": dataset_name, "splits": {"train": {"num_examples": 5}}}
+    (tmp_path / "dataset_info.json").write_text(json.dumps(info))
+    assert [kind for kind, _ in found_in(tmp_path)] == ["structure"] * is_told
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"splits": null}', '{"splits": {"a": {}}}', "{}"])
+def test_what_dataset_info_may_be_else(tmp_path, text: str) -> None:
+    write_set(tmp_path)
+    (tmp_path / "dataset_info.json").write_text(text)
+    assert found_in(tmp_path) == []
 
 
 HARM = {

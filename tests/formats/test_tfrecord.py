@@ -59,10 +59,23 @@ def test_a_whole_set(tmp_path) -> None:
     assert (report.format, report.ok, report.n_files) == ("tfrecord", True, 3)
 
 
-@pytest.mark.parametrize("name", ["a.tfrecord", "a.tfrecords", "a-00000-of-00001.tfrecord"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("a.tfrecord", "a.tfrecords", "a-00000-of-00001.tfrecord", "a.tfrecord-00007"),
+        *("mnist-test.tfrecord-00000-of-00001", "a.tfrecord-00000-of-00001.gz", "a.tfrecord.zlib"),
+    ],
+)
 def test_names(tmp_path, name: str) -> None:
     (tmp_path / name).write_bytes(WHOLE)
+    (tmp_path / "a.tfrecord.bad-0123abcd").write_bytes(b"what a repair moved away")
     assert validate(tmp_path, level="complete").n_files == 1
+
+
+def test_files_with_other_ends_belong_to_them(tmp_path) -> None:
+    for name in ("a.tfrecord", "a.tfrecord.1", "a.tfrecord-old"):
+        (tmp_path / name).write_bytes(WHOLE)
+    assert validate(tmp_path, level="complete").n_files == 3
 
 
 def test_a_missing_one_is_known_by_the_names_of_the_others(tmp_path) -> None:

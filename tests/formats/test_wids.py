@@ -194,6 +194,15 @@ def test_two_indices(root: Path) -> None:
     write_index(root / "val.json", [entry(root / "val-000000.tar", n_samples=2), entry(first)])
     assert len(names(root)) == 4
     assert look(root, "valid") == []
+    (root / INDEX).rename(root / "all.json")
+    write_index(root / "val.json", [entry(first) | {"nsamples": 5, "md5sum": "\x1b" * 90}])
+    assert look(root, "present") == []
+    found = sorted(look(root, "complete"))
+    assert [each[:2] for each in found] == [(first.name, "structure")] * 2
+    assert found[1] == (first.name, "structure", "samples 4", "5 in 'val.json'")
+    assert found[0][2].startswith("digest 'md5:")
+    assert found[0][3].startswith(r"'md5:\x1b\x1b")
+    assert found[0][3].isprintable()
 
 
 def test_a_placeholder_is_no_digest_and_a_wrong_one_is_refused(root: Path) -> None:

@@ -1,7 +1,4 @@
-"""Formats that are nothing but files with a law: no list names them, so what is there is expected.
-
-What names imply is expected too: ``train-00003-of-00042.tar``, or ``.x.crc`` of Hadoop beside x.
-"""
+"""Formats that are files with a law and no list of them: what is there is expected."""
 
 import os
 import re
@@ -9,15 +6,15 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
+from shardproof._base import files
 from shardproof._base.names import open_root
-from shardproof._base.opening import names_in
+from shardproof._base.opening import is_never_a_shard, names_in
 from shardproof.errors import ManifestNotFoundError
 from shardproof.formats import _hadoop
-from shardproof.formats._counted import promised_by_names
+from shardproof.formats._counted import CountedSet, promised_by_names
 from shardproof.formats._format import Format
 from shardproof.manifest import Manifest, Probe, PromisedFile, Prove
 
-_COUNTED = re.compile(r"-\d+-of-[\dN]+")
 _MOST_LOOKED_AT = 16
 
 Choose = Callable[[str, Sequence[str]], Sequence[str]]
@@ -31,32 +28,41 @@ def flat(
     *,
     prove: Callable[[str], Prove] | None = None,
     choose: Choose = lambda _, names: names,
+    job_names: re.Pattern[str] | None = None,
     **fields: Any,
 ) -> Format:
     """Return a format whose shards are the files with one of some endings, each under one law.
 
     Args:
         name: Its name.
-        suffixes: The endings; a number such as ``-00003-of-00042`` may stand before them, or after.
+        suffixes: The endings.
         probe: What looks at a file: a `shardproof.manifest.Probe`; or the module of
             `shardproof.probes` that has it, and ``prove`` where files have checksums in themselves.
         prove: Called with the directory: what reads checksums that its files have?
         choose: Called with the directory and names with these endings: which are of this format?
+        job_names: What names look like, in place of ``suffixes`` and ``choose``, where distributed
+            jobs write such files: ``-00003-of-00042`` in one, or ``.x.crc`` beside, implies others.
         fields: Others of `Format`: what it is, what it proves, and what it can't see.
     """
 
-    def listed(names: Sequence[str]) -> list[str]:
-        may_be = _hadoop.expected_of(names)
-        return [each for each in may_be if _COUNTED.sub("", each).endswith(suffixes)]
+    def expected(path: str, most: int | None = None) -> CountedSet:
+        here = names_in(path)
+        if job_names is None:
+            names = [
+                each for each in here if each.endswith(suffixes) and not is_never_a_shard(each)
+            ]
+            return CountedSet(sorted(choose(path, names[:most])), ())
+        names = [each for each in _hadoop.expected_of(here) if job_names.fullmatch(each)]
+        counted = promised_by_names(each for each in names if not files.is_aside(each))
+        return CountedSet(counted.names, [*counted.contradictions, *_hadoop.uncommitted(here)])
 
     def recognizes(path: str) -> bool:
-        return bool(choose(path, listed(names_in(path))[:_MOST_LOOKED_AT]))
+        return bool(expected(path, _MOST_LOOKED_AT).names)
 
     def read_manifest(path: str) -> Manifest:
         os.close(open_root(path))
-        here = names_in(path)
-        counted = promised_by_names(choose(path, listed(here)))
-        if not counted.names:
+        found = expected(path)
+        if not found.names:
             problem = f"expected files ({', '.join(f'*{each}' for each in suffixes)}), found none"
             raise ManifestNotFoundError(problem, path=path)
         law: Any = import_module(f"shardproof.probes.{probe}") if isinstance(probe, str) else None
@@ -66,12 +72,13 @@ def flat(
             path,
             "",
             name,
-            [PromisedFile(name=each) for each in counted.names],
+            [PromisedFile(name=each) for each in found.names],
             probe=look,
-            prove=_hadoop.proof_of(path, here, inside),
-            contradictions=lambda: [*counted.contradictions, *_hadoop.uncommitted(here)],
+            prove=_hadoop.HadoopProof(path, inside) if job_names else inside,
+            contradictions=lambda: found.contradictions,
         )
 
+    beside = _hadoop.BESIDE if job_names else tuple(f"*{each}" for each in suffixes[1:])
     return Format(
         **{
             "name": name,
@@ -80,6 +87,6 @@ def flat(
             "recognizes": recognizes,
             "read_manifest": read_manifest,
             **fields,
-            "beside": (*_hadoop.BESIDE, *fields.get("beside", ())),
+            "beside": (*beside, *fields.get("beside", ())),
         }
     )

@@ -46,7 +46,7 @@ class Format:
         beside: Patterns of files that may lie beside, such as a description; a strict check passes
             over them.
         includes: Names of formats whose files it may hold: a directory that both recognise is of
-            this one. ``("*",)`` for all others.
+            this one.
         states_digests: Whether its manifest may state digests, which a seal takes over.
         store: Where its files are links to, relative to the directory: they are followed there too.
         name_at_source: What an expected file is called where it comes from.

@@ -25,6 +25,7 @@ _PIECE_BYTES = 2**20
 
 def expected_of(names: Iterable[str]) -> list[str]:
     """Return what is expected where such names are: themselves, and of whom a checksum is there."""
+    # A number that is left out tells nothing: Spark writes no file for a partition without rows.
     found = set(names)
     sums = [each for each in found if each.endswith(".crc") and each.startswith(".")]
     found.update(name[1:-4] for name in sums if not is_of_a_desktop(name))
@@ -36,12 +37,6 @@ def uncommitted(names: Iterable[str]) -> Iterator[Contradiction]:
     if TEMPORARY in names:
         found = f"{quoted(TEMPORARY)}: let the job end; if it was killed, run it again"
         yield Contradiction(TEMPORARY, "a job that committed", found)
-
-
-def proof_of(root: str, names: Iterable[str], inside: Prove | None) -> Prove | None:
-    """Return what reads the checksums beside files, if there are any, and those inside of them."""
-    has_some = any(name.endswith(".crc") for name in names)
-    return HadoopProof(root, inside) if has_some else inside
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

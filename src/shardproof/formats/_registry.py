@@ -225,9 +225,8 @@ def _of_others(path: str) -> list[Format]:
 
 def _recognizing(formats: Iterable[Format], path: str) -> list[Format]:
     found = [form for form in formats if form.recognizes(path)]
-    whole = [form for form in found if form.includes == ("*",)]
     included = {name for form in found for name in form.includes}
-    return [form for form in whole or found if form.name not in included]
+    return [form for form in found if form.name not in included]
 
 
 def _others() -> "dict[str, importlib.metadata.EntryPoint]":

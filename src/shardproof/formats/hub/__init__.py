@@ -2,6 +2,13 @@
 
 from shardproof.formats._format import Format, later
 
+_INCLUDED = (
+    *("safetensors", "parquet", "arrow", "npy", "webdataset", "mds", "litdata"),
+    *("model-signing", "torch-dcp", "tfrecord"),
+)
+"""Of these each file is proven here. The list of another format may name files that were never
+downloaded: then the user says which of the two is to be believed."""
+
 CACHE = Format.of_module(
     "hub.cache",
     name="hf-cache",
@@ -15,7 +22,7 @@ CACHE = Format.of_module(
     valid="the digest by which each blob is named, or which the listing states",
     blind_spots="files that were never downloaded and no index names; the bytes of copies in the "
     "place of links, where no listing was kept; copies whose names differ in case alone",
-    includes=("*",),
+    includes=_INCLUDED,
     store="../../blobs",
     name_at_source=later("hub.cache", "name_in_repository"),
 )
@@ -33,6 +40,6 @@ LOCAL_DIR = Format.of_module(
     valid="the digest that the client noted of each file",
     blind_spots="files that were never downloaded and no index names; the bytes of files from "
     "servers whose entity tags are no digests; files whose names differ in case alone",
-    includes=("*",),
+    includes=_INCLUDED,
 )
 FORMATS = (CACHE, LOCAL_DIR)

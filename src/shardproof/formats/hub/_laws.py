@@ -12,18 +12,19 @@ import msgspec
 from shardproof._base import json
 from shardproof._base.names import refusals
 from shardproof._base.opening import names_in, permission_denied
-from shardproof.errors import ManifestError, ManifestPermissionError
-from shardproof.manifest import Manifest, Mismatch, PromisedFile
+from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
+from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 
 Listing = Mapping[str, PromisedFile]
-"""What the client kept of the Hub's listing of a commit, by paths; nothing where it can't be read:
-then the client asks anew."""
+"""What the client kept of the Hub's listing of a commit, by paths."""
 
 A_PART = Mismatch(
     "the whole file",
     "a part: its download is under way or was cut off; run it again, or remove the part",
 )
 """What is said of a file into which a download writes."""
+
+_A_LISTING = "a listing of the repository (without it the client asks the Hub anew)"
 
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _PART = re.compile(r"(?:\.[0-9a-f]{8})?\.incomplete")
@@ -39,6 +40,12 @@ class _ListedAtHub(msgspec.Struct, gc=False):
     size: _Size
     blob_id: _Digits
     lfs_sha256: _Digits | None = None
+
+
+class _VersionOfTree(msgspec.Struct):
+    """Of which version a listing is."""
+
+    format_version: int
 
 
 class _RepositoryTree(msgspec.Struct):
@@ -80,18 +87,32 @@ def without_part(name: str) -> str | None:
     return _PART.sub("", name) if name.endswith(".incomplete") else None
 
 
-def listings_in(root: str, folder: str, commits: Collection[str]) -> dict[str, Listing]:
-    """Return the listings of commits that the client kept in a folder of the root."""
+def listings_in(
+    root: str, folder: str, commits: Collection[str], torn: list[Contradiction]
+) -> dict[str, Listing]:
+    """Return the listings of commits that the client kept in a folder; ``torn`` gets the others."""
     kept, listings = {*names_in(os.path.join(root, folder))}, dict[str, Listing]()
     for commit in (each for each in commits if f"{each}.json" in kept):
+        name = f"{folder}/{commit}.json"
         try:
-            tree = json.read(root, f"{folder}/{commit}.json", _RepositoryTree)
+            tree = json.read(root, name, _RepositoryTree)
         except ManifestPermissionError:
             raise
-        except ManifestError:
+        except ManifestNotFoundError:  # a link that leads nowhere: the client asks the Hub anew
+            continue
+        except ManifestError as error:
+            if not _may_be_sound(root, name):
+                torn.append(Contradiction(name, _A_LISTING, error.problem))
             continue
         listings[commit] = {path: _as_promised(path, file) for path, file in tree.files.items()}
     return listings
+
+
+def _may_be_sound(root: str, name: str) -> bool:
+    """Whether a listing is none that is torn: it is of another version, or of a million files."""
+    with contextlib.suppress(ManifestError):
+        return json.read(root, name, _VersionOfTree).format_version != 1
+    return os.lstat(os.path.join(root, name)).st_size > json.MAX_BYTES
 
 
 def _as_promised(path: str, file: _ListedAtHub) -> PromisedFile:

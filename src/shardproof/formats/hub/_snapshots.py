@@ -10,6 +10,7 @@ from shardproof._base import json
 from shardproof._base.opening import files_below, is_directory, is_of_a_desktop, names_in, real_path
 from shardproof.errors import ManifestError
 from shardproof.formats.hub._laws import Listing, listings_in
+from shardproof.manifest import Contradiction
 
 _REF_IN_THE_MAKING = re.compile(r".*\.[0-9a-f]{8}\.tmp", re.DOTALL)
 
@@ -64,9 +65,9 @@ def commits_in(root: str, refs: Mapping[str, object]) -> list[str]:
     return sorted(found, key=lambda name: (name not in named, name))
 
 
-def snapshots_of(root: str, commits: Sequence[str]) -> list[Snapshot]:
-    """Return what is here of each commit, in the same order."""
-    listings = listings_in(root, "trees", commits)
+def snapshots_of(root: str, commits: Sequence[str], torn: list[Contradiction]) -> list[Snapshot]:
+    """Return what is here of each commit, in the same order; ``torn`` gets torn listings."""
+    listings = listings_in(root, "trees", commits, torn)
     return [Snapshot(each, _files_in(root, each), listings.get(each, {})) for each in commits]
 
 

@@ -56,10 +56,10 @@ def _located(path: str) -> tuple[str, str | None]:
 
 
 def read_manifest(path: str) -> Manifest:
-    root, commit = _located(path)
+    (root, commit), torn = _located(path), list[Contradiction]()
     with permissions_told(root):
         refs = {} if commit else refs_in(root)
-        snapshots = snapshots_of(root, [commit] if commit else commits_in(root, refs))
+        snapshots = snapshots_of(root, [commit] if commit else commits_in(root, refs), torn)
         files = _promises(root, snapshots)
         if not files:
             raise _nothing(root, path)
@@ -71,7 +71,7 @@ def read_manifest(path: str) -> Manifest:
         path=Path(path),
         format="hf-cache",
         probe=by_name.probe,
-        contradictions=functools.partial(_contradictions, root, snapshots, refs, commit),
+        contradictions=functools.partial(_contradictions, root, snapshots, refs, commit, torn),
         stores=stores,
     )
 
@@ -145,7 +145,9 @@ def _contradictions(
     snapshots: Sequence[Snapshot],
     refs: Mapping[str, str | ManifestError],
     only: str | None,
+    torn: Sequence[Contradiction],
 ) -> Iterator[Contradiction]:
+    yield from torn
     for snapshot in snapshots:
         yield from _misled(snapshot)
     yield from _lost(root, refs, {snapshot.commit for snapshot in snapshots if snapshot.files})

@@ -65,7 +65,8 @@ def read_manifest(path: str) -> Manifest:
         if not notes:
             problem = "there are no notes of downloads in it: run the download again"
             raise ManifestNotFoundError(problem, path=folder)
-        listings = listings_in(path, f"{_FOLDER}/trees", {note.commit for note in notes})
+        torn, commits = list[Contradiction](), {note.commit for note in notes}
+        listings = listings_in(path, f"{_FOLDER}/trees", commits, torn)
         late = _late(path, names, notes, listings.values())
         files = _promises(path, notes, {**listings, "": late})
     return manifest_of(
@@ -74,7 +75,7 @@ def read_manifest(path: str) -> Manifest:
         path=Path(folder),
         format="hf-local-dir",
         probe=by_name.probe,
-        contradictions=functools.partial(_contradictions, names),
+        contradictions=functools.partial(_contradictions, torn, names),
         damaged=list(_damaged(note for note in notes if note.path not in late)),
     )
 
@@ -140,7 +141,8 @@ def _damaged(notes: Iterable[_Note]) -> Iterator[Contradiction]:
             yield Contradiction(name, "lines of commit, tag and time", note.problem)
 
 
-def _contradictions(names: Sequence[str]) -> Iterator[Contradiction]:
+def _contradictions(torn: Sequence[Contradiction], names: Sequence[str]) -> Iterator[Contradiction]:
+    yield from torn
     parts = {name: stem for name in names if (stem := without_part(name)) is not None}
     noted = {name.removesuffix(_NOTE) for name in names if parts and name.endswith(_NOTE)}
     hashed = set(map(_hashed, noted))

@@ -91,6 +91,5 @@ FORMAT = flat(
     description="tokens as llm.c and modded-nanogpt have them: .bin files with a header",
     complete="the size of each file, which its header implies",
     valid="nothing more: the format states no digest",
-    blind_spots="changed tokens; shards that are gone, where no name tells of them; files without "
-    "a header, as nanoGPT's",
+    blind_spots="changed tokens; shards that are gone; files without a header, as nanoGPT's",
 )

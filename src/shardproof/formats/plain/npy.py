@@ -21,6 +21,5 @@ FORMAT = flat(
     description="arrays of numpy, such as shards of tokens with ids of their sequences",
     complete="the size of each file, which its header implies",
     valid="each sequence of tokens by its id, where there are ids beside them as templar has them",
-    blind_spots="changed numbers without ids; files that are gone, where no name tells of them; "
-    "types with fields or objects",
+    blind_spots="changed numbers without ids; files that are gone; types with fields or objects",
 )

@@ -1,11 +1,15 @@
 """TFRecord files: those whose names imply how many there are, or all in the directory."""
 
+import re
+
 from shardproof.formats._flat import flat
 
 FORMAT = flat(
     "tfrecord",
-    (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz", ".tfrecord.zlib"),
+    (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecord.zlib"),
     probe="tfrecord",
+    job_names=re.compile(r".*\.tfrecords?(?:[-.].*)?", re.DOTALL),
+    manifest_file="*.tfrecord*",
     description="records of TensorFlow, with `-00003-of-00042` in their names or without",
     beside=("*.json", "*.index"),
     complete="that the first 4096 records of each file follow one another, each with a length that "

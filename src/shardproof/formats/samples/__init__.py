@@ -82,8 +82,8 @@ PARQUET = Format.of_module(
     ),
     suffixes=(".parquet", ".crc", "_metadata"),
     complete="that each file has its footer, every column chunk lies before it, and row groups "
-    "have as many rows as it, and `_metadata`, say; that no job was killed before it committed "
-    "(`_temporary`)",
+    "have as many rows as it, and `_metadata`, say; as many rows in a split as dataset_info.json "
+    "states; that no job was killed before it committed (`_temporary`)",
     valid="the CRC-32 of each page that has one (`write_page_checksum=True`), and of each 512 "
     "bytes where Spark left a `.crc` beside; no file as a whole",
     blind_spots="changed values without checksums, changed headers of pages; files that are gone, "

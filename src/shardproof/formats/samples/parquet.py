@@ -4,9 +4,13 @@ dask, fastparquet and Spark write ``_metadata``: the footers of all files in one
 """
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
 
 from shardproof._base import json
+from shardproof._base.messages import quoted
 from shardproof._base.opening import files_below, is_directory, names_in, read_at
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats import _hadoop
@@ -18,6 +22,19 @@ from shardproof.probes import parquet
 _SUFFIX = ".parquet"
 _METADATA = "_metadata"
 _MAX_METADATA_BYTES = 2**27
+_INFO = "dataset_info.json"
+_BEHIND_SPLIT = r"(?:-\d{4,6}-of-\d{4,6}(?:-[0-9a-f]+)?)?\.parquet"
+
+
+class _SplitInfo(msgspec.Struct):
+    num_examples: int | None = None
+
+
+class _DatasetInfo(msgspec.Struct):
+    """How many examples each split has; its files begin with the dataset's name, or without."""
+
+    dataset_name: str | None = None
+    splits: dict[str, _SplitInfo] | None = None
 
 
 def recognizes(path: str) -> bool:
@@ -59,7 +76,52 @@ def read_manifest(path: str) -> Manifest:
             *(PromisedFile(name=name) for name in counted.names),
         ],
         probe=parquet.probe,
-        prove=_hadoop.proof_of(path, [*names, *below], parquet.prove),
-        contradictions=lambda: [*counted.contradictions, *_hadoop.uncommitted(names)],
+        prove=_hadoop.HadoopProof(path, parquet.prove),
+        contradictions=lambda: [
+            *counted.contradictions,
+            *_hadoop.uncommitted(names),
+            *_other_counts(path, [*rows, *counted.names]),
+        ],
         damaged=damaged,
     )
+
+
+def _other_counts(path: str, names: Sequence[str]) -> Iterator[Contradiction]:
+    """Yield the splits that have other numbers of rows than ``dataset_info.json`` states."""
+    try:
+        info = json.read(path, _INFO, _DatasetInfo)
+    except ManifestError:  # it is not what lists the shards, and may be of another program
+        return
+    for split, stated in (info.splits or {}).items():
+        if stated.num_examples is None or not split.isalnum():
+            continue
+        files = _files_of(split, info.dataset_name, names)
+        n_rows = _rows_in(path, files)
+        if files and n_rows not in {None, stated.num_examples}:
+            expected = f"{stated.num_examples} rows in the split {quoted(split)}, as {_INFO} says"
+            yield Contradiction(files[0], expected, f"{n_rows} rows")
+
+
+def _files_of(split: str, dataset_name: str | None, names: Sequence[str]) -> list[str]:
+    """Return the files of a split: ``train-00000-of-00002.parquet``, ``json-train.parquet``."""
+    befores = [split] if dataset_name is None else [f"{dataset_name}-{split}", split]
+    for before in befores:
+        is_of_split = re.compile(re.escape(before) + _BEHIND_SPLIT).fullmatch
+        if found := [name for name in names if is_of_split(name)]:
+            return found
+    return []
+
+
+def _rows_in(root: str, names: Sequence[str]) -> int | None:
+    """Return how many rows files have together; None where one is not whole."""
+    n_rows = 0
+    for name in names:
+        try:
+            with opened(name, root) as fd:
+                footer = None if fd is None else parquet.footer_of(fd, os.fstat(fd).st_size)
+        except OSError:  # a finding of its own
+            return None
+        if not isinstance(footer, parquet.ParquetFooter):
+            return None
+        n_rows += footer.n_rows
+    return n_rows

@@ -14,10 +14,11 @@ from typing import Annotated
 import msgspec
 
 from shardproof._base import json
+from shardproof._base.messages import quoted
 from shardproof._base.opening import is_there, matching, names_in, read_at
 from shardproof.errors import ManifestError
 from shardproof.formats._opened import opened
-from shardproof.manifest import Manifest, PromisedFile
+from shardproof.manifest import Contradiction, Manifest, PromisedFile
 from shardproof.probes import tar
 
 _USUAL_NAME = "shardindex.json"
@@ -73,14 +74,35 @@ def _is_index(root: str, name: str) -> bool:
 def read_manifest(path: str) -> Manifest:
     # Where nothing looks like one, reading the usual one says why it does not.
     names = _indices(path) or [_USUAL_NAME]
-    files = list[PromisedFile]()
+    files, odd = list[PromisedFile](), list[Contradiction]()
     for name in names:
-        known = {file.name for file in files}
-        files += [file for file in _promises(path, name) if file.name not in known]
+        known = {file.name: file for file in files}
+        for file in _promises(path, name):
+            if file.name in known:
+                odd += _disagreements(known[file.name], file, name)
+            else:
+                files.append(file)
     if not files:
         problem = "expected archives in this directory, found none, or addresses elsewhere"
         raise ManifestError(problem, path=os.path.join(path, names[0]))
-    return Manifest.at(path, names[0], "wids", files, probe=tar.probe, prove=tar.prove)
+    return Manifest.at(
+        path,
+        names[0],
+        "wids",
+        files,
+        probe=tar.probe,
+        prove=tar.prove,
+        contradictions=lambda: odd,
+    )
+
+
+def _disagreements(known: PromisedFile, again: PromisedFile, index: str) -> Iterator[Contradiction]:
+    """Yield what a later index states of an archive that an earlier one states otherwise."""
+    for what, field in (("bytes", "size"), ("samples", "n_items"), ("digest", "digest")):
+        said, found = getattr(known, field), getattr(again, field)
+        if None not in {said, found} and said != found:
+            found_there = f"{quoted(found)} in {quoted(index)}"
+            yield Contradiction(known.name, f"{what} {quoted(said)}", found_there)
 
 
 def _promises(path: str, index: str) -> list[PromisedFile]:

@@ -7,6 +7,7 @@ pairs in a row: nothing is hashed, so that no key can be chosen to make it slow.
 or walked twice either, so that the time goes with the length of the pickle, whatever it says.
 """
 
+import io
 import pickletools
 import sys
 from collections.abc import Callable
@@ -61,21 +62,22 @@ class PickledObject:
 
 def read_pickle(data: bytes, *, path: str) -> object:
     """Return what a pickle of protocol 3 or above says: plain data, `Pairs` and `PickledObject`."""
-    reader, at = _Reader(), 0
+    reader, file, at = _Reader(), io.BytesIO(data), 0
     try:
         if data[:1] != b"\x80":
             raise ValueError(f"{quoted(data[:20])} at its begin")
-        for n_steps, (code, arg, place) in enumerate(pickletools.genops(data)):
-            at = place or 0
-            if n_steps >= _MAX_STEPS:
-                raise ValueError(f"more than {_MAX_STEPS} steps")
-            if code.name == "STOP":
+        for _ in range(_MAX_STEPS):
+            at = file.tell()
+            opcode = _OPCODES.get(file.read(1))
+            if opcode is None:
+                raise ValueError("no step" if at < len(data) else "its end")
+            if opcode.name == "STOP":
                 return reader.stack.pop()
-            step = _STEPS.get(code.name)
-            if step is None:
-                raise ValueError(f"the step {code.name}")
-            step(reader, arg)
-        raise ValueError("no end")
+            step = _STEPS.get(opcode.name)
+            if step is None:  # whose argument is not decoded, either
+                raise ValueError(f"the step {opcode.name}")
+            step(reader, opcode.arg.reader(file) if opcode.arg else None)
+        raise ValueError(f"more than {_MAX_STEPS} steps")
     except (IndexError, ValueError, RecursionError) as error:
         why = "it takes what is not there" if isinstance(error, IndexError) else told(error)
         problem = f"expected a pickle of plain data, found at byte {at}: {why}"
@@ -171,6 +173,7 @@ def _memoize(reader: _Reader, index: Any) -> None:
     reader.memo[len(reader.memo) if index is None else index] = reader.stack[-1]
 
 
+_OPCODES = {opcode.code.encode("latin-1"): opcode for opcode in pickletools.opcodes}
 _Step = Callable[[_Reader, Any], object]
 _TAKEN = (
     *("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "SHORT_BINUNICODE", "BINUNICODE"),
