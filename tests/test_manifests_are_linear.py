@@ -8,6 +8,7 @@ what marks on one letter take.
 import contextlib
 import hashlib
 import json
+import math
 import os
 import shutil
 import struct
@@ -413,6 +414,19 @@ def many_files_of(base: Path, n: int) -> Callable[[], object]:
     return lambda: ends(lambda: split_files(files, "train", "c0", "hf://x", found))
 
 
+def nested_directories(base: Path, n: int) -> Callable[[], object]:
+    """Directories of configurations inside each other, and files that are in all of them."""
+    depth = math.isqrt(16 * n)
+    directories = ("/".join("a" * (i + 1)) for i in range(depth))
+    text = "configs:\n" + "".join(
+        f"- {{config_name: c{i}, data_dir: {directory}}}\n"
+        for i, directory in enumerate(directories)
+    )
+    files = [RemoteFile("a/" * depth + f"{i}.parquet") for i in range(depth)]
+    found = configs_of({"README.md": text}, "hf://x")
+    return lambda: ends(lambda: split_files(files, "train", "c0", "hf://x", found))
+
+
 GLOBS: dict[str, Callable[[int], tuple[str, list[str]]]] = {
     "stars": lambda n: ("*a" * (n // 8) + "b", ["a" * 250]),
     "stars and a long name": lambda n: ("*a" * 20 + "b", ["a" * 20 * n]),
@@ -456,7 +470,7 @@ def all_cases() -> Iterator[tuple[str, Callable[[Path, int], Callable[[], object
         yield f"glob: {name}", lambda base, n, of=of: lambda: matching(*of(n))
     for work in (one_output, shared_outputs, owed_kinds, claims, numbered, npy, records, below):
         yield work.__name__, work
-    for work in (names_of_configurations, many_files_of):
+    for work in (names_of_configurations, many_files_of, nested_directories):
         yield work.__name__, work
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from shardproof._base import yaml
 from shardproof._base.yaml import NotYamlError, yaml_field
-from shardproof.datasets.rows import _listings
+from shardproof.datasets.rows import _listings, _patterns
 from shardproof.datasets.rows._card import configs_of, yaml_block
 from shardproof.datasets.rows._datasets import hf_load_dataset_sharded, resolve_resume_plan
 from shardproof.datasets.rows._patterns import matching
@@ -317,6 +317,27 @@ def test_a_name_that_no_file_can_have_is_refused() -> None:
         split_of(configs(EN | {"data_files": "**"}), "x.parquet", name)
     with pytest.raises(SourceError, match=said):
         chosen_files([RemoteFile(name)], ["**/a/**"], URL)
+
+
+@pytest.mark.parametrize(
+    ("n_compared", "card"),
+    [
+        (200, configs(EN | {"data_files": "**"})),  # of the first configuration, and of the wanted
+        (1000, configs(EN | {"data_files": "**/a/a/a/a/*.parquet"})),
+        (6710, configs({"config_name": "en", "data_dir": "**/a"})),
+        (220, configs(*({"config_name": f"c{n}", "data_dir": "a" + "/a" * n} for n in range(2)))),
+    ],
+)
+def test_what_is_compared_with_the_patterns_of_a_card_is_bounded(
+    n_compared: int, card: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the parts of names, since a name of many parts takes as long as many names."""
+    names = [f"{'a/' * 9}{n}.parquet" for n in range(10)]
+    monkeypatch.setattr(_patterns, "_MOST_COMPARISONS", n_compared)
+    assert split_of(card, *names) == names
+    monkeypatch.setattr(_patterns, "_MOST_COMPARISONS", n_compared - 1)
+    with pytest.raises(SourceError, match="too many patterns for so many files"):
+        split_of(card, *names)
 
 
 def test_a_hostile_pattern_does_not_take_for_ever() -> None:

@@ -160,7 +160,8 @@ def test_a_file_that_is_cut_off_anywhere(write: Callable[[bytes], Path]) -> None
         with pytest.raises(ShardReadError) as caught:
             ParquetShard(path)
         text = str(caught.value)
-        assert text.startswith(f"Could not read '{path}': ")
+        assert text.startswith(f"Could not read '{path}': expected ")
+        assert "found " in text
         assert "remove a damaged copy" in text
 
 
@@ -195,7 +196,7 @@ def lies(**options: Any) -> dict[str, tuple[bytes, str]]:
         "more rows": (footer_with(data, 3000, 10**15), f"expected {10**15} rows"),
         "length": (
             data[:-8] + struct.pack("<I", 2**31) + b"PAR1",
-            "smaller than the size",
+            f"{2**31}",  # as ours or pyarrow says
         ),
         "no length": (data[:-8] + bytes(4) + b"PAR1", "thrift"),
         "short": (data[:-8] + struct.pack("<I", 20) + b"PAR1", "thrift"),
@@ -324,7 +325,9 @@ def test_the_end_of_a_file_elsewhere_that_lies(lie: str, shard_hub: Hub) -> None
 
 @pytest.mark.parametrize("data", [b"", b"x", b"PAR1PAR1", b"\0" * 12, b"PAR1\0\0\0\0PAR1"])
 def test_the_end_of_what_is_no_parquet_file(data: bytes, shard_hub: Hub) -> None:
-    with pytest.raises(ShardReadError, match="it is no parquet file"):
+    with pytest.raises(
+        ShardReadError, match="expected a parquet file whose end can be read, found none"
+    ):
         count(shard_hub, data)
 
 
@@ -342,7 +345,9 @@ def test_a_file_of_another_size_than_was_listed(shard_hub: Hub) -> None:
     data = parquet(3)
     with pytest.raises((FetchError, ShardReadError)):
         count(shard_hub, data, len(data) + 10)
-    with pytest.raises(ShardReadError, match="it is no parquet file"):
+    with pytest.raises(
+        ShardReadError, match="expected a parquet file whose end can be read, found none"
+    ):
         count(shard_hub, data, len(data) - 1)
 
 

@@ -123,6 +123,12 @@ def test_no_spec_at_all(text: str) -> None:
         parse_dataset_specs(text)
 
 
+def test_a_huge_text_is_refused_unread() -> None:
+    with pytest.raises(ValueError, match="at most 100000 characters, found 1000000") as caught:
+        parse_dataset_specs("hf:o/n,," * 125_000)
+    assert len(str(caught.value)) < 500
+
+
 TEXTS = st.text(st.sampled_from("aB.-_/@ :") | st.characters(), max_size=12)
 FIELDS = st.sampled_from([*SPLIT_WORDS, "text", "en"]) | TEXTS
 

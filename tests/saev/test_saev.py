@@ -1,12 +1,14 @@
 """saev's directories: the specification's eight cases, the metadata's arithmetic, hostile files."""
 
 import dataclasses
+import gc
 import hashlib
 import json
 import os
 import pickle
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import msgspec
@@ -509,6 +511,19 @@ class TestMetadata:
             f"'{future}/metadata.json' has fields that are not known here, and are kept: "
             "'\\x1b[31m', 'tokenizer'"
         )
+
+    def test_what_was_told_of_is_not_kept(self, future: Path, caplog) -> None:
+        path = future / "metadata.json"
+        fields = json.loads(path.read_text())
+        tracemalloc.start()
+        for n in range(3):
+            path.write_text(json.dumps(fields | {f"field {n} {i}": 0 for i in range(20_000)}))
+            Metadata.load(future)
+        caplog.clear()
+        gc.collect()
+        kept, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert kept < 1_000_000
 
     def test_it_is_not_known_for_ever_what_was_told(self, future: Path) -> None:
         path = future / "metadata.json"

@@ -34,6 +34,7 @@ from tests.helpers.file_limit import no_file_above
 from tests.helpers.forking import ended, forked
 from tests.helpers.killing import Begin, at_every_state, skip_where_not_permitted
 from tests.helpers.planning import complete, new_store, receipt_path, rewrite_receipt
+from tests.helpers.waiting import until
 
 OURS = {".shardproof-stage.jsonl", ".shardproof-stage.lock"}
 
@@ -994,29 +995,41 @@ def test_wrong_arguments(make_shards_dir, to, keywords: dict, error: type) -> No
 
 
 class TestManyProcesses:
-    def test_they_share_the_work(self, make_shards_dir, to, tmp_path) -> None:
-        """Locks save work: each file is copied about once."""
-        shards_dir = make_shards_dir(32)
-        log = tmp_path / "log"
+    @pytest.mark.parametrize("end", [None, signal.SIGKILL, signal.SIGSTOP])
+    def test_one_copies_and_the_others_wait(
+        self, make_shards_dir, to, tmp_path, monkeypatch, end: signal.Signals | None
+    ) -> None:
+        """Another one goes on where it dies or hangs; each file is copied about once."""
+        shards_dir, log = make_shards_dir(32), tmp_path / "log"
         log.touch()
+        transfer = _copy.StagedCopy._transfer
 
-        def work() -> None:
-            transfer = _copy.StagedCopy._transfer
+        def counted(self, source: int, copy: int, size: int, file):
+            with log.open("a") as lines:
+                lines.write(f"{os.getpid()}\n")
+            time.sleep(0.01)
+            return transfer(self, source, copy, size, file)
 
-            def counted(self, source: int, copy: int, size: int, file):
-                with log.open("a") as lines:
-                    lines.write(f"{file.name}\n")
-                time.sleep(0.005)
-                return transfer(self, source, copy, size, file)
-
-            _copy.StagedCopy._transfer = counted
-            stage(shards_dir, to, workers=2)
-
-        pids = [forked(work) for _ in range(8)]
-        assert [ended(pid) for pid in pids] == [0] * 8
-        assert len(log.read_text().splitlines()) == 33
-        (copy,) = base(to).iterdir()
-        assert_same(shards_dir, copy)
+        monkeypatch.setattr(_copy.StagedCopy, "_transfer", counted)
+        monkeypatch.setattr(_copy, "_WAIT_SECONDS", 60.0 if end != signal.SIGSTOP else 1.0)
+        pids = [
+            forked(lambda: assert_whole(shards_dir, stage(shards_dir, to, workers=2)))
+            for _ in range(8)
+        ]
+        until(lambda: len(log.read_text().split()) > 4)
+        first = int(log.read_text().split()[0])
+        if end is not None:
+            os.kill(first, end)
+        for pid in pids:
+            if pid != first:
+                assert ended(pid) == 0
+        os.kill(first, signal.SIGCONT)
+        assert ended(first) == (-end if end == signal.SIGKILL else 0)
+        copied = log.read_text().split()
+        assert len(copied) <= 33 + (4 if end else 0)  # what was under way, begun anew by both
+        assert len(set(copied)) == (2 if end else 1)
+        assert_same(shards_dir, stage(shards_dir, to))
+        assert leftovers(to) == []
 
     def test_where_there_are_no_locks(self, make_shards_dir, to, monkeypatch) -> None:
         def refuse(*_: object) -> None:

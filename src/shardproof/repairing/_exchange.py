@@ -2,10 +2,13 @@
 
 import contextlib
 import errno
+import functools
 import os
 import stat
+import struct
 import sys
 from collections.abc import Iterator
+from operator import and_
 
 from shardproof._base import digest, files
 from shardproof._base.messages import shown
@@ -14,6 +17,8 @@ from shardproof._base.opening import is_there, mode_of, real_path
 from shardproof.manifest import Manifest, PromisedFile
 
 _ACL = "system.posix_acl_access"
+_ENTRY = "<HHI"  # of linux/posix_acl_xattr.h: a tag, rights, and whose
+_OWNING_GROUP, _NAMED_GROUP, _OTHERS = 0x04, 0x08, 0x20
 
 
 def place_of(file: PromisedFile, manifest: Manifest) -> tuple[str, str]:
@@ -66,12 +71,21 @@ def _give_rights(old: int, new: int) -> None:
     if (now.st_uid, now.st_gid) != (was.st_uid, was.st_gid):
         mode &= 0o777
     if now.st_gid != was.st_gid:  # who is in one of the groups was perhaps in none, or in both
-        least = mode & mode >> 3 & 7
-        mode = mode & 0o700 | (0 if acl else least << 3 | least)
-        acl = b""
+        acl, least = _for_another_group(acl, mode & mode >> 3 & 7)
+        mode = mode & 0o700 | least << 3 | least
     os.fchmod(new, mode)
     if sys.platform == "linux" and acl != _acl_of(new):
         os.setxattr(new, _ACL, acl) if acl else os.removexattr(new, _ACL)
+
+
+def _for_another_group(acl: bytes, least: int) -> tuple[bytes, int]:
+    """Return a list whose group and others have the rights that all groups had, and these."""
+    entries = [*struct.iter_unpack(_ENTRY, acl[4:])]
+    groups = (rights for tag, rights, _ in entries if tag in {_OWNING_GROUP, _NAMED_GROUP})
+    least = functools.reduce(and_, groups, least)
+    given = {_OWNING_GROUP: least, _OTHERS: least}
+    packed = (struct.pack(_ENTRY, tag, given.get(tag, old), n) for tag, old, n in entries)
+    return acl[:4] + b"".join(packed), least
 
 
 def _acl_of(fd: int) -> bytes:

@@ -32,6 +32,7 @@ _CHANGED = "it changed while it was copied: stage it when no process writes to i
 _BUFFER = 2**18
 _POLL = 0.02
 _WAIT_SECONDS = 60.0  # a check of a large source takes a while
+_TURNS = 2  # where both that had one hang, or locks do, each process copies for itself
 _LEAST_SPEED = 20e6  # bytes a second: a process that copies no file for so long is not waited for
 
 
@@ -113,12 +114,12 @@ class StagedCopy:
         path = os.path.join(self._place, LOCK)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            n_seen, end = -1, 0.0
-            while not _try_lock(fd):
+            turn, n_seen, end = 0, self._proofs.n_bytes(), time.monotonic() + patience
+            while turn < _TURNS and not _try_lock(fd, turn):
                 if n_seen != (n_seen := self._proofs.n_bytes()):
                     end = time.monotonic() + patience
-                if time.monotonic() > end:
-                    break
+                if time.monotonic() > end:  # who copies hangs: one of those that wait does it
+                    turn, end = turn + 1, time.monotonic() + patience
                 go_on()
                 time.sleep(_POLL)
             yield
@@ -271,9 +272,9 @@ class StagedCopy:
         _files.write_whole(path, source.stated[source.listing])
 
 
-def _try_lock(fd: int) -> bool:
+def _try_lock(fd: int, turn: int) -> bool:
     try:
-        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, turn)
     except OSError as error:  # others: there are no locks
         return error.errno not in {errno.EACCES, errno.EAGAIN}
     return True

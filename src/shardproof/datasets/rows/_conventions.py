@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from shardproof._base.messages import quoted
-from shardproof.datasets.rows._patterns import matching
+from shardproof.datasets.rows._patterns import Budget, matching
 from shardproof.datasets.rows._specs import SPLIT_WORDS
 
 SPLIT_NAME = re.compile(r"\w+(\.\w+)*")
@@ -51,10 +51,12 @@ _LOGS = {"logs": ["**/*.eval"]}
 _ALL = {"train": ["**"]}
 
 
-def default_patterns(names: Sequence[str], below: str = "") -> dict[str, list[str]]:
+def default_patterns(
+    names: Sequence[str], below: str = "", budget: Budget | None = None
+) -> dict[str, list[str]]:
     """Return the patterns of each split that the names of files below a directory tell."""
     start = f"{below}/" if below else ""
-    if sharded := matching(start + _SHARDED.format("*"), names):
+    if sharded := matching(start + _SHARDED.format("*"), names, budget):
         said = (_SHARDED_SPLIT.match(name.rpartition("/")[2]) for name in sharded)
         splits = sorted({found[1] for found in said if found})
         if wrong := [split for split in splits if not SPLIT_NAME.fullmatch(split)]:
@@ -64,7 +66,7 @@ def default_patterns(names: Sequence[str], below: str = "") -> dict[str, list[st
         with_files = {
             split: list(some)
             for split, some in patterns.items()
-            if any(matching(start + pattern, names) for pattern in some)
+            if any(matching(start + pattern, names, budget) for pattern in some)
         }
         if with_files:
             return with_files

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shardproof._base.messages import quoted, shown, traced
-from shardproof.datasets.rows._row_counts import TO_DO, check_rows, need_pyarrow
+from shardproof.datasets.rows._row_counts import MAX_READ_BYTES, TO_DO, check_rows, need_pyarrow
 from shardproof.errors import ShardReadError
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class ParquetShard:
         self._path = os.fspath(path)
         self._source = self._asked(pa.OSFile, self._path)
         try:
+            self._refuse_huge_end()
             self._file = self._asked(
                 pa.parquet.ParquetFile,
                 self._source,
@@ -43,6 +44,14 @@ class ParquetShard:
             self._source.close()
             raise
         self.n_rows: int = self._file.metadata.num_rows
+
+    def _refuse_huge_end(self) -> None:
+        """Refuse an end that says it is longer than any is: in memory it takes many times that."""
+        size = self._asked(self._source.size)
+        end = self._asked(self._source.read_at, min(8, size), max(0, size - 8))
+        if (n_bytes := int.from_bytes(end[:4], "little")) > MAX_READ_BYTES:
+            problem = f"expected an end of at most {MAX_READ_BYTES} bytes, found {n_bytes}"
+            raise ShardReadError(f"{problem}. {TO_DO}", path=self._path)
 
     def close(self) -> None:
         self._file.close()
@@ -116,6 +125,7 @@ class ParquetShard:
             raise
         except Exception as error:
             # There is no class for a damaged file: it is ArrowInvalid, OSError, ValueError, ...
-            problem = f"{type(error).__name__}: {quoted(str(error), 300)}. {TO_DO}"
+            found = f"{type(error).__name__}: {quoted(str(error), 300)}"
+            problem = f"expected whole parquet, found what pyarrow can't read, {found}. {TO_DO}"
             errno = error.errno if isinstance(error, OSError) else None
             raise ShardReadError(problem, path=self._path, errno=errno) from traced(error)

@@ -11,9 +11,8 @@ from outside, and one regular expression for all of it could take for ever.
 import bisect
 import fnmatch
 import functools
-import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from shardproof._base.errnos import MAX_NAME_BYTES
 from shardproof._base.messages import quoted
@@ -21,6 +20,7 @@ from shardproof._base.names import MAX_PATH_BYTES
 
 _MAGIC = re.compile(r"[*?\[]")
 _WILD = re.compile(r"\[[^\]]*\]|[*?]")
+_MOST_COMPARISONS = 150_000_000  # of a part of a name with one of a pattern: some minutes
 _NEVER = re.compile(r"(?!)").match  # fits no part
 _NO_DATA = {
     "README.md",
@@ -37,8 +37,26 @@ def has_magic(pattern: str) -> bool:
     return _MAGIC.search(pattern) is not None
 
 
-def matching(pattern: str, names: Sequence[str]) -> list[str]:
+class Budget:
+    """How much may be compared with the patterns of one card, which comes from outside."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_COMPARISONS
+
+    def spend(self, effort: int, name: str) -> None:
+        """Take off what a name costs; a ValueError where all is spent."""
+        self._left -= effort * (name.count("/") + 1 + len(name) // MAX_NAME_BYTES)
+        if self._left < 0:
+            raise ValueError("the card has too many patterns for so many files")
+
+
+def matching(pattern: str, names: Sequence[str], budget: Budget | None = None) -> list[str]:
     """Return which of all files, sorted, a pattern means; a ValueError says why it can't."""
+    return [*meant(pattern, names, budget)]
+
+
+def meant(pattern: str, names: Sequence[str], budget: Budget | None = None) -> Iterator[str]:
+    """Yield the same one by one."""
     parts = pattern.split("/")
     _refuse_parts(pattern, parts)
     ignored = _NO_DATA - {parts[-1]}
@@ -46,16 +64,25 @@ def matching(pattern: str, names: Sequence[str]) -> list[str]:
     if "[]" not in pattern and "[!]" not in pattern:  # where a set ends is less plain there
         pieces = [piece.strip("/") for piece in _WILD.split(pattern)]
         has = max((piece for piece in pieces if "]" not in piece), key=len, default="")
-    start = _MAGIC.split(pattern)[0]
-    first = bisect.bisect_left(names, start)
-    return [
-        name
-        for name in itertools.takewhile(lambda name: name.startswith(start), names[first:])
-        if has in name  # a text of every name that is meant: most others are out at once
-        and fits(found := name.split("/"))
-        and found[-1] not in ignored
-        and _n_hidden(found) == hidden
-    ]
+    start, effort = _MAGIC.split(pattern)[0], _effort(pattern)
+    for name in map(names.__getitem__, range(bisect.bisect_left(names, start), len(names))):
+        if not name.startswith(start):
+            return
+        if budget is not None:
+            budget.spend(effort, name)
+        if (
+            has in name  # a text of every name that is meant: most others are out at once
+            and fits(found := name.split("/"))
+            and found[-1] not in ignored
+            and _n_hidden(found) == hidden
+        ):
+            yield name
+
+
+def _effort(pattern: str) -> int:
+    """Return how often a part of a name is compared: those behind a ``**`` take turns."""
+    behind = pattern.split("**")[1:] or [""]
+    return max(parts.strip("/").count("/") + 1 for parts in behind)
 
 
 def _refuse_parts(pattern: str, parts: Sequence[str]) -> None:

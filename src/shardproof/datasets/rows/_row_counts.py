@@ -52,7 +52,8 @@ def row_count(source: Source, file: RemoteFile, limits: Limits) -> int:
         raise
     except Exception as error:
         # pyarrow has no class of its own for this: it is OSError, ValueError, or its own.
-        problem = f"it is no parquet file whose end can be read: {quoted(str(error), 200)}"
+        found = quoted(str(error), 200)
+        problem = f"expected a parquet file whose end can be read, found none: {found}"
         raise ShardReadError(f"{problem}. {TO_DO}", path=where) from traced(error)
     check_rows(metadata, where)
     return int(metadata.num_rows)

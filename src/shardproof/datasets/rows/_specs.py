@@ -45,6 +45,7 @@ Expected, with commas between several:
   hf:<repo_id>[@revision]:<config>:<split>[:text_key]
   txt:<path>[:text_key]"""
 
+_MAX_CHARACTERS = 100_000
 _MAX_FIELD = 255
 _REPO = re.compile(r"[0-9A-Za-z_](?:[0-9A-Za-z_.\-]*[0-9A-Za-z_])?")
 _MAX_REPO = 96  # of the Hugging Face Hub: huggingface_hub.utils.validate_repo_id
@@ -175,6 +176,9 @@ def parse_dataset_specs(text: str) -> list[HubSpec | TextSpec]:
         >>> second.path
         'notes.txt'
     """
+    if len(text) > _MAX_CHARACTERS:
+        problem = f"expected at most {_MAX_CHARACTERS} characters, found {len(text)}"
+        raise ValueError(f"dataset specs: {problem}\n{FORMS}")
     specs: list[HubSpec | TextSpec] = []
     problems: list[str] = []
     start = 0

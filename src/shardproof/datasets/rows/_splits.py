@@ -17,7 +17,7 @@ from shardproof.datasets.rows._conventions import (
     is_data,
     is_for_parquet,
 )
-from shardproof.datasets.rows._patterns import has_magic, matching
+from shardproof.datasets.rows._patterns import Budget, has_magic, matching, meant
 from shardproof.errors import SourceError
 from shardproof.fetching.sources import RemoteFile
 
@@ -109,6 +109,7 @@ class _Repository:
 
     def __init__(self, names: Sequence[str], url: str) -> None:
         self._names, self._url = names, url
+        self._budget = Budget()
 
     def of_card(self, configs: Sequence[Config], name: str | None, told: str | None) -> Splits:
         """Return the files of each split of a configuration."""
@@ -126,7 +127,12 @@ class _Repository:
         by_directory = {config.directory: config for config in reversed(configs)}
         for config in reversed(by_directory.values()):
             where = f"the card's configuration {quoted(config.name)}"
-            if not self._resolved({"": ["**"]}, config.directory, where)[""]:
+            pattern = f"{config.directory}/**" if config.directory else "**"
+            try:
+                has_files = any(map(is_data, meant(pattern, self._names, self._budget)))
+            except ValueError as error:
+                raise self._refusal(f"{where}: {told(error)}") from None
+            if not has_files:
                 raise self._refusal(f"{where} has no files")
 
     def of_names(self, name: str | None) -> Splits:
@@ -153,11 +159,13 @@ class _Repository:
         start = f"{directory}/" if directory else ""
         try:
             if patterns is None:
-                patterns = default_patterns(self._names, directory)
+                budget = self._budget if has_magic(directory) else None
+                patterns = default_patterns(self._names, directory, budget)
             splits: Splits = {split: [] for split in patterns}
             for split, some in patterns.items():
                 for pattern in some:
-                    found = list(filter(is_data, matching(start + pattern, self._names)))
+                    all_found = matching(start + pattern, self._names, self._budget)
+                    found = list(filter(is_data, all_found))
                     if not found and not has_magic(pattern):
                         raise ValueError(f"there is no file {quoted(pattern)}")
                     splits[split] += found
