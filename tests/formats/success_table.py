@@ -42,7 +42,7 @@ class Subject(NamedTuple):
         name: Of its format.
         path: Where it is.
         listing: The file that lists its shards; None where their own names do.
-        shards: What is promised, by real paths.
+        shards: The expected files, by real paths.
     """
 
     name: str
@@ -154,10 +154,10 @@ class Situation(NamedTuple):
 
 
 SITUATIONS = {
-    "nothing promised": Situation(list_nothing),
+    "nothing expected": Situation(list_nothing),
     "all gone": Situation(lose_all),
     "manifest torn": Situation(tear),
-    "could not look": Situation(stay_whole),
+    "unreadable": Situation(stay_whole),
     "source empty": Situation(cut_one, empty),
     "source wrong": Situation(cut_one, cut_each),
 }
@@ -178,7 +178,7 @@ def prepared(name: str, situation: str) -> Iterator[tuple[Subject, Path] | None]
 def suffering(situation: str, subject: Subject) -> Iterator[None]:
     """Let each look at the last shard fail, where it is to."""
     with contextlib.ExitStack() as stack:
-        if situation == "could not look":
+        if situation == "unreadable":
             fs = stack.enter_context(FileSystemFaults(subject.shards[-1].parent))
             name = re.sub(r"([\[*?])", r"[\1]", subject.shards[-1].name)
             fs.fail("open", errno.EIO, match=name, optional=True)  # a refusal may come first
@@ -266,15 +266,15 @@ def page(table: Sequence[Row]) -> str:
 PAGE = """\
 # Success in every format
 
-What [success means](validate.md#what-success-means) is tried with each command and each format:
-a directory as the format's own library wrote it, or the kit, to which something happened. In a cell
-are the exit codes of {commands}, at level `valid`,
-in this order; pytest has 1 for all that is no success. `repair` takes its files from a copy of what
-was whole, and has 0 only where all is as it was. In the last two columns one file is cut, and that
-copy has no file, or each file cut: then the directory stays as it is.
-`-` is what can't be done: where the names of the shards are the promise, no manifest can be torn.
-A list that says that there is nothing is a promise, and kept. A test makes this table anew, and
-compares.
+This table shows what each command returns for each format when it can't succeed
+([what success means](validate.md#what-success-means)). Each directory was written by the format's own
+library, or by the testing kit, and then changed. A cell has the exit codes of
+{commands},
+in this order, at level `valid`; `pytest` returns 1 for everything that is no success. `repair`
+fetches from an intact copy, and returns 0 only if every byte is back. In the last two columns one
+file is truncated, and the copy lacks the file, or has each file truncated: the directory stays as it is.
+`-`: impossible, since a format whose shards are its manifest has no manifest to tear.
+A manifest that lists no shards is valid. A test writes this table anew, and compares.
 
 {table}
 """

@@ -27,7 +27,7 @@ def test_nothing_ends_with_success_that_is_none(table) -> None:
         for situation, cell in cells.items()
         for at, code in enumerate(cell.split())
         if code == "0"
-        and not (situation == "nothing promised" and name in SAY_NONE)
+        and not (situation == "nothing expected" and name in SAY_NONE)
         and not (situation == "all gone" and at == repair)  # what is promised came back: see below
     ]
     assert wrong == []
@@ -37,7 +37,7 @@ def test_nothing_ends_with_success_that_is_none(table) -> None:
 @pytest.mark.once
 def test_what_could_not_be_looked_at_is_no_finding(table) -> None:
     # A list of digests is a seal, which is refused before anything is read.
-    wrong = {name: cells["could not look"] for name, cells in table.items() if name != "digests"}
+    wrong = {name: cells["unreadable"] for name, cells in table.items() if name != "digests"}
     assert {*wrong.values()} == {"3 3 3 3 1"}, wrong
 
 
