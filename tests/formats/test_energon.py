@@ -325,6 +325,17 @@ def test_counts_of_old_that_are_refused(root: Path, text: str) -> None:
     assert str(root / OLD_INFO) in str(refused.value)
 
 
+@examples(300)
+@given(st.one_of(st.binary(max_size=99), st.text(" \n:'-ab1_shard_counts")))
+def test_any_text_of_old_has_an_answer(tmp_path_factory, text: str | bytes) -> None:
+    root = tmp_path_factory.mktemp("shards")
+    (root / ".nv-meta").mkdir()
+    path = root / OLD_INFO
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with contextlib.suppress(ManifestError):
+        assert FORMAT.read_manifest(str(root)).files
+
+
 @examples(30)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=5), st.booleans())
 def test_sound_directories_have_no_findings(tmp_path_factory, counts, has_database) -> None:

@@ -122,6 +122,34 @@ class TestInParts:
         (tmp_path / "model.bin").write_bytes((b"weights" * 101)[:size])
         assert found_in(tmp_path) == [("size", "model.bin")]
 
+    @pytest.mark.parametrize("algorithm", ["x-sharded-300", "sha256", "sha256-sharded-299"])
+    def test_by_another_algorithm_than_the_list_is(self, tmp_path, algorithm: str) -> None:
+        listed = [each | {"algorithm": algorithm} for each in parts()]
+        with pytest.raises(ManifestError, match="expected digests by sha256-sharded-300, found"):
+            validate(write(tmp_path, listed, serialization=IN_PARTS))
+
+    @pytest.mark.parametrize(
+        "names",
+        [
+            ["model.bin"],
+            ["model.bin:0"],
+            ["model.bin:-1:4"],
+            ["model.bin:1:4"],
+            ["model.bin:0:0"],
+            ["model.bin:0:4", "model.bin:5:9"],
+            ["model.bin:0:4", "model.bin:3:9"],
+            ["model.bin:0:4", "model.bin:0:4"],
+            ["model.bin:0:300", "model.bin:300:601"],
+            ["model.bin:0:200", "model.bin:200:500"],
+            ["model.bin:999999999999999998:999999999999999999"],
+            ["../x:0:4"],
+        ],
+    )
+    def test_parts_that_are_none(self, tmp_path, names: list[str]) -> None:
+        listed = [resource(name, b"") | {"algorithm": "sha256-sharded-300"} for name in names]
+        with pytest.raises(ManifestError, match=r"model\.sig"):
+            validate(write(tmp_path, listed, serialization=IN_PARTS))
+
     def test_a_digest_that_is_none(self, tmp_path) -> None:
         listed = [each | {"digest": "00"} for each in parts()]
         with pytest.raises(ManifestError, match="expected 64 hexadecimal digits"):
@@ -183,6 +211,20 @@ def test_without_blake3_its_digests_prove_nothing(tmp_path, monkeypatch) -> None
     (tmp_path / "empty").write_text("x")
     report = validate(tmp_path, level="valid")
     assert (report.ok, len(report.unproven)) == (True, 3)
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", ""])
+def test_hostile_names(tmp_path, name: str) -> None:
+    with pytest.raises(ManifestError):
+        validate(write(tmp_path, [resource(name, b"")]))
+
+
+@pytest.mark.parametrize("payload", ["", "!", "e30=", base64.b64encode(b"\xff").decode(), "é"])
+def test_payloads_that_are_none(tmp_path, payload: str) -> None:
+    write_payload(tmp_path, payload)
+    assert FORMAT.recognizes(str(tmp_path))
+    with pytest.raises(ManifestError, match=r"model\.sig"):
+        validate(tmp_path)
 
 
 def test_an_empty_list_is_refused(tmp_path) -> None:

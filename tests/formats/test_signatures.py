@@ -238,6 +238,26 @@ def test_what_is_no_key_to_look_with(model: Path, key: Path, text: bytes) -> Non
     assert b"MHcC" not in text or "MHcC" not in str(caught.value)
 
 
+@pytest.mark.parametrize("signatures", [[], [{}], [{"sig": ""}], [{"sig": "AAAA"}] * 1000])
+def test_signatures_that_are_none(model: Path, key: Path, signatures: list[Any]) -> None:
+    bundle = json.loads((model / "model.sig").read_text())
+    bundle["dsseEnvelope"]["signatures"] = [*signatures, *bundle["dsseEnvelope"]["signatures"]]
+    bundle["dsseEnvelope"]["signatures"] *= bool(signatures)
+    (model / "model.sig").write_text(json.dumps(bundle))
+    assert validate(model).ok
+    with pytest.raises(ManifestError, match="expected a signature"):
+        validate(model, against=key)
+
+
+@pytest.mark.parametrize("signature", ["é", "A", "=" * 10])
+def test_a_signature_that_is_no_base64(model: Path, key: Path, signature: str) -> None:
+    bundle = json.loads((model / "model.sig").read_text())
+    bundle["dsseEnvelope"]["signatures"] = [{"sig": signature}]
+    (model / "model.sig").write_text(json.dumps(bundle))
+    with pytest.raises(ManifestError, match=r"dsseEnvelope\.signatures\[0\]\.sig: invalid base64"):
+        validate(model, against=key)
+
+
 def test_a_format_that_nobody_signs(make_shards_dir: Any, key: Path) -> None:
     with pytest.raises(ManifestError, match=r"expected a signed promise.* saev has none"):
         validate(make_shards_dir(2), against=key)

@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shardproof.manifest import Mismatch
 from shardproof.probes import packed
+from tests.helpers.drawing import examples
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
@@ -82,3 +85,17 @@ def test_streams_that_follow_one_another(look) -> None:
 def test_frames_that_are_all_to_be_skipped_hold_nothing(look, n_frames: int) -> None:
     skipped = b"\x50\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"12345"
     assert look("zstd", skipped * n_frames) is not None
+
+
+@examples(200)
+@given(st.sampled_from([*PACK]), st.binary(max_size=300), st.data())
+def test_any_bytes_have_an_answer(tmp_path_factory, kind: str, noise: bytes, data) -> None:
+    whole = PACK[kind](b"some text" * 9)
+    path = tmp_path_factory.mktemp("x") / "x"
+    path.write_bytes(whole[: data.draw(st.integers(0, len(whole)))] + noise)
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        found = packed.probe(kind, fd, os.fstat(fd).st_size)
+        assert found is None or isinstance(found, Mismatch)
+    finally:
+        os.close(fd)

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from shardproof.manifest import Mismatch, PromisedFile
-from shardproof.probes.safetensors import header_of, probe
+from shardproof.probes.safetensors import SafetensorsHeader, header_of, probe
 from tests.helpers.drawing import examples
 
 DTYPES = ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"]
@@ -200,6 +200,26 @@ def test_a_shape_that_lies_takes_no_time(tmp_path: Path) -> None:
     start = time.process_time()
     assert look(file_of({"a": entry(0, 4, "F32", [2**62] * 500_000)}, 4), tmp_path) is None
     assert time.process_time() - start < 2
+
+
+GOOD = safetensors.numpy.save({"a": np.ones(8), "b": np.ones(3, "u1")}, {"format": "np"})
+
+
+@given(data=st.data())
+@settings(examples(400), suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_file_makes_it_fail(tmp_path: Path, data: st.DataObject) -> None:
+    """Flipped, cut, extended, or of any header."""
+    broken = bytearray(GOOD)
+    for _ in range(data.draw(st.integers(0, 4))):
+        broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
+    tail = data.draw(st.binary(max_size=9))
+    whole = bytes(broken[: data.draw(st.integers(0, len(broken)))]) + tail
+    told = header_in(whole, tmp_path)
+    assert isinstance(told, (Mismatch, SafetensorsHeader))
+    if isinstance(told, SafetensorsHeader):
+        told.left_out()
+        ends = [info.data_offsets[1] for info in told.tensors.values()]
+        assert 8 + int.from_bytes(whole[:8], "little") + max(ends, default=0) == len(whole)
 
 
 def test_metadata_that_are_no_json_name_nothing(tmp_path: Path) -> None:

@@ -6,19 +6,18 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-from shardproof._base import files
 from shardproof._base.names import open_root
 from shardproof._base.opening import is_never_a_shard, names_in
 from shardproof.errors import ManifestNotFoundError
-from shardproof.formats import _hadoop
-from shardproof.formats._counted import CountedSet, promised_by_names
-from shardproof.formats._format import Format
-from shardproof.manifest import Manifest, Probe, PromisedFile, Prove
+from shardproof.formats._format import Format, later
+from shardproof.manifest import Contradiction, Manifest, Probe, PromisedFile, Prove
 
 _MOST_LOOKED_AT = 16
 
 Choose = Callable[[str, Sequence[str]], Sequence[str]]
 """Called with a directory and the names in it that may be shards: which are?"""
+
+_Expected = tuple[Sequence[str], Sequence[Contradiction]]
 
 
 def flat(
@@ -45,24 +44,22 @@ def flat(
         fields: Others of `Format`: what it is, what it proves, and what it can't see.
     """
 
-    def expected(path: str, most: int | None = None) -> CountedSet:
+    def expected(path: str, most: int | None = None) -> _Expected:
         here = names_in(path)
-        if job_names is None:
-            names = [
-                each for each in here if each.endswith(suffixes) and not is_never_a_shard(each)
-            ]
-            return CountedSet(sorted(choose(path, names[:most])), ())
-        names = [each for each in _hadoop.expected_of(here) if job_names.fullmatch(each)]
-        counted = promised_by_names(each for each in names if not files.is_aside(each))
-        return CountedSet(counted.names, [*counted.contradictions, *_hadoop.uncommitted(here)])
+        if job_names is not None:
+            of_jobs: _Expected = later("_hadoop", "set_of_jobs")(here, job_names)
+            return of_jobs
+        names = [each for each in here if each.endswith(suffixes) and not is_never_a_shard(each)]
+        return sorted(choose(path, names[:most])), ()
 
     def recognizes(path: str) -> bool:
-        return bool(expected(path, _MOST_LOOKED_AT).names)
+        names, _ = expected(path, _MOST_LOOKED_AT)
+        return bool(names)
 
     def read_manifest(path: str) -> Manifest:
         os.close(open_root(path))
-        found = expected(path)
-        if not found.names:
+        names, contradictions = expected(path)
+        if not names:
             problem = f"expected files ({', '.join(f'*{each}' for each in suffixes)}), found none"
             raise ManifestNotFoundError(problem, path=path)
         law: Any = import_module(f"shardproof.probes.{probe}") if isinstance(probe, str) else None
@@ -72,13 +69,12 @@ def flat(
             path,
             "",
             name,
-            [PromisedFile(name=each) for each in found.names],
+            [PromisedFile(name=each) for each in names],
             probe=look,
-            prove=_hadoop.HadoopProof(path, inside) if job_names else inside,
-            contradictions=lambda: found.contradictions,
+            prove=later("_hadoop", "HadoopProof")(path, inside) if job_names else inside,
+            contradictions=lambda: contradictions,
         )
 
-    beside = _hadoop.BESIDE if job_names else tuple(f"*{each}" for each in suffixes[1:])
     return Format(
         **{
             "name": name,
@@ -86,7 +82,7 @@ def flat(
             "suffixes": suffixes,
             "recognizes": recognizes,
             "read_manifest": read_manifest,
+            "beside": tuple(f"*{each}" for each in suffixes[1:]),
             **fields,
-            "beside": (*beside, *fields.get("beside", ())),
         }
     )

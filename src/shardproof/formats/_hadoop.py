@@ -7,16 +7,17 @@ writes into ``_temporary``, and removes that when it commits.
 
 import dataclasses
 import os
+import re
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
+from shardproof._base import files
 from shardproof._base.messages import quoted
 from shardproof._base.opening import TEMPORARY, is_never_a_shard, is_of_a_desktop, read_at
+from shardproof.formats._counted import CountedSet, promised_by_names
 from shardproof.formats._opened import opened
 from shardproof.manifest import Contradiction, Mismatch, PromisedFile, Prove
-
-BESIDE = ("_SUCCESS", "*.crc")
 
 _MAGIC = b"crc\0"
 _HEADER_BYTES, _CRC_BYTES = 8, 4
@@ -30,6 +31,13 @@ def expected_of(names: Iterable[str]) -> list[str]:
     sums = [each for each in found if each.endswith(".crc") and each.startswith(".")]
     found.update(name[1:-4] for name in sums if not is_of_a_desktop(name))
     return sorted(name for name in found if not is_never_a_shard(name))
+
+
+def set_of_jobs(names: Iterable[str], kind: re.Pattern[str]) -> CountedSet:
+    """Return what is expected where such names are, of files that jobs write, all of one kind."""
+    found = filter(kind.fullmatch, expected_of(names))
+    counted = promised_by_names(each for each in found if not files.is_aside(each))
+    return CountedSet(counted.names, [*counted.contradictions, *uncommitted(names)])
 
 
 def uncommitted(names: Iterable[str]) -> Iterator[Contradiction]:

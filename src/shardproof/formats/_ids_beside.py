@@ -34,8 +34,8 @@ class IdsProof:
             recipe, n_ids = _recipe_of(shard) or self._of_others(promised.name), shard.ids.n_items
             if recipe is None or not _fits(shard, recipe.n_bytes):
                 return False
-            wrong = list(shard.wrong(recipe, range(n_ids)))
-            return told_of(wrong, n_ids) if wrong else shard.proves_all(recipe, n_ids)
+            others = told_of(shard.wrong(recipe, range(n_ids)), n_ids)
+            return others or shard.proves_all(recipe, n_ids)
 
     def _of_others(self, name: str) -> IdRecipe | None:
         """Return how the ids of a shard in the same series were made, one of the first."""

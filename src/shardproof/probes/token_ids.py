@@ -9,7 +9,7 @@ sequence begins with the header.
 import hashlib
 import itertools
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from shardproof._base.opening import read_at
@@ -85,9 +85,10 @@ class TokensWithIds(NamedTuple):
         return start + n_ids * recipe.n_bytes == self.tokens.end
 
 
-def told_of(wrong: Sequence[int], n_ids: int) -> Mismatch:
-    """Return what is said of sequences that are others."""
-    some, n_more = ", ".join(map(str, wrong[:_SHOWN])), len(wrong) - _SHOWN
-    more = f" and {n_more} more" if n_more > 0 else ""
+def told_of(wrong: Iterable[int], n_ids: int) -> Mismatch | None:
+    """Return what is said of sequences that are others, however many; None where there is none."""
+    rest = iter(wrong)
+    some = ", ".join(map(str, itertools.islice(rest, _SHOWN)))
+    more = f" and {n_more} more" if (n_more := sum(1 for _ in rest)) else ""
     expected = f"{n_ids} sequences of which the ids beside it were made"
-    return Mismatch(expected, f"others: {some}{more}")
+    return Mismatch(expected, f"others: {some}{more}") if some else None

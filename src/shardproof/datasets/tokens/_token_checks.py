@@ -157,8 +157,7 @@ def _wrong_sequences(found: OpenShard) -> Iterator[Finding]:
     runs = fanout.over_threads(compare, range(0, n, step), fanout.available_cpus(), chunk=1)
     with contextlib.closing(runs):
         wrong = [index for _, indices in runs for index in indices]
-    if wrong:
-        mismatch = told_of(wrong, n)
+    if mismatch := told_of(wrong, n):
         yield Finding(FindingKind.DIGEST, found.shard.paths[0], mismatch.expected, mismatch.found)
     elif recipe.has_header:
         logger.warning(

@@ -11,7 +11,7 @@ FORMAT = flat(
     job_names=re.compile(r".*\.tfrecords?(?:[-.].*)?", re.DOTALL),
     manifest_file="*.tfrecord*",
     description="records of TensorFlow, with `-00003-of-00042` in their names or without",
-    beside=("*.json", "*.index"),
+    beside=("*.json", "*.index", "_SUCCESS", "*.crc"),
     complete="that the first 4096 records of each file follow one another, each with a length that "
     "its checksum proves, up to the end of a file that has no more; of one in gzip or zlib the "
     "first record, and the end: all of it up to 64 KiB, else how much gzip says that it holds. One "
