@@ -773,12 +773,20 @@ class TestRemovedIfItIsTheOne:
         before = path.lstat()
         if not is_in_one_step:
             monkeypatch.setattr(_naming, "_renaming", lambda: lambda *_: errno.ENOSYS)
-        assert not files.remove_if(str(path), lambda _: False)
+        looks = iter([True, False])  # it came between two looks
+        assert not files.remove_if(str(path), lambda _: next(looks))
         assert os.path.samestat(path.lstat(), before)
         assert os.listdir(path.parent) == ["x"]
 
+    def test_another_one_keeps_its_name_all_the_time(self, path, monkeypatch) -> None:
+        monkeypatch.setattr(os, "rename", lambda *_: pytest.fail("it had no name for a moment"))
+        assert not files.remove_if(str(path), lambda _: False)
+        assert path.read_bytes() == b"this"
+
     def test_one_that_came_while_another_one_was_looked_at_stays(self, path) -> None:
         def look(_: os.stat_result) -> bool:
+            if path.exists():
+                return True
             path.write_bytes(b"newer")
             return False
 
@@ -786,8 +794,10 @@ class TestRemovedIfItIsTheOne:
         assert path.read_bytes() == b"newer"
         assert os.listdir(path.parent) == ["x"]
 
-    def test_where_its_look_fails_it_stays(self, path, monkeypatch) -> None:
+    def test_where_its_look_fails_it_stays(self, path) -> None:
         def fail(_: os.stat_result) -> bool:
+            if path.exists():
+                return True
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
         with pytest.raises(OSError, match="Input/output error"):

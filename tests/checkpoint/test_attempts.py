@@ -1,5 +1,6 @@
 """Attempts to save one checkpoint: at most one makes it, of its own shards; what others leave."""
 
+import contextlib
 import errno
 import json
 import os
@@ -21,6 +22,7 @@ from shardproof.checkpoint import (
     prune,
     to_safetensors,
 )
+from shardproof.checkpoint.format._layout import metadata_in_the_making
 from shardproof.cli.app import app
 from tests.helpers import checkpoint_files as files
 
@@ -81,6 +83,28 @@ class Meanwhile(Mapping):
         return len(self.arrays)
 
 
+class Watched(LocalStorage):
+    """A storage where something happens before metadata are made, or get their name."""
+
+    def __init__(
+        self,
+        before_the_name: Callable[[], object] = lambda: None,
+        before: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.before_the_name, self.before = before_the_name, before
+
+    @contextlib.contextmanager
+    def writer(
+        self, path: str, temporary: str, *, sync: bool, replace: bool = True
+    ) -> Iterator[int]:
+        if not replace:
+            self.before()
+        with super().writer(path, temporary, sync=sync, replace=replace) as fd:
+            yield fd
+            if not replace:
+                self.before_the_name()
+
+
 class TestMeetings:
     def test_who_is_slower_than_a_whole_save_is_told(self, prefix: Path) -> None:
         arrays = Meanwhile(arrays_of(0), lambda: save(prefix, 1))
@@ -107,12 +131,13 @@ class TestMeetings:
         assert is_of(prefix, 1, 2)
 
     def test_who_was_told_to_overwrite_is_told_too(self, prefix: Path) -> None:
-        """It loses what it was writing to a save that ends meanwhile, and succeeds after it."""
+        """What was saved meanwhile is not what it was told to give up."""
         saver = MultiShardSaver()
         with pytest.raises(CheckpointError, match="no checkpoint is made of two"):
             saver.save_shard(
                 prefix, 0, Meanwhile(arrays_of(0), lambda: save(prefix, 1)), overwrite=True
             )
+        assert is_of(prefix, 1, 2)
         saver.save_shard(prefix, 0, arrays_of(0), overwrite=True)
         saver.save_metadata(prefix, world_size=1)
         assert is_of(prefix, 0, 1)
@@ -154,12 +179,8 @@ class TestMeetings:
         assert not files.metadata_path(prefix).exists()
 
     def test_a_shard_that_comes_while_metadata_get_their_name_ends_that(self, prefix) -> None:
-        class Watched(LocalStorage):
-            def publish(self, path: str, data: bytes, *, sync: bool) -> None:
-                MultiShardSaver().save_shard(prefix, 0, arrays_of(1))
-                super().publish(path, data, sync=sync)
-
-        saver = MultiShardSaver(Watched())
+        storage = Watched(before_the_name=lambda: MultiShardSaver().save_shard(prefix, 0, {}))
+        saver = MultiShardSaver(storage)
         for rank in range(2):
             saver.save_shard(prefix, rank, arrays_of(0, rank))
         with pytest.raises(CheckpointError, match="no checkpoint is made of two"):
@@ -176,8 +197,9 @@ class TestMeetings:
 
             def look_up(self, path: str) -> bool | None:
                 found = super().look_up(path)
-                Late.n_looks += 1
-                if Late.n_looks == 3:  # it saw no metadata, and its own file is written
+                self.n_looks += path == str(files.metadata_path(prefix))
+                if self.n_looks == 2:  # it saw no metadata, and its own file is written
+                    self.n_looks += 1
                     saver.save_metadata(prefix, world_size=1)
                 return found
 
@@ -187,18 +209,52 @@ class TestMeetings:
         assert [name for name in named(prefix) if name.startswith(".")] == []
 
     def test_of_two_that_make_one_the_second_is_told(self, prefix: Path) -> None:
-        class Late(LocalStorage):
-            def publish(self, path: str, data: bytes, *, sync: bool) -> None:
-                MultiShardSaver().save_metadata(prefix, world_size=2)
-                super().publish(path, data, sync=sync)
-
+        late = Watched(before=lambda: MultiShardSaver().save_metadata(prefix, world_size=2))
         for rank in range(2):
             MultiShardSaver().save_shard(prefix, rank, arrays_of(0, rank))
         with pytest.raises(CheckpointError, match="there is a checkpoint already"):
-            MultiShardSaver(Late()).save_metadata(prefix, world_size=2)
+            MultiShardSaver(late).save_metadata(prefix, world_size=2)
         assert is_of(prefix, 0, 2)
 
-    def test_metadata_go_again_where_the_second_look_fails(
+    def test_of_two_that_make_one_at_once_each_is_told(self, prefix: Path) -> None:
+        """Both can try again: neither finds what the other one left, nor what a kill did."""
+
+        def second() -> None:
+            with pytest.raises(CheckpointError, match="no checkpoint is made of two"):
+                MultiShardSaver().save_metadata(prefix, world_size=1)
+
+        MultiShardSaver().save_shard(prefix, 0, arrays_of(0))
+        with pytest.raises(CheckpointError, match="no checkpoint is made of two"):
+            MultiShardSaver(Watched(before_the_name=second)).save_metadata(prefix, world_size=1)
+        assert not files.metadata_path(prefix).exists()
+        MultiShardSaver().save_metadata(prefix, world_size=1)
+        assert is_of(prefix, 0, 1)
+        assert [name for name in named(prefix) if name.startswith(".")] == []
+
+    def test_the_metadata_of_another_do_not_get_the_name(self, prefix: Path) -> None:
+        """It took those of the first one away, and is not done with its own."""
+        making = prefix.parent / metadata_in_the_making(prefix.name)
+
+        def put_another() -> None:
+            making.unlink()
+            making.touch()
+
+        MultiShardSaver().save_shard(prefix, 0, arrays_of(0))
+        with pytest.raises(CheckpointError, match="no checkpoint is made of two"):
+            MultiShardSaver(Watched(put_another)).save_metadata(prefix, world_size=1)
+        assert not files.metadata_path(prefix).exists()
+
+    def test_metadata_that_a_kill_left_in_the_making(self, prefix: Path) -> None:
+        making = prefix.parent / metadata_in_the_making(prefix.name)
+        prefix.parent.mkdir()
+        making.touch()
+        save(prefix)
+        assert is_of(prefix, 0, 2)
+        making.touch()
+        prune(prefix.parent)
+        assert not making.exists()
+
+    def test_no_metadata_get_their_name_where_the_second_look_fails(
         self, prefix: Path, make_shard_faults
     ) -> None:
         for rank in range(2):

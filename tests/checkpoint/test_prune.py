@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from shardproof import MultiShardSaver
 from shardproof.checkpoint import (
     FsspecStorage,
     LocalStorage,
+    ShardFileVerifier,
     latest_checkpoint,
     prune,
 )
@@ -363,3 +365,22 @@ class TestWhatKillsLeft:
         assert len(own_names(tmp_path)) == 1
         prune(tmp_path)
         assert own_names(tmp_path) == []
+
+
+def test_bytes_that_are_saved_again_while_they_are_removed(tmp_path: Path) -> None:
+    """A save that begins then takes the copy of the metadata away, and the removal stops."""
+    for step in (1, 2):
+        save(tmp_path / f"{step}" / "model", step)
+    prefix, n_saves = tmp_path / "1" / "model", 0
+
+    class Busy(LocalStorage):
+        def remove(self, path: str, *, only: Any = None, sync: bool = False) -> None:
+            nonlocal n_saves
+            super().remove(path, only=only, sync=sync)
+            if path == f"{prefix}.metadata.json":
+                save(prefix, 1)
+                n_saves += 1
+
+    assert prune(tmp_path, keep=1, storage=Busy()) == []
+    assert n_saves == 1
+    assert ShardFileVerifier().verify_checkpoint(prefix).is_valid

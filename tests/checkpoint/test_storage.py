@@ -17,7 +17,7 @@ from shardproof.errors import CheckpointError
 from shardproof.testing.faults import FileSystemFaults
 
 PROTOCOL = (
-    *("url", "open", "list", "look_up", "modified", "writer", "write", "publish", "remove"),
+    *("url", "open", "list", "look_up", "modified", "writer", "write", "remove"),
     *("make_directories", "sweep"),
 )
 

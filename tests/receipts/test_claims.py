@@ -163,6 +163,28 @@ class TestTakeover:
         assert entries(store) == ["shard_000000.json"]
         work.raise_if_lost()
 
+    def test_one_that_has_no_name_for_a_moment(self, store, monkeypatch) -> None:
+        """As while another worker compares it with that of a dead one."""
+        work = store.claim(0)
+        path = store.path / "claims" / "shard_000000.json"
+        with work:
+            path.rename(f"{path}.moved")
+            monkeypatch.setattr(time, "sleep", lambda _: Path(f"{path}.moved").rename(path))
+            work.raise_if_lost()
+            work.mark_empty()
+        assert store.is_completed(0)
+
+    def test_one_that_was_lost_before_it_was_given_away(self, store, monkeypatch) -> None:
+        real = _claims.Claims.acquire
+
+        def acquire(claims, index):
+            claim = real(claims, index)
+            (store.path / "claims" / "shard_000000.json").unlink()
+            return claim
+
+        monkeypatch.setattr(_claims.Claims, "acquire", acquire)
+        refused(store)
+
     def test_one_that_was_done_at_the_last_moment(self, store, patient, clock, monkeypatch) -> None:
         work = store.claim(0)
         refused(patient)

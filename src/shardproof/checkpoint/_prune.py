@@ -97,6 +97,8 @@ def _remove(location: Location, metadata: CheckpointMetadata) -> bool:
             if read_at(file, 0, file.size) != data:
                 return False
             storage.write(location.beside(pruned_name(location.name)), data, sync=True)
+            if storage.look_up(location.metadata) is None:
+                return False  # another one gave it up before the copy was there
             storage.remove(location.metadata, only=file, sync=True)
     except CheckpointError as error:
         refuse_blind(error)
@@ -131,7 +133,11 @@ def _finish(location: Location) -> bool:
 
 
 def _is_saved_again(location: Location) -> bool:
-    return location.storage.look_up(location.metadata) is not None
+    """Whether a save has begun since, which removes the copy first, or has ended."""
+    storage = location.storage
+    if storage.look_up(location.beside(pruned_name(location.name))) is None:
+        return True
+    return storage.look_up(location.metadata) is not None
 
 
 def _remove_shard(location: Location, shard: ShardEntry) -> None:

@@ -26,6 +26,9 @@ logger = logging.getLogger("shardproof.receipts")
 
 _NAME = re.compile(r"shard_([0-9]{6})\.(?:json|([0-9a-f]{32}))")
 
+_COMPARED_SECONDS = 0.1
+"""More than a removal takes to give a claim its name again that is not the one it was told of."""
+
 
 def refuse_times(heartbeat: float, stale_after: float) -> None:
     """Refuse times by which a living worker could be taken for dead, or a dead one stay."""
@@ -55,6 +58,9 @@ class Claim:
     def raise_if_lost(self) -> None:
         """Raise `ClaimLostError` if another worker took the shard over, or the file is gone."""
         found = observe(self._hold.path)
+        if found is None:  # perhaps another worker compares it with what it was to remove
+            time.sleep(_COMPARED_SECONDS)
+            found = observe(self._hold.path)
         if self._hold.is_of(found):
             return
         became = "is no longer claimed: the claim's file is gone"
@@ -123,6 +129,13 @@ class Claims:
         except BaseException:
             claim.give_back()
             raise
+
+    def refuse_lost(self, claim: Claim) -> None:
+        """Raise `ShardClaimedError` where one that took a dead worker's shard was too late."""
+        try:
+            claim.raise_if_lost()
+        except ClaimLostError as error:
+            raise self._claimed(claim.index, "a worker that was faster") from error
 
     def sweep(self) -> None:
         """Remove what workers left that surely run no more, or whose shards are nobody's now."""

@@ -249,6 +249,7 @@ class ReceiptStore:
         try:
             claim = self._claims.acquire(index)
             self._refuse_completed(index, level)  # the holder before may have done it
+            self._claims.refuse_lost(claim)
             return ClaimedShard(
                 claim,
                 self._header,

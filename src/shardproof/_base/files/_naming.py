@@ -80,10 +80,13 @@ def is_aside(name: str) -> bool:
 
 def remove_if(path: str, is_it: Callable[[os.stat_result], bool]) -> bool:
     """Remove a file of this package if it is the one that is meant; say whether it was."""
-    # It loses its name before it is looked at, so what came there meanwhile is not removed for it.
+    # It loses its name before it is looked at, so what came there meanwhile is not removed for it;
+    # and it is looked at before that, so what came long before keeps its name all the time.
     directory, name = os.path.split(path)
     temporary = os.path.join(directory, temporary_name())
     with contextlib.suppress(FileNotFoundError), opened_directory(directory) as dir_fd:
+        if not is_it(os.lstat(path)):
+            return False
         os.rename(path, temporary)
         try:
             is_removed = is_it(os.lstat(temporary))

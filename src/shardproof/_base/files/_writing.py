@@ -76,13 +76,22 @@ def publish(path: str | os.PathLike[str], data: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def being_published(path: str | os.PathLike[str], *, sync: bool = True) -> Iterator[int]:
+def being_published(
+    path: str | os.PathLike[str],
+    temporary: str | os.PathLike[str] | None = None,
+    *,
+    sync: bool = True,
+) -> Iterator[int]:
     """Yield a new file that gets the name ``path`` at the end; raise if something has it then."""
+    # `FileNotFoundError` if others removed the temporary name.
     directory, name = os.path.split(os.path.abspath(path))
-    temporary = os.path.join(directory, temporary_name())
+    temporary = os.fspath(temporary or os.path.join(directory, temporary_name()))
     try:
         with _new_file(temporary, path, sync) as fd:
             yield fd
+            made = os.fstat(fd)
+        if not os.path.samestat(os.lstat(temporary), made):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), temporary)
         _name_new(temporary, directory, name)
     finally:
         discard(temporary)

@@ -79,6 +79,11 @@ def pruned_name(prefix_name: str) -> str:
     return f"{prefix_name}.metadata.json.pruned"
 
 
+def metadata_in_the_making(prefix_name: str) -> str:
+    """Return the one name of metadata that are about to get theirs, which others may remove."""
+    return f"{pending_prefix(prefix_name)}{0:016x}.tmp"
+
+
 def pending_prefix(prefix_name: str) -> str:
     """Return what the names of a prefix's files begin with until they get their own."""
     # A prefix's name has as many letters here as any other's: names have at most 255 bytes.

@@ -111,8 +111,8 @@ class MultiShardLoader:
             IndexError: There is no such rank.
             TypeError: Arrays of ``out`` have other types.
             ValueError: ``out`` lacks a tensor, names another, or an array of it has another shape
-                or order, can't be written, or has memory in common with another one. All that is
-                wrong is in one error, before any of them is read into.
+                or order, can't be written, or has memory in common with another one. None of them
+                has been read into then.
         """
 
         def load(_: object) -> dict[str, Any]:
@@ -195,8 +195,8 @@ class MultiShardLoader:
                 was saved.
             TypeError: An array of ``out`` has another type.
             ValueError: An array of ``out`` has another shape or order, can't be written, or has
-                memory in common with another one that is read into, all of them in one error; or
-                ``mapped`` together with ``out``, or of a storage that is not local.
+                memory in common with another one that is read into; or ``mapped`` together with
+                ``out``, or of a storage that is not local.
         """
         if mapped and out:
             raise ValueError("expected mapped or out, found both")

@@ -1,10 +1,10 @@
 """Make checkpoints: of a prefix at most one attempt makes one, and of its own shards alone.
 
-A process that saves a shard writes it under a pending name, sees that there is no checkpoint, and
-renames it. A process that makes a checkpoint gives the metadata their name, which only one can,
-removes what is pending, and looks at each shard once more. So of two that meet, the one with the
-shard finds a checkpoint or its own file gone; or the other one finds another shard, and takes the
-metadata back. Once a save has succeeded, no shard takes the place of one that it names.
+A process that saves a shard writes it under a pending name, removes metadata that are in the
+making, sees that there is no checkpoint, and renames it. A process that makes a checkpoint makes an
+empty file of metadata first, removes pending shards, checks each shard once more, and then gives
+the metadata their name. So of two that meet, one finds that its own file is gone, or the other's
+work: no shard takes the place of one that a checkpoint names.
 """
 
 import contextlib
@@ -15,7 +15,11 @@ from collections.abc import Iterator, Sequence
 from shardproof._base.arguments import count
 from shardproof._base.messages import quoted, told
 from shardproof._base.names import refusals
-from shardproof.checkpoint.format._layout import pruned_name, record_name
+from shardproof.checkpoint.format._layout import (
+    metadata_in_the_making,
+    pruned_name,
+    record_name,
+)
 from shardproof.checkpoint.format._metadata import (
     MAX_NUMBER,
     SCHEMA_VERSION,
@@ -30,15 +34,13 @@ from shardproof.checkpoint.save._attempt import Attempt, mixed
 from shardproof.checkpoint.save._leftovers import remove_pending, sweep_leftovers
 from shardproof.checkpoint.storage._protocol import CheckpointStorage
 from shardproof.checkpoint.storage._reading import (
-    open_file,
     open_shard,
-    read_at,
     read_record,
     small_enough,
 )
 from shardproof.checkpoint.storage._storage import Location, location_of
 from shardproof.checkpoint.verify._verifier import refuse_blind
-from shardproof.errors import CheckpointError, CheckpointNotFoundError, UnsyncedError
+from shardproof.errors import CheckpointError, CheckpointNotFoundError
 
 _UNNAMED = "of {} shards some can't be part of it; save these, and then the metadata again"
 _OVERTAKEN = (
@@ -91,8 +93,21 @@ def overtaken(path: str) -> Iterator[None]:
     """Raise the `CheckpointError` that says that another attempt took a pending file away."""
     try:
         yield
-    except FileNotFoundError as error:
+    except (FileNotFoundError, FileExistsError) as error:
         raise CheckpointError(_OVERTAKEN, path=path) from error
+
+
+def refuse_newer(location: Location, *, overwrite: bool) -> None:
+    """See that no checkpoint was made while a shard was written, and that none is made without it.
+
+    One that was made meanwhile is not given up even where the one before it was.
+    """
+    making = location.beside(metadata_in_the_making(location.name))
+    if location.storage.look_up(making) is not None:
+        location.storage.remove(making)
+    if overwrite and location.storage.look_up(location.metadata) is not None:
+        raise CheckpointError(_OVERTAKEN, path=location.metadata)
+    clear_way(location, overwrite=False)
 
 
 def make_checkpoint(
@@ -112,14 +127,19 @@ def make_checkpoint(
         sharding = Sharding(sharding.strategy, world_size, _precision_of(shards))
     metadata = CheckpointMetadata(SCHEMA_VERSION, world_size, step, timestamp, sharding, shards, "")
     data = small_enough(seal(metadata), location.metadata)
-    try:
-        location.storage.publish(location.metadata, data, sync=sync)
-    except FileExistsError as error:
-        raise already_there(location) from error
-    except UnsyncedError:
-        _see_that_all_are_there(location, data, shards)
-        raise
-    _see_that_all_are_there(location, data, shards)
+    making = location.beside(metadata_in_the_making(location.name))
+    writer = location.storage.writer(location.metadata, making, sync=sync, replace=False)
+    with overtaken(location.metadata):
+        try:
+            with writer as fd:
+                remove_pending(location)
+                for shard in shards:
+                    _see_that_it_is_there(location, shard)
+                with open(fd, "wb", closefd=False) as file:
+                    file.write(data)
+        except FileExistsError:
+            clear_way(location, overwrite=False)
+            raise
     _clean_up(location, attempt, shards)
     return location.metadata
 
@@ -162,27 +182,14 @@ def _record_of(location: Location, rank: int, step: int, attempt: Attempt) -> Ra
         return record
 
 
-def _see_that_all_are_there(location: Location, data: bytes, shards: Sequence[ShardEntry]) -> None:
-    """Check the shards of new metadata, once none can be replaced; or take the metadata back."""
+def _see_that_it_is_there(location: Location, shard: ShardEntry) -> None:
+    """Check a shard once more, when it can't be replaced without notice any longer."""
     try:
-        remove_pending(location)
-        for shard in shards:
-            with open_shard(location, shard):
-                pass
-    except BaseException as error:
-        _withdraw(location, data)
-        if isinstance(error, CheckpointError):
-            refuse_blind(error)
-            raise CheckpointError(_OVERTAKEN, path=location.metadata) from error
-        raise
-
-
-def _withdraw(location: Location, data: bytes) -> None:
-    """Remove metadata again, unless they are those of another attempt by now."""
-    storage, path = location.storage, location.metadata
-    with contextlib.suppress(OSError, CheckpointError), open_file(storage, path) as file:
-        if read_at(file, 0, file.size) == data:
-            storage.remove(path, only=file)
+        with open_shard(location, shard):
+            pass
+    except CheckpointError as error:
+        refuse_blind(error)
+        raise CheckpointError(_OVERTAKEN, path=location.metadata) from error
 
 
 def _clean_up(location: Location, attempt: Attempt, shards: Sequence[ShardEntry]) -> None:

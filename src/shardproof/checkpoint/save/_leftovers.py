@@ -4,7 +4,12 @@ import contextlib
 import re
 from collections import defaultdict
 
-from shardproof.checkpoint.format._layout import metadata_name, pending_prefix, record_name
+from shardproof.checkpoint.format._layout import (
+    metadata_in_the_making,
+    metadata_name,
+    pending_prefix,
+    record_name,
+)
 from shardproof.checkpoint.storage._protocol import CheckpointStorage
 from shardproof.checkpoint.storage._reading import read_metadata, read_record
 from shardproof.checkpoint.storage._storage import Location, path_in
@@ -43,8 +48,8 @@ def _remove_records(location: Location, ranks: list[int]) -> None:
 
 
 def remove_pending(location: Location) -> None:
-    """Take the files of a prefix away that are about to get their names."""
-    begin = pending_prefix(location.name)
+    """Take the shards of a prefix away that are about to get their names."""
+    begin, own = pending_prefix(location.name), metadata_in_the_making(location.name)
     for name, is_directory in location.storage.list(location.directory):
-        if name.startswith(begin) and not is_directory:
+        if name.startswith(begin) and name != own and not is_directory:
             location.storage.remove(location.beside(name))

@@ -92,7 +92,7 @@ class MultiShardSaver:
                 changed before this returns: what is written is what they hold meanwhile.
             step: Of the training. If given, `save_metadata` takes in no other step's shard.
             overwrite: Whether a checkpoint that is there is given up: its metadata file is removed
-                before anything is written.
+                before anything is written. One that is made meanwhile is kept, and this raises.
 
         Raises:
             CheckpointError: A checkpoint is there, or was made meanwhile, and is not to be

@@ -32,7 +32,7 @@ from shardproof.checkpoint.format._metadata import (
     seal,
 )
 from shardproof.checkpoint.save._attempt import Attempt
-from shardproof.checkpoint.save._commit import clear_way, overtaken, refuse_text
+from shardproof.checkpoint.save._commit import overtaken, refuse_newer, refuse_text
 from shardproof.checkpoint.storage._reading import small_enough
 from shardproof.checkpoint.storage._storage import Location
 from shardproof.errors import CheckpointError
@@ -122,7 +122,7 @@ def write_shard(
     with overtaken(path), storage.writer(path, pending, sync=options.sync) as fd:
         writer = ShardWriter(fd, path, options.algorithm, sync=options.sync)
         entry = writer.write(rank, name, tensors)
-        clear_way(location, overwrite=options.overwrite)
+        refuse_newer(location, overwrite=options.overwrite)
     record = RankRecord(
         step=options.step, shard=entry, attempt=attempt.marks, token=token, checksum=""
     )

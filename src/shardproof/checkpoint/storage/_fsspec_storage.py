@@ -94,10 +94,22 @@ class FsspecStorage:
         return FsspecFile(self._fs, inside, info["size"])
 
     @contextlib.contextmanager
-    def writer(self, path: str, temporary: str, *, sync: bool) -> Iterator[int]:  # noqa: ARG002
-        """Give the descriptor of an empty local file that is put to ``path`` in the end."""
+    def writer(
+        self,
+        path: str,
+        temporary: str,  # noqa: ARG002 - nothing is renamed
+        *,
+        sync: bool,  # noqa: ARG002 - it syncs
+        replace: bool = True,
+    ) -> Iterator[int]:
+        """Give the descriptor of an empty local file that is put to ``path`` in the end.
+
+        Without ``replace`` two at once may both succeed.
+        """
         with tempfile.NamedTemporaryFile(prefix="shardproof-") as file:
             yield file.fileno()
+            if not replace and self.look_up(path) is not None:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
             with _numbered():
                 self._fs.put_file(file.name, self._inside(path))
 
@@ -105,12 +117,6 @@ class FsspecStorage:
     def write(self, path: str, data: bytes, *, sync: bool) -> None:  # noqa: ARG002 - it syncs
         """Put ``data`` to ``path``."""
         self._fs.pipe_file(self._inside(path), data)
-
-    def publish(self, path: str, data: bytes, *, sync: bool) -> None:
-        """Put ``data`` to ``path`` if nothing is there; two at once may both succeed."""
-        if self.look_up(path) is not None:
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
-        self.write(path, data, sync=sync)
 
     @_numbered()
     def list(self, directory: str) -> Sequence[tuple[str, bool]]:

@@ -92,19 +92,21 @@ class LocalStorage:
         except FileNotFoundError:
             return None
 
-    def writer(self, path: str, temporary: str, *, sync: bool) -> AbstractContextManager[int]:
+    def writer(
+        self, path: str, temporary: str, *, sync: bool, replace: bool = True
+    ) -> AbstractContextManager[int]:
         """Give the descriptor of an empty file that is at ``path``, whole, in the end."""
-        return files.being_written(path, temporary, sync=sync)
+        write = files.being_written if replace else files.being_published
+        return write(path, temporary, sync=sync)
 
     def write(self, path: str, data: bytes, *, sync: bool) -> None:
         """Make ``path`` hold ``data``, or leave it as it was; with ``sync`` for good."""
-        with files.being_written(path, sync=sync) as fd:
-            _fill(fd, path, data)
-
-    def publish(self, path: str, data: bytes, *, sync: bool) -> None:
-        """Make ``path`` hold ``data``; raise `FileExistsError` if something is there."""
-        with files.being_published(path, sync=sync) as fd:
-            _fill(fd, path, data)
+        with (
+            files.being_written(path, sync=sync) as fd,
+            files.telling_where(path),
+            open(fd, "wb", closefd=False) as file,
+        ):
+            file.write(data)
 
     def remove(self, path: str, *, only: StoredFile | None = None, sync: bool = False) -> None:
         """Remove a file, if it is there; with ``only``, if it is still the one that was opened."""
@@ -123,8 +125,3 @@ class LocalStorage:
     def sweep(self, directory: str) -> None:
         """Remove what killed writers of this package left there."""
         files.sweep_leftovers(directory)
-
-
-def _fill(fd: int, path: str, data: bytes) -> None:
-    with files.telling_where(path), open(fd, "wb", closefd=False) as file:
-        file.write(data)

@@ -53,22 +53,21 @@ class CheckpointStorage(Protocol):
     def modified(self, path: str) -> float | None:
         """Return when a file was last written, as `time.time` counts; None if that is not known."""
 
-    def writer(self, path: str, temporary: str, *, sync: bool) -> AbstractContextManager[int]:
+    def writer(
+        self, path: str, temporary: str, *, sync: bool, replace: bool = True
+    ) -> AbstractContextManager[int]:
         """Give the descriptor of an empty local file that is at ``path``, whole, in the end.
 
         If the context ends by an exception, ``path`` is as it was. A storage that can rename gives
-        the file a temporary name in the same directory until then, and raises `FileNotFoundError`
-        if that was removed meanwhile.
+        the file the name ``temporary`` until then, which is one in the same directory; it raises
+        `FileExistsError` if something has it, and `FileNotFoundError` if it was removed meanwhile.
+
+        Without ``replace`` it is a `FileExistsError` if something is at ``path`` in the end. Of
+        several who do this at once one succeeds, where the storage can tell.
         """
 
     def write(self, path: str, data: bytes, *, sync: bool) -> None:
         """Make ``path`` hold ``data``, or leave it as it was; with ``sync`` for good."""
-
-    def publish(self, path: str, data: bytes, *, sync: bool) -> None:
-        """Make ``path`` hold ``data``; raise `FileExistsError` if something is there.
-
-        Of several who do this at once one succeeds, where the storage can tell.
-        """
 
     def remove(self, path: str, *, only: StoredFile | None = None, sync: bool = False) -> None:
         """Remove a file, if it is there; with ``sync`` for good.
