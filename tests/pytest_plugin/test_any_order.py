@@ -4,7 +4,6 @@ A process has a first use once. So each order has a process of its own.
 """
 
 import random
-from collections.abc import Sequence
 
 import pytest
 
@@ -24,25 +23,18 @@ def look(path):
 """
 
 
-def run(pytester: pytest.Pytester, order: Sequence[int]) -> pytest.RunResult:
-    pytester.makeconftest(CONFTEST.format(order=list(order)))
-    pytester.makepyfile(mine=MINE, test_mixed=SUITE)
-    return pytester.runpytest_subprocess(
-        "-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"
-    )
-
-
 @pytest.mark.once
-def test_as_it_is_written(pytester: pytest.Pytester) -> None:
-    run(pytester, range(N_TESTS)).assert_outcomes(passed=N_TESTS)
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("seed", [3])
-def test_in_another_order(pytester: pytest.Pytester, seed: int) -> None:
+@pytest.mark.parametrize("seed", [None, 3])
+def test_in_the_order_that_is_written_and_in_another(
+    pytester: pytest.Pytester, seed: int | None
+) -> None:
     order = list(range(N_TESTS))
-    random.Random(seed).shuffle(order)
-    run(pytester, order).assert_outcomes(passed=N_TESTS)
+    if seed is not None:
+        random.Random(seed).shuffle(order)
+    pytester.makeconftest(CONFTEST.format(order=order))
+    pytester.makepyfile(mine=MINE, test_mixed=SUITE)
+    quiet = ("-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest")
+    pytester.runpytest_subprocess(*quiet).assert_outcomes(passed=N_TESTS)
 
 
 FIRST = """

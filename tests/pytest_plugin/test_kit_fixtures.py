@@ -1,20 +1,11 @@
 """The fixtures over the kit's faults, server and fake file system."""
 
 import errno
-import urllib.request
 
 import pytest
 
 # Warnings are errors, but for the one about a run inside a run with --assert=plain.
 WARNINGS = ("-Werror", "-Wignore::pytest.PytestAssertRewriteWarning")
-
-
-def test_calls_below_a_directory_fail(make_shards_dir, make_shard_faults) -> None:
-    path = make_shards_dir(1)
-    make_shard_faults(path).fail("open", errno.EIO, match="acts000000.bin")
-    assert (path / "shards.json").read_bytes()
-    with pytest.raises(OSError, match="Input/output error"):
-        (path / "acts000000.bin").read_bytes()
 
 
 def test_two_directories_at_once(make_shards_dir, make_shard_faults) -> None:
@@ -64,30 +55,35 @@ def test_a_server_for_one_test(pytester: pytest.Pytester) -> None:
     result.assert_outcomes(passed=2)
 
 
-def test_each_test_has_its_own_server(shard_hub) -> None:
-    url = shard_hub.put("a.bin", b"mine")
-    with urllib.request.urlopen(url, timeout=10) as response:
-        assert response.read() == b"mine"
-    assert len(shard_hub.requests) == 1
-
-
 def test_a_fake_file_system_until_the_test_ends(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         import os
+        import numpy as np
         import pytest
 
-        def test_fake(make_fake_shards_dir):
+        def test_fake(make_fake_shards_dir, tmp_path, capfd):
+            assert tmp_path.is_dir()
             path = make_fake_shards_dir(n_shards=2, missing_shards=[0], unreadable=[1])
+            assert not tmp_path.exists()
             assert str(path).startswith("/scratch/")
-            assert not (path / "acts000000.bin").exists()
             with pytest.raises(PermissionError):
                 open(path / "acts000001.bin")
+            os.write(1, b"written")
+            assert capfd.readouterr().out == "written"
 
-        def test_afterwards():
+        def test_held_back(make_fake_shards_dir):
+            try:
+                np.memmap(make_fake_shards_dir() / "acts000000.bin")
+            except BaseException:
+                pass
+
+        def test_afterwards(tmp_path):
+            assert tmp_path.is_dir()
             assert not os.path.exists("/scratch/0")
     """)
-    result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
-    result.assert_outcomes(passed=2)
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(passed=2, failed=1)
+    result.stdout.fnmatch_lines(["E*NotFakedError: mmap.mmap*"])
 
 
 @pytest.mark.parametrize(
@@ -95,7 +91,6 @@ def test_a_fake_file_system_until_the_test_ends(pytester: pytest.Pytester) -> No
     [
         ("make_shards_dir", {"unreadable_shards": [1]}, "acts000001.bin"),
         ("make_receipts_dir", {"unreadable": [1]}, "shard_000001.bin"),
-        ("make_checkpoint", {"unreadable_ranks": [1]}, "model_shard_1.shard"),
         ("make_checkpoint", {"metadata": "unreadable"}, "model.metadata.json"),
     ],
 )

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 import pytest
 from hypothesis import find, given
 from hypothesis import strategies as st
@@ -36,33 +38,21 @@ LEVELS = ("present", "complete", "valid")
 SHARDS, METADATA = CheckpointShardState, CheckpointMetadataState
 TENSORS = [[("w", "float32", (2, 3)), ("none", "int8", (4, 0)), ("b", "bool", (2,))]] * 2
 
-# By hand, to hold the oracles against: the kind of problem at each level.
-YES = (None, None, None)
-FOUND = {
-    SHARDS.OK: YES,
-    SHARDS.MISSING: ("missing",) * 3,
-    SHARDS.EMPTY: ("empty",) * 3,
-    SHARDS.TRUNCATED: (None, "size", "size"),
-    SHARDS.EXTENDED: (None, "size", "size"),
-    SHARDS.FLIPPED: (None, None, "digest"),
-    SHARDS.FLIPPED_HEADER: (None, "structure", "structure"),
-    SHARDS.FLIPPED_PADDING: (None, None, "digest"),
-    SHARDS.ZERO_TAIL: (None, None, "digest"),
-    SHARDS.DIRECTORY: ("not-regular",) * 3,
-    SHARDS.OUTSIDE: ("not-regular",) * 3,
-    SHARDS.FIFO: ("not-regular",) * 3,
-    SHARDS.UNREADABLE: ("unreadable",) * 3,
-    SHARDS.SWAPPED: (None, "structure", "structure"),
-    SHARDS.STALE: (None, "structure", "structure"),
-    SHARDS.WRONG_MAGIC: (None, "structure", "structure"),
-    SHARDS.WRONG_RANK: (None, "structure", "structure"),
-    SHARDS.NEGATIVE_CHECKSUM: (None, "structure", "structure"),
-    SHARDS.HUGE_CHECKSUM: (None, "structure", "structure"),
-    SHARDS.WRONG_COUNT: (None, "structure", "structure"),
-    SHARDS.NEGATIVE_DATA: (None, "structure", "structure"),
-    SHARDS.HUGE_DATA: (None, "structure", "structure"),
-    SHARDS.UNCHECKED: (None, None, "unproven"),
-}
+PAGE = (ROOT / "docs" / "checkpoint-kit.md").read_text()
+
+
+def what_is_found() -> dict[str, tuple[str | None, ...]]:
+    """What the page says of each state: the kind of problem at each level."""
+    said: dict[str, tuple[str | None, ...]] = {"ok": (None, None, None)}
+    rows = re.findall(r"(?m)^\| (`.*`) \| .* \| ([a-z-]+)[^|]* at (`.*`) \|$", PAGE)
+    for states, kind, levels in rows:
+        at = re.findall(r"`(\w+)`", levels)
+        found = tuple(kind if level in at else None for level in LEVELS)
+        said |= dict.fromkeys(re.findall(r"`(\w+)`", states), found)
+    return said
+
+
+FOUND = what_is_found()
 
 
 def in_state(state: CheckpointShardState, **keywords: Any) -> Layout:
@@ -89,10 +79,6 @@ def shard_bytes(value: Layout, rank: int) -> bytes:
 
 
 class TestLayout:
-    @given(layouts(["checkpoint"]))
-    def test_its_repr_makes_it_again(self, value: Layout) -> None:
-        assert eval(repr(value)) == value
-
     def test_defaults_are_left_out(self) -> None:
         assert repr(Layout(format="checkpoint")) == "Layout(n_shards=3, format='checkpoint')"
         value = Layout(
@@ -106,27 +92,16 @@ class TestLayout:
     @pytest.mark.parametrize(
         ("keywords", "error", "text"),
         [
-            ({"n_shards": True}, TypeError, "n_shards: expected int, found True"),
             ({"n_shards": 0}, ValueError, "n_shards: expected 1 or more, found 0"),
-            ({"step": "1"}, TypeError, "step: expected int, found '1'"),
             ({"step": -1}, ValueError, "step: expected 0 or more, found -1"),
-            ({"seed": 0.5}, TypeError, "seed: expected int, found 0.5"),
             ({"prefix": "a/b"}, ValueError, "without a directory, found 'a/b'"),
             ({"prefix": ""}, ValueError, "without a directory, found ''"),
             ({"algorithm": "md5"}, ValueError, "expected one of sha256, sha256-tree, found 'md5'"),
-            ({"missing": [3]}, ValueError, "missing: expected indices from 0 below 3"),
-            ({"missing": [1.0]}, TypeError, "missing: expected indices of type int"),
             ({"missing": [1], "empty": [1]}, ValueError, "1 is already named under mi"),
-            ({"swapped": [1]}, ValueError, "none, or two or more, found one"),
-            ({"missing_ranks": [1]}, TypeError, "no 'missing_ranks'; did you mean 'missing'"),
             ({"states": ()}, TypeError, "Layout: there is no 'states'; did you mean"),
             ({"metadata": "torn"}, ValueError, "metadata: expected one of ok, .* 'torn'"),
             ({"tensors": TENSORS}, ValueError, "expected those of 3 ranks, found 2"),
-            (
-                {"tensors": [[]] * 3, "flipped": [1]},
-                ValueError,
-                "data in the shard of rank 1",
-            ),
+            ({"tensors": [[]] * 3, "flipped": [1]}, ValueError, "data in the shard of rank 1"),
             ({"tensors": [[]] * 3, "metadata": "holes"}, ValueError, "for holes to be a lie"),
         ],
     )
@@ -148,23 +123,32 @@ class TestLayout:
         with pytest.raises(error, match=text):
             Layout(1, format="checkpoint", tensors=[[("twice", "int8", ()), tensor]])
 
-    def test_every_state_is_a_keyword(self) -> None:
-        for state in set(SHARDS) - {SHARDS.OK}:
-            value = in_state(state)
-            assert value.states == (SHARDS.OK, state, state)
-            assert value.indices(state) == (1, 2)
-        for metadata in METADATA:
-            assert Layout(format="checkpoint", metadata=metadata.value).metadata is metadata
-
     def test_some_states_need_two_tensors_with_data(self) -> None:
+        def refused(states: Any, make: Callable[[Any], object]) -> set[Any]:
+            found = set()
+            for state in states:
+                try:
+                    make(state)
+                except ValueError:
+                    found.add(state)
+            return found
+
         number, yes_or_no, hollow = ("a", "int8", (1,)), ("b", "bool", ()), ("c", "int8", (0,))
-        for tensors in ([], [hollow], [number, hollow], [number, yes_or_no]):
-            refused = {state for state in SHARDS if not can_be_made(state, [tensors] * 3)}
-            names = {"flipped", "flipped_padding", "zero_tail", "stale"}
-            assert refused == names
-            lies = {state for state in METADATA if not can_be_said(state, tensors)}
-            assert lies == {"holes", "unknown_dtype", "overflowing", "overlapping"}
-        assert all(can_be_said(state, [yes_or_no, number, hollow]) for state in METADATA)
+        for tensors in ([], [hollow], [number, hollow], [number, yes_or_no], [yes_or_no, number]):
+            states = refused(
+                SHARDS, lambda state, each=tensors: in_state(state, tensors=[each] * 3)
+            )
+            lies = refused(
+                METADATA,
+                lambda state, each=tensors: Layout(
+                    2, format="checkpoint", tensors=[[], each], metadata=state
+                ),
+            )
+            if tensors == [yes_or_no, number]:
+                assert states == lies == set()
+            else:
+                assert states == {"flipped", "flipped_padding", "zero_tail", "stale"}
+                assert lies == {"holes", "unknown_dtype", "overflowing", "overlapping"}
 
     @pytest.mark.parametrize("step", [0, 1, 2**53 + 1, 10**20])
     def test_a_stale_shard_is_another_one_at_any_step(self, step: int) -> None:
@@ -175,32 +159,7 @@ class TestLayout:
             assert harmed_shard(value, 0) != shard_bytes(value, 0)
 
 
-def can_be_made(state: CheckpointShardState, tensors: Any) -> bool:
-    try:
-        in_state(state, tensors=tensors)
-    except ValueError:
-        return False
-    return True
-
-
-def can_be_said(state: CheckpointMetadataState, tensors: Any) -> bool:
-    try:
-        Layout(2, format="checkpoint", tensors=[[], tensors], metadata=state)
-    except ValueError:
-        return False
-    return True
-
-
 class TestWriting:
-    def test_where(self, tmp_path: Path) -> None:
-        prefix = write_layout(Layout(2, format="checkpoint", prefix="a.b"), tmp_path / "x" / "y")
-        assert prefix == tmp_path / "x" / "y" / "a.b"
-        names = ["a.b.metadata.json", "a.b_shard_0.shard", "a.b_shard_1.shard"]
-        assert sorted(os.listdir(prefix.parent)) == names
-        write_layout(Layout(2, format="checkpoint", prefix="c"), prefix.parent)
-        with pytest.raises(FileExistsError):
-            write_layout(Layout(2, format="checkpoint", prefix="c"), prefix.parent)
-
     def test_a_name_that_the_format_lacks_is_refused_when_it_is_written(
         self, tmp_path: Path
     ) -> None:
@@ -216,17 +175,17 @@ class TestWriting:
         assert shard_bytes(value, 0)[64:112] == tensor_bytes(value, 0, "layers.0.weight")
 
     def test_no_two_tensors_have_the_same_bytes(self) -> None:
-        seen = [
-            tensor_bytes(
-                Layout(2, format="checkpoint", step=step, seed=seed, tensors=tensors), rank, n
-            )
+        tensors = [[("a", "int64", (4,)), ("b", "int64", (4,))]] * 2
+        values = [
+            Layout(2, format="checkpoint", step=step, seed=seed, tensors=tensors)
             for step in (1, 2)
             for seed in (0, 1)
-            for rank in (0, 1)
-            for tensors in [[[("a", "int64", (4,)), ("b", "int64", (4,))]] * 2]
-            for n in "ab"
         ]
-        assert len(set(seen)) == len(seen) == 16
+        assert (
+            len({tensor_bytes(v, rank, n) for v in values for rank in (0, 1) for n in "ab"}) == 16
+        )
+        with pytest.raises(KeyError, match="nonsense"):
+            tensor_bytes(values[0], 0, "nonsense")
 
     @pytest.mark.parametrize("dtype", ITEM_SIZES)
     def test_numbers_are_finite_and_the_last_byte_shows(self, dtype: str) -> None:
@@ -235,27 +194,8 @@ class TestWriting:
         assert len(content) == 500 * ITEM_SIZES[dtype]
         assert content[-1] & 1
         assert tensor_bytes(value, 0, "b") == b""
-        assert is_finite(content, dtype)
-
-    def test_a_tensor_that_there_is_not(self) -> None:
-        with pytest.raises(KeyError, match="nonsense"):
-            tensor_bytes(Layout(format="checkpoint"), 0, "nonsense")
-
-
-def is_finite(content: bytes, dtype: str) -> bool:
-    """By the bits of the exponent, of the formats that numpy has no names for, too."""
-    if dtype == "bool":
-        return set(content) == {0, 1}
-    forms = {"float16": "e", "float32": "f", "float64": "d", "complex64": "f", "complex128": "d"}
-    if dtype == "bfloat16":
-        content = b"".join(b"\0\0" + content[at : at + 2] for at in range(0, len(content), 2))
-        dtype = "float32"
-    if dtype.startswith("float8"):
-        return not {0x7F, 0x80, 0xFF} & {*content} and all(byte & 0x7C != 0x7C for byte in content)
-    if form := forms.get(dtype):
-        numbers = struct.unpack(f"<{len(content) // struct.calcsize(form)}{form}", content)
-        return all(abs(number) < float("inf") for number in numbers)
-    return True
+        numbers = np.frombuffer(content, getattr(ml_dtypes, dtype, dtype))
+        assert np.isfinite(numbers.astype(complex)).all()
 
 
 class TestDamage:
@@ -277,9 +217,9 @@ class TestDamage:
     )
     def test_one_bit(self, state: CheckpointShardState, start: int, end: int) -> None:
         whole, content = self.both(state)
-        assert len(content) == len(whole) == 264
-        flips = [(at, a ^ b) for at, (a, b) in enumerate(zip(whole, content, strict=True)) if a ^ b]
-        ((at, bits),) = flips
+        ((at, bits),) = [
+            (at, a ^ b) for at, (a, b) in enumerate(zip(whole, content, strict=True)) if a ^ b
+        ]
         assert bits == 1
         assert start <= at < end
 
@@ -293,35 +233,17 @@ class TestDamage:
             (SHARDS.WRONG_COUNT, 76, struct.pack("<i", 4)),
             (SHARDS.NEGATIVE_DATA, 80, b"\xff" * 8),
             (SHARDS.HUGE_DATA, 80, b"\xff" * 7 + b"\x7f"),
+            (SHARDS.ZERO_TAIL, 260, bytes(4)),
         ],
     )
     def test_one_field(self, state: CheckpointShardState, start: int, field: bytes) -> None:
         whole, content = self.both(state)
-        end = start + len(field)
-        assert content == whole[:start] + field + whole[end:]
-        assert content != whole
-
-    def test_a_tail_of_zeros(self) -> None:
-        whole, content = self.both(SHARDS.ZERO_TAIL)
-        assert content == whole[:260] + bytes(4)
-        assert whole[260:] != bytes(4)
-
-    def test_cut_and_grown(self) -> None:
-        whole, content = self.both(SHARDS.TRUNCATED)
-        assert content == whole[: len(content)]
-        assert 88 < len(content) < len(whole)
-        assert self.both(SHARDS.EXTENDED)[1] == whole + b"\0"
-        assert self.both(SHARDS.EMPTY)[1] == b""
+        assert content == whole[:start] + field + whole[start + len(field) :] != whole
 
     def test_of_another_step_and_of_another_rank(self) -> None:
         whole, stale = self.both(SHARDS.STALE)
         assert stale == shard_bytes(Layout(format="checkpoint", step=0), 1) != whole
-        assert len(stale) == len(whole)
         assert self.both(SHARDS.SWAPPED)[1] == shard_bytes(Layout(format="checkpoint"), 2)
-        at_once = Layout(1, format="checkpoint", step=0, stale=[0])
-        with shards_dir(at_once) as prefix:
-            content = (prefix.parent / "model_shard_0.shard").read_bytes()
-        assert content == shard_bytes(Layout(1, format="checkpoint", step=1), 0)
 
     def test_whole_elsewhere(self) -> None:
         whole, content = self.both(SHARDS.OUTSIDE)
@@ -342,33 +264,19 @@ class TestDamage:
 
     def test_a_save_that_was_killed_can_be_completed(self) -> None:
         with shards_dir(Layout(2, format="checkpoint", step=7, metadata="unfinished")) as prefix:
+            names = {path.name for path in prefix.parent.iterdir()}
+            ends = [".shard", ".tensors.json"]
+            assert names == {f"model_shard_{rank}{end}" for rank in range(2) for end in ends}
             MultiShardSaver().save_metadata(prefix, world_size=2, step=7)
             assert ShardFileVerifier().verify_checkpoint(prefix).is_valid
 
-    def test_a_save_and_a_removal_that_were_killed(self) -> None:
-        with shards_dir(Layout(2, format="checkpoint", metadata="unfinished")) as prefix:
-            names = {path.name for path in prefix.parent.iterdir()}
-            text = (prefix.parent / "model_shard_1.tensors.json").read_bytes()
-        shards = {"model_shard_0.shard", "model_shard_1.shard"}
-        assert names == shards | {"model_shard_0.tensors.json", "model_shard_1.tensors.json"}
-        whole = json.loads(metadata_bytes(Layout(2, format="checkpoint")) or b"")
-        note = json.loads(text)
-        assert sealed(text[: -len(note["checksum"]) - len('"}\n')]) == text
-        assert note == {"step": 1, "shard": whole["shards"][1], "checksum": note["checksum"]}
-        with shards_dir(Layout(2, format="checkpoint", metadata="pruned")) as prefix:
-            names = {path.name for path in prefix.parent.iterdir()}
-        assert names == shards | {"model.metadata.json.pruned"}
-
     def test_no_two_states_are_the_same_on_disk(self) -> None:
         values = [in_state(state) for state in SHARDS]
-        values += [
-            Layout(format="checkpoint", metadata=state) for state in METADATA if state != "ok"
-        ]
+        values += [Layout(format="checkpoint", metadata=state) for state in [*METADATA][1:]]
         seen = []
         for value in values:
             with shards_dir(value) as prefix:
                 seen.append(files_of(prefix.parent))
-        assert len(seen) == len(SHARDS) + len(METADATA) - 1
         assert not [one for one in seen if seen.count(one) > 1]
 
     @pytest.mark.parametrize("state", METADATA)
@@ -428,17 +336,8 @@ class TestOracles:
                 for rank, tensors in enumerate(value.tensors)
             ]
 
-    def test_a_level_that_there_is_not(self) -> None:
-        with pytest.raises(ValueError, match="one of present, complete, valid, found 'x'"):
-            expected_problems(Layout(format="checkpoint"), level="x")
-
 
 class TestFixture:
-    def test_by_default(self, make_checkpoint: Make, tmp_path: Path) -> None:
-        prefix = make_checkpoint()
-        assert prefix == tmp_path / "checkpoint-0" / "step_1" / "model"
-        assert len(read_checkpoint(prefix)) == 3
-
     def test_states(self, make_checkpoint: Make) -> None:
         prefix = make_checkpoint(world_size=4, step=7, missing_ranks=[1], prefix="weights")
         assert (prefix.name, prefix.parent.name) == ("weights", "step_7")
@@ -448,35 +347,26 @@ class TestFixture:
     def test_several_in_one_tree(self, make_checkpoint: Make, tmp_path: Path) -> None:
         tree = tmp_path / "run"
         states = [{}, {"truncated_ranks": [0]}, {"metadata": "escaping"}, {"outside_ranks": [1]}]
-        steps = [
-            make_checkpoint(2, step, directory=tree / f"step_{step}", **keywords)
-            for step, keywords in enumerate(states)
-        ]
-        flat = [make_checkpoint(2, step, directory=tree, prefix=f"step_{step}") for step in (1, 2)]
-        assert steps[1] == tree / "step_1" / "model"
-        assert flat[1] == tree / "step_2"
-        whole = [is_whole_checkpoint(prefix) for prefix in steps + flat]
-        assert whole == [True, False, False, False, True, True]
+        for step, keywords in enumerate(states):
+            prefix = make_checkpoint(2, step, directory=tree / f"step_{step}", **keywords)
+            assert prefix == tree / f"step_{step}" / "model"
+            assert is_whole_checkpoint(prefix) == (not step)
+        for step in (1, 2):
+            flat = make_checkpoint(2, step, directory=tree, prefix=f"flat_{step}")
+            assert is_whole_checkpoint(flat)
         with pytest.raises(FileExistsError):
             make_checkpoint(2, directory=tree / "step_1")
 
-    def test_the_context_manager_leaves_nothing(self) -> None:
-        value = Layout(format="checkpoint", unreadable=[1], outside=[0], metadata="escaping")
-        with shards_dir(value) as prefix:
-            base = prefix.parent.parent
-            assert len(os.listdir(base)) == 3
-        assert not base.exists()
-
 
 class TestStrategies:
-    @pytest.mark.parametrize("state", sorted(set(SHARDS) - {SHARDS.OK, SHARDS.SWAPPED}))
-    def test_one_bad_shard_is_the_least_that_shows_a_bug(self, state: CheckpointShardState) -> None:
+    @pytest.mark.parametrize("state", ["stale", "zero_tail", "unchecked"])
+    def test_one_bad_shard_is_the_least_that_shows_a_bug(self, state: str) -> None:
         some = layouts(["checkpoint"], states=[state, "missing"], metadata=st.just("ok"))
         least = find(some, lambda value: state in value.states)
-        assert least == Layout(1, format="checkpoint", **{state.value: [0]})
+        assert least == Layout(1, format="checkpoint", **{state: [0]})
 
-    @pytest.mark.parametrize("state", sorted(METADATA))
-    def test_so_is_one_lie(self, state: CheckpointMetadataState) -> None:
+    @pytest.mark.parametrize("state", ["holes", "overflowing", "pruned"])
+    def test_so_is_one_lie(self, state: str) -> None:
         some = layouts(["checkpoint"], states=["missing"], metadata=st.sampled_from(["ok", state]))
         least = find(some, lambda value: value.metadata == state)
         assert least == Layout(1, format="checkpoint", metadata=state)
@@ -487,43 +377,18 @@ class TestStrategies:
             assert {state for value in values for state in value.states} == set(SHARDS)
             assert {value.algorithm for value in values} == {"sha256", "sha256-tree"}
             assert {value.n_shards for value in values} == {*range(1, 9)}
-
-        def all_metadata_came(values: list[Layout]) -> None:
             assert {value.metadata for value in values} == set(METADATA)
-
-        drawn_until(all_came, layouts(["checkpoint"]))
-        drawn_until(all_metadata_came, layouts(["checkpoint"], max_shards=1))
-        values = drawn(layouts(["checkpoint"]), 360)
-        whole = sum(not expected_problems(value) for value in values)
-        assert len(values) / 5 < whole < len(values) * 2 / 3
-
-    @pytest.mark.once
-    def test_tensors_of_every_kind(self) -> None:
-        def all_came(values: list[Layout]) -> None:
             ranks = [rank for value in values for rank in value.tensors]
             tensors = [tensor for rank in ranks for tensor in rank]
             assert {tensor.dtype for tensor in tensors} == ITEM_SIZES.keys()
             assert {len(tensor.shape) for tensor in tensors} == {0, 1, 2, 3, 4}
             assert {len(rank) for rank in ranks} == {0, 1, 2, 3, 4}
             assert Counter(tensor.size == 0 for tensor in tensors)[True] > 20
-            names = [[tensor.name for rank in value.tensors for tensor in rank] for value in values]
-            assert all(len(set(each)) == len(each) for each in names)
 
         drawn_until(all_came, layouts(["checkpoint"]))
-
-    def test_what_is_asked_for(self) -> None:
-        strategy = layouts(
-            ["checkpoint"],
-            max_shards=2,
-            states=["stale"],
-            metadata=st.sampled_from(["ok", "pruned"]),
-            tensors=st.none(),
-        )
-        values = drawn(strategy)
-        assert {state for value in values for state in value.states} == {"ok", "stale"}
-        assert {value.metadata for value in values} == {"ok", "pruned"}
-        assert {value.n_shards for value in values} == {1, 2}
-        assert {value.tensors[0] for value in values} == {DEFAULT}
+        values = drawn(layouts(["checkpoint"]), 360)
+        whole = sum(not expected_problems(value) for value in values)
+        assert len(values) / 5 < whole < len(values) * 2 / 3
 
     @pytest.mark.parametrize(
         ("arguments", "error", "text"),
@@ -540,17 +405,12 @@ class TestStrategies:
             checkpoint_tensors(**{"n_ranks": 2} | arguments)
 
 
-DEFAULT = Layout(1, format="checkpoint").tensors[0]
-
-
 @pytest.mark.once
 class TestPage:
     """What docs/checkpoint-kit.md says is so."""
 
-    PAGE = (ROOT / "docs" / "checkpoint-kit.md").read_text()
-
     def test_it_holds_a_test_file_that_passes(self, pytester: pytest.Pytester) -> None:
-        files = re.findall(r'```python title="([^"]+)"\n(.*?)```', self.PAGE, re.DOTALL)
+        files = re.findall(r'```python title="([^"]+)"\n(.*?)```', PAGE, re.DOTALL)
         for name, text in files:
             (pytester.path / name).write_text(text)
         result = pytester.runpytest_subprocess(
@@ -558,24 +418,13 @@ class TestPage:
         )
         result.assert_outcomes(passed=11)
 
-    def test_it_says_what_is_found_of_each_shard(self) -> None:
-        said = {}
-        rows = re.findall(r"(?m)^\| (`.*`) \| .* \| ([a-z-]+)[^|]* at (`.*`) \|$", self.PAGE)
-        for states, kind, levels in rows:
-            at = re.findall(r"`(\w+)`", levels)
-            found = tuple(kind if level in at else None for level in LEVELS)
-            said |= dict.fromkeys(re.findall(r"`(\w+)`", states), found)
-        assert said == {str(state): kinds for state, kinds in FOUND.items() if kinds is not YES}
-
     def test_it_names_all_states_of_metadata(self) -> None:
-        start, end = (
-            self.PAGE.index("## States of the metadata"),
-            self.PAGE.index("## What is expected"),
-        )
-        rows = re.findall(r"(?m)^\| (`[^|]*`) \|", self.PAGE[start:end])
+        start = PAGE.index("## States of the metadata")
+        rows = re.findall(r"(?m)^\| (`[^|]*`) \|", PAGE[start : PAGE.index("## What is expected")])
         assert set(re.findall(r"`(\w+)`", "".join(rows))) == set(METADATA) - {"ok"}
+        assert FOUND.keys() == set(SHARDS)
 
     def test_it_names_all_keywords(self) -> None:
         keywords = {field.name for field in dataclasses.fields(CheckpointOptions)} - {"n_shards"}
-        named = re.findall(r"(?m)^\| `(\w+)` \| (?:[\d`]|a new|three)", self.PAGE)
+        named = re.findall(r"(?m)^\| `(\w+)` \| (?:[\d`]|a new|three)", PAGE)
         assert set(named) == keywords | {"world_size", "step", "directory"}

@@ -4,7 +4,6 @@ import contextlib
 import errno
 import hashlib
 import os
-import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
@@ -12,11 +11,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof.testing import ShardState, without_root_override
-from shardproof.testing.faults import Damage, DamageKind, DamageRecord, HubFault, damage, damaged
+from shardproof.testing import without_root_override
+from shardproof.testing.faults import Damage, DamageKind, damage, damaged
 
 KINDS = list(DamageKind)
 NAME = "acts000001.bin"
@@ -45,10 +44,6 @@ def look(directory: Path) -> dict[str, Entry]:
         status = path.stat()
         entries[path.name] = Entry(status.st_mode, status.st_mtime_ns, path.read_bytes())
     return entries
-
-
-def contents(directory: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
 def write(directory: Path, files: dict[str, bytes]) -> Path:
@@ -83,14 +78,6 @@ def path(tmp_path: Path) -> Path:
     return write(directory, files)
 
 
-def damage_or_discard(path: Path, drawn: Damage, boundary: int, **more: Any) -> DamageRecord:
-    try:
-        return damage(path, *drawn, boundary=boundary, **more)
-    except ValueError:
-        assume(False)
-        raise
-
-
 @given(st.lists(CONTENTS, min_size=1, max_size=4), DAMAGES, BOUNDARIES, st.booleans())
 def test_it_is_taken_back_exactly(
     files: list[bytes], drawn: Damage, boundary: int, keep_times: bool
@@ -103,15 +90,6 @@ def test_it_is_taken_back_exactly(
         ):
             pass
         assert look(path.parent) == before
-
-
-@given(st.lists(CONTENTS, min_size=1, max_size=4), DAMAGES, BOUNDARIES)
-def test_it_is_the_same_each_time(files: list[bytes], drawn: Damage, boundary: int) -> None:
-    with directory_of(*files) as one, directory_of(*files) as other:
-        first = damage_or_discard(one, drawn, boundary)
-        second = damage(other, *drawn, boundary=boundary)
-        assert contents(one.parent) == contents(other.parent)
-        assert first.what.replace(str(one.parent), "") == second.what.replace(str(other.parent), "")
 
 
 @pytest.mark.parametrize(
@@ -170,6 +148,8 @@ def test_swap_reaches_each_file_of_the_same_suffix_and_keeps_modes(path: Path) -
     path.with_name("acts000000.bin").chmod(0o600)
     (path.parent / "dir.bin").mkdir()
     (path.parent / "link.bin").symlink_to("acts000000.bin")
+    (path.parent / "two.bin").write_bytes(b"two")
+    os.link(path.parent / "two.bin", path.parent / "names")
     before, others = path.read_bytes(), set()
     for seed in range(20):
         with damaged(path, DamageKind.SWAPPED, seed) as done:
@@ -180,13 +160,6 @@ def test_swap_reaches_each_file_of_the_same_suffix_and_keeps_modes(path: Path) -
     assert others == {"acts000000.bin", "acts000002.bin"}
 
 
-def test_swap_never_takes_a_file_with_a_second_name(path: Path) -> None:
-    os.link(path.with_name("acts000000.bin"), path.parent / "second")
-    for seed in range(10):
-        with damaged(path, DamageKind.SWAPPED, seed) as done:
-            assert done.other == path.with_name("acts000002.bin")
-
-
 @pytest.mark.parametrize(
     ("name", "following"),
     [
@@ -194,8 +167,6 @@ def test_swap_never_takes_a_file_with_a_second_name(path: Path) -> None:
         ("acts999999.bin", "acts1000000.bin"),
         ("model-00001-of-00002.mp4", "model-00001-of-00003.mp4"),
         ("labels.bin", "labels1.bin"),
-        ("v2-labels", "v3-labels"),
-        (".hidden", ".hidden1"),
         ("line\n9\n", "line\n10\n"),
     ],
 )
@@ -220,13 +191,7 @@ def test_names_that_nobody_promised(
     [
         ("flipped", b"", 512, "flipped: expected a file of 1 or more bytes, found one of 0: '"),
         ("truncated-at-boundary", b"", 512, "expected a file of 1 or more bytes, found one of 0"),
-        ("truncated-inside", b"1", 512, "expected a file of 2 or more bytes, found one of 1"),
-        (
-            "truncated-inside",
-            b"12",
-            1,
-            "truncated-inside: expected a boundary of 2 or more, found 1",
-        ),
+        ("truncated-inside", b"12", 1, "inside: expected a boundary of 2 or more, found 1"),
         ("truncated-at-end", b"1", 512, "expected a file of 2 or more bytes, found one of 1"),
         ("zero-tail", bytes(9), 512, "zero-tail: expected a byte other than zero, found none"),
         ("sparse", b"", 512, "sparse: expected a byte other than zero, found none in '"),
@@ -268,8 +233,6 @@ def test_links_and_other_sorts_of_file_are_refused(tmp_path: Path) -> None:
         ({"kind": None}, TypeError, "kind: expected str, found None"),
         ({"kind": "melt"}, ValueError, "kind: expected one of flipped, .*, found 'melt'"),
         ({"seed": 1.0}, TypeError, "seed: expected int, found 1.0"),
-        ({"seed": True}, TypeError, "seed: expected int, found True"),
-        ({"boundary": "1"}, TypeError, "boundary: expected int, found '1'"),
         ({"boundary": 0}, ValueError, "boundary: expected 1 or more, found 0"),
         ({"keep_times": 1}, TypeError, "keep_times: expected bool, found 1"),
     ],
@@ -290,36 +253,28 @@ def test_wrong_arguments(
 def test_keep_times(path: Path, kind: DamageKind) -> None:
     for keep_times in (True, False):
         with damaged(path, kind, keep_times=keep_times):
-            times = {
-                name: entry.mtime_ns for name, entry in look(path.parent).items() if name != "."
-            }
-            written_new = {name for name, time in times.items() if time != 10**18 + 2}
-            expected = {
-                DamageKind.SWAPPED: 2,
-                DamageKind.MISSING: 0,
-                DamageKind.RENAMED: 0,
-            }.get(kind, 1)
-            assert len(written_new) == (0 if keep_times else expected)
+            files = [file for name, file in look(path.parent).items() if name != "."]
+            n_new = sum(file.mtime_ns != 10**18 + 2 for file in files)
+            expected = {"swapped": 2, "missing": 0, "renamed": 0}.get(kind, 1)
+            assert n_new == (0 if keep_times else expected)
             if keep_times:
                 assert path.parent.stat().st_mtime_ns == 10**18 + 4
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_is_taken_back_after_an_error(path: Path, kind: DamageKind) -> None:
+def test_it_is_taken_back_after_an_error_and_though_it_was_locked(
+    path: Path, kind: DamageKind
+) -> None:
     before = look(path.parent)
-    with pytest.raises(ZeroDivisionError) as caught, damaged(path, kind):
-        raise ZeroDivisionError
-    assert not getattr(caught.value, "__notes__", [])
-    assert look(path.parent) == before
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_the_body_locked_is_unlocked(path: Path, kind: DamageKind) -> None:
-    before = look(path.parent)
-    with without_root_override(), damaged(path, kind) as done:
-        for each in (done.path, done.other):
-            if each and each.exists():
+    stack = contextlib.ExitStack()
+    done = stack.enter_context(damaged(path, kind))
+    with without_root_override():
+        for each in filter(None, (done.path, done.other)):
+            if each.exists():
                 each.chmod(0)
+        error = ZeroDivisionError()
+        assert not stack.__exit__(ZeroDivisionError, error, None)
+    assert not getattr(error, "__notes__", [])
     assert look(path.parent) == before
 
 
@@ -333,47 +288,23 @@ def replace(path: Path) -> None:
     new.replace(path)
 
 
-def replace_alike(path: Path) -> None:
-    new = path.with_name("new")
-    shutil.copy2(path, new)
-    new.replace(path)
-
-
-def overwrite_and_reset(path: Path) -> None:
-    status = path.stat()
-    path.write_bytes(b"other")
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-
-
-def remove(path: Path) -> None:
-    path.unlink()
-
-
 def link(path: Path) -> None:
     path.unlink(missing_ok=True)
     path.symlink_to("shards.json")
 
 
-@pytest.mark.parametrize(
-    ("kind", "change"),
-    [
-        (kind, change)
-        for kind in KINDS
-        for change in (overwrite, overwrite_and_reset, replace, replace_alike, remove, link)
-        if change in {overwrite, replace, link}
-        or kind not in {DamageKind.MISSING, DamageKind.RENAMED}
-    ],
-)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("change", [overwrite, replace, link])
 def test_what_the_body_changed_stays(
     path: Path, kind: DamageKind, change: Callable[[Path], None]
 ) -> None:
     stack = contextlib.ExitStack()
     stack.enter_context(damaged(path, kind))
     change(path)
-    left = contents(path.parent)
+    left = [(each.name, each.read_bytes()) for each in path.parent.iterdir()]
     with pytest.raises(RuntimeError, match=f"Nothing was put back, .*: '{path}'.*use damage()"):
         stack.close()
-    assert contents(path.parent) == left
+    assert [(each.name, each.read_bytes()) for each in path.parent.iterdir()] == left
 
 
 def test_a_stray_file_that_the_body_removed_is_no_error(path: Path) -> None:
@@ -406,9 +337,3 @@ def test_the_times_of_a_foreign_directory_are_let_be(
     with damaged(path, DamageKind.MISSING):
         pass
     assert path.exists()
-
-
-def test_harm_has_one_word_for_states_of_shards_damage_and_answers() -> None:
-    assert {"missing", "flipped", "extended", "swapped", "sparse"} == {*ShardState} & {*DamageKind}
-    assert {"flipped", "truncated"} <= {*HubFault}
-    assert all(word == word.lower().replace("_", "-") for word in (*DamageKind, *HubFault))

@@ -5,7 +5,6 @@ import sys
 
 import pytest
 
-from shardproof.testing import faults
 from shardproof.testing._extras import extra
 
 IMPORT = """
@@ -22,7 +21,6 @@ getattr(__import__(sys.argv[2], fromlist=["*"]), sys.argv[3])
 NEEDS = [
     ("hypothesis", "shardproof.testing.strategies", "layouts"),
     ("hypothesis", "shardproof.testing.stateful", "ShardsDirMachine"),
-    ("hypothesis", "shardproof.testing", "layouts"),
     ("hypothesis", "shardproof.testing.contracts", "ValidatorContract"),
     ("pytest", "shardproof.testing.contracts", "ShardLoaderContract"),
     ("pyfakefs", "shardproof.testing.faults.fake", "fake_shards_dir"),
@@ -44,25 +42,17 @@ def test_a_missing_package_is_told_with_its_extra(package: str, module: str, nam
 
 
 @pytest.mark.once
-def test_others_need_none() -> None:
+@pytest.mark.parametrize(
+    "use",
+    [
+        "from shardproof.testing.faults import FileSystemFaults, damage, serve_hub",
+        "from shardproof.testing.contracts import fingerprint; fingerprint([1, 2.0])",
+        "import shardproof.testing.faults as f; f.DamageKind; assert 'http.server' not in l",
+    ],
+)
+def test_others_need_none(use: str) -> None:
     blocked = "sys.modules.update(dict.fromkeys(['hypothesis', 'pyfakefs', 'pytest']))"
-    faults = "from shardproof.testing.faults import FileSystemFaults, damage, serve_hub"
-    samples = "from shardproof.testing.contracts import fingerprint; fingerprint([1, 2.0])"
-    assert not run(f"import sys; {blocked}; {faults}; {samples}")
-
-
-@pytest.mark.once
-def test_the_door_of_faults_brings_neither_pyfakefs_nor_a_server() -> None:
-    door = "import shardproof.testing.faults as faults; faults.DamageKind; dir(faults)"
-    assert not run(
-        f"import sys; {door}; assert not {{'pyfakefs', 'http.server'}} & {{*sys.modules}}"
-    )
-
-
-def test_every_name_of_the_door_of_faults_is_there() -> None:
-    assert dir(faults) == sorted(faults.__all__)
-    assert all(hasattr(faults, name) for name in faults.__all__)
-    assert faults.damage.__name__ == "damage"  # no module of that name takes its place
+    assert not run(f"import sys; l = sys.modules; {blocked}; {use}")
 
 
 def test_a_package_of_somebody_else_is_not_ours() -> None:

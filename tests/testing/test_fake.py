@@ -9,7 +9,6 @@ import fcntl
 import io
 import mmap
 import os
-import socket
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
@@ -22,15 +21,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyfakefs.fake_filesystem_unittest import Patcher
 
 import shardproof
 from shardproof.testing import DamageKind, Layout, ShardState, damaged, shards_dir
 from shardproof.testing.faults import NotFakedError, fake_shards_dir
 from shardproof.testing.faults.fake import fake_shards_dir_maker
-from tests.helpers.drawing import examples
 
 REAL_ONLY = {ShardState.FIFO, ShardState.SOCKET, ShardState.SPARSE}
 STATES = [state for state in ShardState if state not in REAL_ONLY]
@@ -40,10 +36,7 @@ NAME = "acts000000.bin"
 EARLY: dict[str, Any] = {
     "open": open,
     "lockf": fcntl.lockf,
-    **{
-        name: getattr(os, name)
-        for name in ("fchdir", "listdir", "pread", "pwrite", "rename", "unlink")
-    },
+    **{name: getattr(os, name) for name in ("fchdir", "pread", "pwrite", "rename", "unlink")},
 }
 
 
@@ -80,69 +73,35 @@ def read(path: Path) -> bytes:
         os.close(fd)
 
 
-def read_below(path: Path) -> bytes:
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fd = os.open(path.name, os.O_RDONLY, dir_fd=directory)
-        with open(fd, "rb") as file:
-            return file.read()
-    finally:
-        os.close(directory)
-
-
-def seen(file: Path) -> list[object]:
-    """What a plain reader learns of a file, by all its ways."""
-    looks: list[Callable[[], object]] = [
-        lambda: stat.filemode(os.lstat(file).st_mode),
-        lambda: stat.filemode(os.stat(file).st_mode),
-        lambda: os.readlink(file),
-        lambda: read_below(file),
-        lambda: file.read_bytes(),
-    ]
-    if file.is_file():
-        looks += [lambda: os.stat(file).st_size, lambda: read(file)]
-    return [attempt(look) for look in looks]
-
-
-def everything_seen(path: Path) -> dict[str, list[object]]:
-    return {name: seen(path / name) for name in [*os.listdir(path), "acts000099.bin"]}
-
-
-def of_states(states: list[ShardState]) -> Layout:
-    lists: dict[str, Any] = {
-        state.value: [index for index, found in enumerate(states) if found is state]
-        for state in STATES
-        if state is not ShardState.OK
-    }
-    return Layout(len(states), **lists)
+def seen(path: Path) -> dict[str, list[object]]:
+    """What a plain reader learns of each file, by all its ways."""
+    found = {}
+    for file in [*path.iterdir(), path / "acts000099.bin"]:
+        looks: list[Callable[[], object]] = [
+            lambda file=file: stat.filemode(os.lstat(file).st_mode),
+            lambda file=file: stat.filemode(os.stat(file).st_mode),
+            lambda file=file: os.readlink(file),
+            lambda file=file: file.read_bytes(),
+        ]
+        if file.is_file():
+            looks += [lambda file=file: os.stat(file).st_size, lambda file=file: read(file)]
+        found[file.name] = [attempt(look) for look in looks]
+    return found
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_plain_reader_sees_what_it_sees_on_disk(state: ShardState) -> None:
-    value = of_states([ShardState.OK, state, state])
-    with shards_dir(value) as path:
-        real = everything_seen(path)
-    with fake_shards_dir(value) as path:
-        fake = everything_seen(path)
-    assert fake == real
-
-
-@examples(20)
-@given(
-    st.lists(st.sampled_from(STATES), max_size=5).filter(
-        lambda states: states.count(ShardState.SWAPPED) != 1
-    )
-)
-def test_validate_finds_what_it_finds_on_disk(states: list[ShardState]) -> None:
-    found = []
+def test_what_is_seen_and_found_is_what_is_on_disk(state: ShardState) -> None:
+    value = Layout.of([ShardState.OK, state, state])
+    both = []
     for directory in (shards_dir, fake_shards_dir):
-        with directory(of_states(states)) as path:
+        with directory(value) as path:
+            looks = seen(path)  # first: pyfakefs's os.open changes the mode
             reports = [
                 str(shardproof.validate(path, level=level)).replace(str(path.parents[2]), "")
                 for level in ("present", "complete", "valid")
             ]
-            found.append(reports)
-    assert found[0] == found[1]
+            both.append((looks, reports))
+    assert both[0] == both[1]
 
 
 def test_chmod_0_keeps_out_root_too() -> None:
@@ -154,14 +113,6 @@ def test_chmod_0_keeps_out_root_too() -> None:
         path.chmod(0)
         with pytest.raises(PermissionError):
             os.listdir(path)
-
-
-def test_the_path() -> None:
-    with fake_shards_dir(Layout(), "/work/data") as path:
-        assert isinstance(path, Path)
-        assert path.parent == Path("/work/data/saev/shards")
-        assert path.is_dir()
-    assert not os.path.exists(path)
 
 
 @pytest.mark.parametrize("state", sorted(REAL_ONLY))
@@ -186,24 +137,16 @@ FD = object()
 REFUSED: dict[str, tuple[object, ...]] = {
     "os.pread": (FD, 1, 0),
     "os.preadv": (FD, [bytearray(1)], 0),
-    "os.readv": (FD, [bytearray(1)]),
     "os.pwrite": (FD, b"1", 0),
-    "os.pwritev": (FD, [b"1"], 0),
-    "os.writev": (FD, [b"1"]),
     "os.posix_fadvise": (FD, 0, 0, os.POSIX_FADV_DONTNEED),
-    "os.posix_fallocate": (FD, 0, 9),
     "os.lockf": (FD, os.F_LOCK, 0),
     "os.fchown": (FD, -1, -1),
     "os.fchdir": (FD,),
-    "os.fstatvfs": (FD,),
-    "os.fpathconf": (FD, "PC_NAME_MAX"),
     "os.statvfs": (FD,),
-    "os.pathconf": (FD, "PC_NAME_MAX"),
     "os.dup": (FD,),
     "os.dup2": (FD, 99),
     "os.copy_file_range": (FD, 1, 1),
     "os.copy_file_range 2": (0, FD, 1),
-    "os.sendfile": (FD, 0, 0, 1),
     "os.sendfile 2": (1, FD, 0, 1),
     "os.splice": (0, FD, 1),
     "fcntl.flock": (FD, fcntl.LOCK_SH),
@@ -229,7 +172,6 @@ def test_calls_with_a_descriptor_that_would_act_on_another_file(name: str) -> No
 
 
 IMPORTED: dict[str, Callable[[int], object]] = {
-    "os.pread": lambda fd: pread(fd, 1, 0),
     "os.dup": lambda fd: dup(fd),
     "os.sendfile": lambda fd: sendfile(out_fd=1, in_fd=fd, offset=0, count=1),
     "fcntl.flock": lambda fd: flock(fd, fcntl.LOCK_SH),
@@ -252,18 +194,14 @@ def test_calls_by_a_name_bound_before(name: str) -> None:
 
 WITH_PATHS: list[tuple[str, Callable[[Path], object]]] = [
     ("os.statvfs", lambda path: os.statvfs(path)),
-    ("os.pathconf", lambda path: os.pathconf(path, "PC_NAME_MAX")),
     ("os.mkfifo", lambda path: os.mkfifo(path.parent / "fifo")),
     ("os.lchown", lambda path: os.lchown(path, -1, -1)),
-    ("io.FileIO", lambda path: io.FileIO(path)),
     ("io.FileIO", lambda path: FileIO(os.fsencode(path))),
     ("io.FileIO", lambda path: EARLY["open"](path)),
-    ("os.listdir", lambda path: EARLY["listdir"](path.parent)),
     ("os.remove or os.unlink", lambda path: EARLY["unlink"](path)),
     ("os.rename", lambda path: EARLY["rename"]("/tmp/none", path)),
     ("mmap.mmap", lambda path: np.memmap(path)),
     ("mmap.mmap", lambda path: np.memmap(path.open("r+b"))),
-    ("os.dup", lambda path: np.fromfile(path)),
     ("os.dup", lambda path: np.fromfile(path.open("rb"))),
     ("os.dup", lambda path: np.arange(3).tofile(path)),
     ("fcntl.flock", lambda path: fcntl.flock(path.open(), fcntl.LOCK_SH)),
@@ -279,19 +217,6 @@ def test_calls_with_a_path_that_would_miss_the_file(
         call(path / NAME)
 
 
-def test_numpy_load_reads_and_does_not_map() -> None:
-    with fake_shards_dir(Layout()) as path:
-        np.save(path / "array.npy", np.arange(9))
-        assert np.load(path / "array.npy").sum() == 36
-    with pytest.raises(NotFakedError, match="mmap"), fake_shards_dir(Layout()) as path:
-        save_and_map(path / "array.npy")
-
-
-def save_and_map(path: Path) -> None:
-    np.save(path, np.arange(9))
-    np.load(path, mmap_mode="r")
-
-
 def test_what_gets_through_hits_no_real_file(tmp_path: Path) -> None:
     """With the numbers that pyfakefs gives, the first of these would read and write real files."""
     with contextlib.ExitStack() as stack:
@@ -305,42 +230,19 @@ def test_what_gets_through_hits_no_real_file(tmp_path: Path) -> None:
     assert {path.read_bytes() for path in tmp_path.iterdir()} == {b"real"}
 
 
-def pipe() -> bytes:
-    receiver, sender = os.pipe()
-    with open(receiver, "rb") as output, os.fdopen(sender, "wb") as source:
-        source.write(b"sent")
-        source.flush()
-        return os.read(output.fileno(), 4)
-
-
-def read_again(real: int) -> bytes:
-    with open(real, "rb", closefd=False) as file:
-        return file.read()
-
-
-def through_a_socket(real: int) -> bytes:
-    sender, receiver = socket.socketpair()
-    with sender, receiver:
-        os.sendfile(sender.fileno(), real, 0, 4)
-        return receiver.recv(4)
-
-
 REAL: dict[str, tuple[Callable[[int], object], object]] = {
     "os.pread": (lambda fd: os.pread(fd, 4, 0), b"real"),
     "pread": (lambda fd: pread(fd, 4, 0), b"real"),
     "os.pwrite": (lambda fd: os.pwrite(fd, b"real", 0), 4),
     "os.read": (lambda fd: os.read(fd, 4), b"real"),
-    "os.lseek": (lambda fd: os.lseek(fd, 0, os.SEEK_END), 4),
     "os.fstat": (lambda fd: os.fstat(fd).st_size, 4),
     "os.dup": (lambda fd: os.close(os.dup(fd)), None),
-    "open": (read_again, b"real"),
+    "open": (lambda fd: open(fd, "rb", closefd=False).read(), b"real"),  # noqa: SIM115
     "mmap": (lambda fd: mmap.mmap(fd, 4)[:], b"real"),
     "mmap of no file": (lambda _: mmap.mmap(-1, 4)[:], bytes(4)),
     "flock": (lambda fd: fcntl.flock(fd, fcntl.LOCK_EX), None),
-    "pipe": (lambda _: pipe(), b"sent"),
-    "socket": (through_a_socket, b"real"),
+    "pipe": (lambda _: [os.close(end) for end in os.pipe()], [None, None]),
     "process": (lambda _: subprocess.run(["echo", "hi"], capture_output=True).stdout, b"hi\n"),
-    "output": (lambda _: os.write(2, b""), 0),
 }
 
 
@@ -356,20 +258,9 @@ def test_real_descriptors_work_as_ever(name: str, tmp_path: Path) -> None:
         assert function(real.fileno()) == expected
 
 
-def test_a_lock_of_a_real_file_is_one(tmp_path: Path) -> None:
-    with (
-        open(tmp_path / "lock", "w") as one,
-        open(tmp_path / "lock", "w") as other,
-        fake_shards_dir(Layout()),
-    ):
-        fcntl.flock(one, fcntl.LOCK_EX)
-        with pytest.raises(BlockingIOError):
-            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def skip_bad_samples(path: Path) -> None:
-    with contextlib.suppress(Exception):
-        np.memmap(path / NAME)
+def in_a_thread(path: Path) -> None:
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        pool.submit(np.memmap, path / NAME)
 
 
 def hide_everything(path: Path) -> None:
@@ -377,13 +268,13 @@ def hide_everything(path: Path) -> None:
         np.memmap(path / NAME)
 
 
-def ignore_a_future(path: Path) -> None:
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        pool.submit(np.memmap, path / NAME)
+def raise_another(path: Path) -> None:
+    hide_everything(path)
+    raise ZeroDivisionError
 
 
-@pytest.mark.parametrize("loader", [skip_bad_samples, hide_everything, ignore_a_future])
-def test_a_loader_that_holds_it_back_is_told_on(loader: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize("loader", [in_a_thread, hide_everything])
+def test_a_loader_that_holds_it_back_is_reported(loader: Callable[[Path], None]) -> None:
     with (
         pytest.raises(NotFakedError, match=r"mmap.mmap .* '/scratch"),
         fake_shards_dir(Layout()) as path,
@@ -391,25 +282,11 @@ def test_a_loader_that_holds_it_back_is_told_on(loader: Callable[[Path], None]) 
         loader(path)
 
 
-def test_one_that_gets_through_is_told_once() -> None:
-    with pytest.raises(NotFakedError) as caught, fake_shards_dir(Layout()) as path:
-        np.memmap(path / NAME)
-    assert not hasattr(caught.value, "__notes__")
-
-
 def test_another_error_gets_a_note() -> None:
     with pytest.raises(ZeroDivisionError) as caught, fake_shards_dir(Layout()) as path:
-        divide_after(hide_everything(path))
+        raise_another(path)
     (note,) = caught.value.__notes__
     assert note.startswith("Before that, NotFakedError was held back: mmap.mmap")
-
-
-def divide_after(_: None) -> None:
-    raise ZeroDivisionError
-
-
-def test_it_is_neither_a_bad_file_nor_a_bad_sample() -> None:
-    assert not issubclass(NotFakedError, Exception)
 
 
 def test_contexts_nest() -> None:
@@ -435,11 +312,6 @@ def test_a_function_that_outlives_it_is_the_real_one() -> None:
         assert outlived(file.fileno(), 3, 0) == b'"""'
 
 
-def test_threads_see_it() -> None:
-    with fake_shards_dir(Layout()) as path, concurrent.futures.ThreadPoolExecutor(1) as pool:
-        assert pool.submit(read, path / NAME).result()
-
-
 def test_maker_gives_each_call_its_own() -> None:
     with fake_shards_dir_maker("/data") as make:
         assert os.path.exists(__file__)
@@ -450,40 +322,3 @@ def test_maker_gives_each_call_its_own() -> None:
         assert "acts000000.bin" not in os.listdir(one)
         assert attempt((other / NAME).read_bytes) == "EACCES"
     assert not os.path.exists("/data")
-
-
-def test_as_a_fixture(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("""
-        import os
-        import pytest
-        import numpy as np
-
-        def test_kept(make_fake_shards_dir, tmp_path, capfd):
-            assert tmp_path.is_dir()
-            path = make_fake_shards_dir(3, unreadable_shards=[1])
-            assert not tmp_path.exists()
-            with pytest.raises(PermissionError):
-                (path / "acts000001.bin").read_bytes()
-            print("printed")
-            os.write(1, b"written")
-            assert capfd.readouterr().out == "printed\\nwritten"
-
-        def test_failed(make_fake_shards_dir):
-            path = make_fake_shards_dir()
-            assert os.listdir(path) == [], "shown"
-
-        def test_refused(make_fake_shards_dir):
-            np.memmap(make_fake_shards_dir() / "acts000000.bin")
-
-        def test_held_back(make_fake_shards_dir):
-            try:
-                np.memmap(make_fake_shards_dir() / "acts000000.bin")
-            except BaseException:
-                pass
-
-        def test_real(make_fake_shards_dir, tmp_path):
-            assert tmp_path.is_dir()
-    """)
-    run = pytester.runpytest_subprocess("-p", "no:cacheprovider")
-    run.assert_outcomes(passed=2, failed=3)
-    run.stdout.fnmatch_lines(["E*AssertionError: shown*", "E*NotFakedError: mmap.mmap*"])

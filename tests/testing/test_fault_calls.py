@@ -7,15 +7,13 @@ import bz2
 import contextlib
 import errno
 import glob
-import gzip
 import io
-import lzma
 import mmap
 import os
-import shutil
 import sys
 import tarfile
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -46,28 +44,20 @@ def pipe() -> Iterator[tuple[int, int]]:
             os.close(end)
 
 
-def on_descriptor(function: Callable[[int], object]) -> Action:
+def on_descriptor(function: Callable[[int], object], name: str = "a") -> Action:
     def action(d: Path) -> object:
-        with descriptor(d / "a") as fd:
+        with descriptor(d / name, os.O_RDWR if name else os.O_RDONLY) as fd:
             return function(fd)
 
     return action
 
 
 def in_directory(function: Callable[[int], object]) -> Action:
-    def action(d: Path) -> object:
-        with descriptor(d, os.O_RDONLY) as fd:
-            return function(fd)
-
-    return action
+    return on_descriptor(function, "")
 
 
 def between(function: Callable[[int, int], object]) -> Action:
-    def action(d: Path) -> object:
-        with descriptor(d / "a") as source, descriptor(d / "b") as target:
-            return function(source, target)
-
-    return action
+    return lambda d: on_descriptor(lambda b: on_descriptor(lambda a: function(a, b))(d), "b")(d)
 
 
 def through_pipe(function: Callable[[int, int, int], object]) -> Action:
@@ -119,43 +109,28 @@ ACTIONS: dict[str, tuple[str, Action]] = {
         in_directory(lambda fd: os.close(os.open("a", os.O_RDONLY, dir_fd=fd))),
     ),
     "open-builtin": ("open", lambda d: open(d / "a").close()),
-    "open-io": ("open", lambda d: io.open(d / "a", "rb").close()),  # noqa: UP020 - another name
     "open-FileIO": ("open", lambda d: io.FileIO(d / "a").close()),
-    "open-pathlib": ("open", lambda d: (d / "a").read_bytes()),
     "open-opener": ("open", lambda d: open(d / "a", opener=os.open).close()),
     "open-tarfile": ("open", lambda d: tarfile.open(d / "c.tar").close()),
     "open-bz2": ("open", lambda d: bz2.open(d / "a").close()),
-    "open-gzip": ("open", lambda d: gzip.open(d / "a").close()),
-    "open-lzma": ("open", lambda d: lzma.open(d / "a").close()),
     "open-zipfile": ("open", lambda d: zipfile.ZipFile(d / "new", "w").close()),
     "stat": ("stat", lambda d: os.stat(d / "a")),
     "stat-descriptor": ("stat", on_descriptor(lambda fd: os.stat(fd))),
-    "stat-dir_fd": ("stat", in_directory(lambda fd: os.stat("a", dir_fd=fd))),
-    "stat-pathlib": ("stat", lambda d: (d / "a").stat()),
     "lstat": ("stat", lambda d: os.lstat(d / "a")),
     "fstat": ("stat", on_descriptor(lambda fd: os.fstat(fd))),
     "entry-stat": ("stat", of_entry("stat")),
     "entry-is_file": ("stat", of_entry("is_file")),
     "entry-is_dir": ("stat", of_entry("is_dir")),
-    "entry-is_symlink": ("stat", of_entry("is_symlink")),
     "scandir": ("scandir", lambda d: os.scandir(d).close()),
     "scandir-descriptor": ("scandir", in_directory(lambda fd: os.scandir(fd).close())),
-    "scandir-walk": ("scandir", lambda d: list(os.walk(d, onerror=raised))),
-    "scandir-iterdir": ("scandir", lambda d: list(d.iterdir())),
     "listdir": ("scandir", lambda d: os.listdir(d)),
     "readdir": ("readdir", lambda d: listed(d)),
-    "readdir-walk": ("readdir", lambda d: list(os.walk(d, onerror=raised))),
-    "listdir-descriptor": ("scandir", in_directory(lambda fd: os.listdir(fd))),
     "read": ("read", on_descriptor(lambda fd: os.read(fd, 9))),
     "pread": ("read", on_descriptor(lambda fd: os.pread(fd, 9, 1))),
     "readv": ("read", on_descriptor(lambda fd: os.readv(fd, [bytearray(9)]))),
     "preadv": ("read", on_descriptor(lambda fd: os.preadv(fd, [bytearray(9)], 1))),
     "file-read": ("read", of_file("rb", lambda file: file.read(9))),
-    "file-read-all": ("read", of_file("rb", lambda file: file.read())),
-    "file-readinto": ("read", of_file("rb", lambda file: file.readinto(bytearray(9)))),
-    "file-lines": ("read", of_file("r", list)),
     "raw-read": ("read", of_file("rb", lambda file: file.read(9), 0)),
-    "raw-readall": ("read", of_file("rb", lambda file: file.readall(), 0)),
     "raw-readinto": ("read", of_file("rb", lambda file: file.readinto(bytearray(9)), 0)),
     "sendfile-in": ("read", through_pipe(lambda fd, _, inlet: os.sendfile(inlet, fd, 0, 9))),
     "sendfile-out": ("write", between(lambda a, b: os.sendfile(b, a, 0, 9))),
@@ -163,20 +138,16 @@ ACTIONS: dict[str, tuple[str, Action]] = {
     "copy_file_range-out": ("write", between(lambda a, b: os.copy_file_range(a, b, 9))),
     "splice-in": ("read", through_pipe(lambda fd, _, inlet: os.splice(fd, inlet, 9))),
     "splice-out": ("write", through_pipe(lambda fd, outlet, _: os.splice(outlet, fd, 5))),
-    "copyfile": ("read", lambda d: shutil.copyfile(d / "a", d / "new")),
     "write": ("write", on_descriptor(lambda fd: os.write(fd, b"123"))),
     "pwrite": ("write", on_descriptor(lambda fd: os.pwrite(fd, b"123", 1))),
     "writev": ("write", on_descriptor(lambda fd: os.writev(fd, [b"123"]))),
     "pwritev": ("write", on_descriptor(lambda fd: os.pwritev(fd, [b"123"], 1))),
     "raw-write": ("write", of_file("wb", lambda file: file.write(b"123"), 0)),
-    "pathlib-write": ("write", lambda d: (d / "a").write_text("123")),
     "fsync": ("fsync", on_descriptor(lambda fd: os.fsync(fd))),
-    "fsync-file": ("fsync", of_file("rb", lambda file: os.fsync(file))),
     "fdatasync": ("fsync", on_descriptor(lambda fd: os.fdatasync(fd))),
     "mmap-flush": ("fsync", of_map(lambda mapped: mapped.flush())),
     "mmap": ("mmap", of_map(len)),
     "truncate": ("truncate", lambda d: os.truncate(d / "a", 1)),
-    "truncate-descriptor": ("truncate", on_descriptor(lambda fd: os.truncate(fd, 1))),
     "ftruncate": ("truncate", on_descriptor(lambda fd: os.ftruncate(fd, 1))),
     "posix_fallocate": ("truncate", on_descriptor(lambda fd: os.posix_fallocate(fd, 0, 9))),
     "file-truncate": ("truncate", of_file("r+b", lambda file: file.truncate(1))),
@@ -186,15 +157,11 @@ ACTIONS: dict[str, tuple[str, Action]] = {
         in_directory(lambda fd: os.rename("a", "new", src_dir_fd=fd, dst_dir_fd=fd)),
     ),
     "replace": ("rename", lambda d: os.replace(d / "a", d / "b")),
-    "replace-pathlib": ("rename", lambda d: (d / "a").replace(d / "b")),
     "link": ("link", lambda d: os.link(d / "a", d / "new")),
     "symlink": ("link", lambda d: os.symlink("a", d / "new")),
     "unlink": ("unlink", lambda d: os.unlink(d / "a")),
-    "unlink-dir_fd": ("unlink", in_directory(lambda fd: os.unlink("a", dir_fd=fd))),
     "remove": ("unlink", lambda d: os.remove(d / "a")),
-    "rmtree": ("unlink", lambda d: shutil.rmtree(d)),
     "mkdir": ("mkdir", lambda d: os.mkdir(d / "new")),
-    "makedirs": ("mkdir", lambda d: os.makedirs(d / "new" / "new")),
     "rmdir": ("rmdir", lambda d: os.rmdir(d / "c")),
     "chmod": ("chmod", lambda d: os.chmod(d / "a", 0o600)),
     "fchmod": ("chmod", on_descriptor(lambda fd: os.fchmod(fd, 0o600))),
@@ -205,10 +172,6 @@ ACTIONS: dict[str, tuple[str, Action]] = {
 }
 
 every_action = pytest.mark.parametrize("name", ACTIONS)
-
-
-def raised(error: OSError) -> None:
-    raise error
 
 
 def directory(path: Path) -> Path:
@@ -239,13 +202,18 @@ def test_every_function_has_an_action() -> None:
 
 
 @every_action
-def test_a_call_is_recorded(name: str, root: Path) -> None:
+def test_a_call_is_recorded_and_one_elsewhere_is_not(
+    name: str, root: Path, elsewhere: Path
+) -> None:
     operation, action = ACTIONS[name]
     with FileSystemFaults(root) as fs:
         action(root)
-    found = [call for call in fs.calls if call.operation == operation]
-    assert {call.outcome for call in found} == {Outcome.OK}
-    assert all(call.path.is_relative_to(root) for call in found)
+        n_calls = len(fs.calls)
+        fs.fail("any", errno.EIO, optional=True)
+        action(elsewhere)
+    assert {call.outcome for call in fs.calls if call.operation == operation} == {Outcome.OK}
+    assert all(call.path.is_relative_to(root) for call in fs.calls)
+    assert len(fs.calls) == n_calls
 
 
 @every_action
@@ -258,14 +226,6 @@ def test_a_call_fails(name: str, root: Path) -> None:
     assert caught.value.errno == errno.EPERM
     assert fs.reached
     assert (operation, Outcome.FAILED) in {(call.operation, call.outcome) for call in fs.calls}
-
-
-@every_action
-def test_a_call_elsewhere_is_let_alone(name: str, root: Path, elsewhere: Path) -> None:
-    with FileSystemFaults(root) as fs:
-        fs.fail("any", errno.EIO, optional=True)
-        ACTIONS[name][1](elsewhere)
-    assert fs.calls == ()
 
 
 def test_a_call_that_fails_does_nothing(root: Path) -> None:
@@ -283,23 +243,15 @@ def names(error: OSError) -> tuple[object, object]:
 
 
 ABSENT: dict[str, Action] = {
-    "open": lambda d: os.open(d / "x", os.O_RDONLY),
     "open-bytes": lambda d: os.open(os.fsencode(d / "x"), os.O_RDONLY),
     "open-builtin": lambda d: open(d / "x"),
-    "open-FileIO": lambda d: io.FileIO(d / "x"),
-    "stat": lambda d: os.stat(d / "x"),
-    "lstat": lambda d: os.lstat(str(d / "x")),
+    "stat": lambda d: os.stat(str(d / "x")),
     "scandir": lambda d: os.scandir(d / "x"),
     "listdir": lambda d: os.listdir(d / "x"),
     "truncate": lambda d: os.truncate(d / "x", 1),
     "rename": lambda d: os.rename(d / "x", d / "y"),
-    "link": lambda d: os.link(d / "x", d / "y"),
     "symlink": lambda d: os.symlink("text", d / "x" / "y"),
-    "unlink": lambda d: os.unlink(d / "x"),
     "mkdir": lambda d: os.mkdir(d / "x" / "y"),
-    "rmdir": lambda d: os.rmdir(d / "x"),
-    "chmod": lambda d: os.chmod(d / "x", 0),
-    "chown": lambda d: os.chown(d / "x", -1, -1),
 }
 
 
@@ -311,10 +263,8 @@ def test_an_error_looks_as_the_real_one(name: str, root: Path) -> None:
     fs.fail("any", errno.ENOENT)
     with fs, pytest.raises(FileNotFoundError) as planned:
         ABSENT[name](root)
-    assert fs.calls[0].outcome is Outcome.FAILED
     assert planned.value.args == real.value.args
-    assert names(planned.value) == names(real.value)
-    assert str(planned.value) == str(real.value)
+    assert (names(planned.value), str(planned.value)) == (names(real.value), str(real.value))
 
 
 @pytest.mark.parametrize("function", [os.stat, os.listdir, os.scandir, os.fstat, os.fsync])
@@ -341,17 +291,11 @@ def test_a_real_error_is_recorded_as_such(root: Path) -> None:
     "wrong",
     [
         lambda _: os.open(None, 0),
-        lambda _: os.stat(1.5),
         lambda _: os.read("a", 1),
-        lambda _: os.read(1.5, 1),
         lambda _: os.write(1),
-        lambda _: os.fsync("a"),
         lambda _: os.fsync(987654),
-        lambda _: os.fsync(-1),
-        lambda _: os.stat("a", dir_fd=987654),
         lambda _: os.stat("a", dir_fd="b"),
         lambda d: os.rename(d / "a"),
-        lambda d: os.listdir(d, 1, 2),
         lambda d: os.stat(f"{d}/nul\0"),
         lambda d: open(d / "a", 1),
         lambda d: io.FileIO(d / "a", "q"),
@@ -366,34 +310,24 @@ def test_a_wrong_argument_is_for_the_real_function_to_refuse(wrong: Action, root
     assert {call.outcome for call in fs.calls} <= {Outcome.RAISED}
 
 
-@pytest.mark.parametrize("kind", ["pipe", "deleted", "cwd"])
-def test_a_descriptor_without_a_name(
-    kind: str, root: Path, monkeypatch: pytest.MonkeyPatch
+def test_descriptors_without_a_name_and_relative_paths(
+    root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with FileSystemFaults(root) as fs:
-        if kind == "pipe":
-            with pipe() as (_, inlet):
-                os.write(inlet, b"1")
-            assert fs.calls == ()
-        elif kind == "deleted":
-            with descriptor(root / "a") as fd:
-                os.unlink(root / "a")
-                os.read(fd, 1)
-            assert [call.path for call in fs.calls] == [root / "a"] * 3
-        else:
-            monkeypatch.chdir(root)
-            assert "a" in os.listdir()
-            with os.scandir() as entries:
-                assert next(entries).path.startswith("./")
-            assert [call.path for call in fs.calls] == [root] * 3
-            monkeypatch.undo()
-
-
-def test_a_relative_path_counts(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(root.parent)
-    with FileSystemFaults("root") as fs:
-        os.stat("root/c/../a")
-    assert [call.path for call in fs.calls] == [root / "a"]
+    with FileSystemFaults(root) as fs, pipe() as (_, inlet):
+        os.write(inlet, b"1")
+        assert fs.calls == ()
+        with descriptor(root / "a") as fd:
+            os.unlink(root / "a")
+            os.read(fd, 1)
+        assert [call.path for call in fs.calls] == [root / "a"] * 3
+    monkeypatch.chdir(root)
+    with FileSystemFaults("../root") as fs:
+        assert "b" in os.listdir()
+        with os.scandir() as entries:
+            assert next(entries).path.startswith("./")
+        os.stat("../root/c/../b")
+        assert [call.path for call in fs.calls] == [*[root] * 3, root / "b"]
+        monkeypatch.undo()
 
 
 def test_a_root_that_is_a_symbolic_link(root: Path, tmp_path: Path) -> None:
@@ -406,92 +340,40 @@ def test_a_root_that_is_a_symbolic_link(root: Path, tmp_path: Path) -> None:
     assert [call.path for call in fs.calls] == [link / "a"] * 3
 
 
-@pytest.mark.parametrize("through", ["open", "os.open"])
-def test_a_symbolic_link_out_of_the_root(through: str, root: Path, elsewhere: Path) -> None:
+def test_a_symbolic_link_out_of_the_root(root: Path, elsewhere: Path) -> None:
     """As in a download cache, whose snapshots are links to blobs."""
     (root / "link").symlink_to(elsewhere / "a")
     with FileSystemFaults(root) as fs:
-        if through == "open":
-            with open(root / "link", "rb") as file:
-                file.read(1)
-        else:
-            with descriptor(root / "link") as fd:
-                os.read(fd, 1)
-    assert [(call.operation, call.path) for call in fs.calls] == [
-        ("open", root / "link"),
-        ("read", root / "link"),
-    ]
+        with open(root / "link", "rb") as file:
+            file.read(1)
+        with descriptor(root / "link") as fd:
+            os.read(fd, 1)
+    expected = [("open", root / "link"), ("read", root / "link")]
+    assert [(call.operation, call.path) for call in fs.calls] == expected * 2
 
 
-def test_two_paths_are_recorded(root: Path, tmp_path: Path) -> None:
-    with FileSystemFaults(root) as fs:
-        os.rename(root / "a", root / "new")
-        os.rename(root / "new", tmp_path / "out")
-        os.rename(tmp_path / "out", root / "in")
-    assert [(call.path, call.target) for call in fs.calls] == [
-        (root / "a", root / "new"),
-        (root / "new", tmp_path / "out"),
-        (tmp_path / "out", root / "in"),
-    ]
+def test_entries_are_as_the_real_ones_and_ask_once(root: Path) -> None:
+    def looks(entry: os.DirEntry) -> list[object]:
+        return [
+            (entry.name, entry.path, os.fspath(entry), repr(entry), entry.inode()),
+            [(entry.is_dir(), entry.is_file(), entry.is_symlink()) for _ in range(2)],
+            entry.is_file(follow_symlinks=False),
+            [entry.stat(follow_symlinks=follow) for follow in (True, False)],
+            isinstance(entry, os.DirEntry),
+        ]
 
-
-def test_they_are_as_the_real_ones(root: Path) -> None:
-    with os.scandir(root) as entries:
-        real = sorted(entries, key=os.fspath)
-    with FileSystemFaults(root), os.scandir(root) as entries:
-        found = sorted(entries, key=os.fspath)
-        for one, other in zip(found, real, strict=True):
-            assert isinstance(one, os.DirEntry)
-            assert repr(one) == repr(other)
-            assert (one.name, one.path, os.fspath(one)) == (
-                other.name,
-                other.path,
-                os.fspath(other),
-            )
-            assert one.inode() == other.inode()
-            assert (one.is_dir(), one.is_file(), one.is_symlink()) == (
-                other.is_dir(),
-                other.is_file(),
-                other.is_symlink(),
-            )
-            assert one.stat() == other.stat()
-
-
-def test_of_bytes(root: Path) -> None:
-    with FileSystemFaults(root) as fs, os.scandir(os.fsencode(root)) as entries:
-        names = {entry.name for entry in entries if entry.is_file()}
-    assert names == {b"a", b"b", b"c.tar"}
-    assert root / "a" in {call.path for call in fs.calls}
-
-
-def test_of_a_descriptor(root: Path) -> None:
-    with (
-        FileSystemFaults(root) as fs,
-        descriptor(root, os.O_RDONLY) as fd,
-        os.scandir(fd) as entries,
-    ):
-        assert {entry.name for entry in entries if entry.is_dir()} == {"c"}
-    assert root / "c" in {call.path for call in fs.calls}
-
-
-def test_each_asks_once(root: Path) -> None:
-    with FileSystemFaults(root) as fs, os.scandir(root) as entries:
-        for entry in entries:
-            assert [entry.stat(), entry.stat()]
-            assert [entry.is_symlink(), entry.is_symlink()]
-    asked = [call.path.name for call in fs.calls if call.operation == "stat"]
-    assert sorted(asked) == sorted(["a", "b", "c", "c.tar"] * 2)
-
-
-def test_follow_symlinks(root: Path) -> None:
     (root / "link").symlink_to("a")
+    (root / "dangling").symlink_to("x")
+    with descriptor(root, os.O_RDONLY) as fd:
+        for place in (root, os.fsencode(root), fd):
+            with os.scandir(place) as entries:
+                real = [looks(entry) for entry in entries if "dang" not in str(entry.name)]
+            with FileSystemFaults(root) as fs, os.scandir(place) as entries:
+                assert [looks(entry) for entry in entries if "dang" not in str(entry.name)] == real
+            asked = Counter(call.path for call in fs.calls if call.operation == "stat")
+            assert asked == dict.fromkeys([root / str(os.fsdecode(r[0][0])) for r in real], 2)
     with FileSystemFaults(root), os.scandir(root) as entries:
-        entry = next(entry for entry in entries if entry.name == "link")
-        assert entry.is_file()
-        assert not entry.is_file(follow_symlinks=False)
-        assert entry.is_symlink()
-        assert entry.stat().st_size == 100
-        assert entry.stat(follow_symlinks=False).st_size == 1
+        assert {entry.name for entry in entries if entry.is_file()} == {"a", "b", "c.tar", "link"}
 
 
 def test_a_listing_fails_midway(root: Path) -> None:
@@ -500,12 +382,9 @@ def test_a_listing_fails_midway(root: Path) -> None:
         fs.fail("readdir", errno.EIO, nth=3)
         with pytest.raises(OSError, match="Input/output") as caught:
             names += [entry.name for entry in entries]
-        assert caught.value.filename == str(root)
-    assert [call.outcome for call in fs.calls if call.operation == "readdir"] == [
-        Outcome.OK,
-        Outcome.OK,
-        Outcome.FAILED,
-    ]
+    assert caught.value.filename == str(root)
+    outcomes = [call.outcome for call in fs.calls if call.operation == "readdir"]
+    assert outcomes == [Outcome.OK, Outcome.OK, Outcome.FAILED]
 
 
 @pytest.mark.parametrize("name", ["supports_dir_fd", "supports_fd", "supports_follow_symlinks"])

@@ -25,14 +25,11 @@ def root(tmp_path: Path) -> Path:
 
 READS: dict[str, Callable[[Path], Any]] = {
     "path": lambda path: np.fromfile(path, "<f4"),
-    "str": lambda path: np.fromfile(str(path), "<f4"),
     "bytes": lambda path: np.fromfile(os.fsencode(path), "<f4"),
-    "count": lambda path: np.fromfile(path, "<f4", 100),
-    "count-above": lambda path: np.fromfile(path, "<f4", 4000),
+    "count": lambda path: np.fromfile(path, "<f4", 4000),
     "offset": lambda path: np.fromfile(path, "<f4", offset=40),
     "keywords": lambda path: np.fromfile(file=path, dtype="<f4", count=7, offset=4),
     "records": lambda path: np.fromfile(path, [("a", "<f4"), ("b", "<i2", 2)]),
-    "arrays": lambda path: np.fromfile(path, np.dtype(("<f4", (3,)))),
     "like": lambda path: np.fromfile(path, "<f4", like=VALUES),
 }
 
@@ -41,13 +38,12 @@ READS: dict[str, Callable[[Path], Any]] = {
 def test_fromfile_reads_the_same(name: str, root: Path) -> None:
     expected = READS[name](root / "shard.bin")
     with FileSystemFaults(root) as fs:
+        fault = fs.short("read", 27, optional=True)  # after which it asks again
         found = READS[name](root / "shard.bin")
-    assert found.dtype == expected.dtype
-    assert found.tobytes() == expected.tobytes()
-    assert [(call.operation, call.outcome) for call in fs.calls] == [
-        ("open", Outcome.OK),
-        ("read", Outcome.OK),
-    ]
+    assert (found.dtype, found.tobytes()) == (expected.dtype, expected.tobytes())
+    assert [call.operation for call in fs.calls] == ["open", "read"]
+    assert {call.outcome for call in fs.calls} == {Outcome.OK}
+    assert not fault.reached
 
 
 @pytest.mark.parametrize("name", READS)
@@ -67,16 +63,6 @@ def test_fromfile_at_the_end_of_the_file_has_no_items_or_whatever_was_there(
         assert set(found.tobytes()) == {0xAA}
 
 
-@pytest.mark.parametrize("name", READS)
-def test_fromfile_asks_again_after_a_short_read(name: str, root: Path) -> None:
-    expected = READS[name](root / "shard.bin")
-    with FileSystemFaults(root) as fs:
-        fault = fs.short("read", 27, optional=True)
-        found = READS[name](root / "shard.bin")
-    assert found.tobytes() == expected.tobytes()
-    assert not fault.reached
-
-
 def test_fromfile_tells_nobody_of_an_error(root: Path) -> None:
     """As it does with a real one; that is why shards are better read otherwise."""
     with FileSystemFaults(root) as fs:
@@ -86,13 +72,6 @@ def test_fromfile_tells_nobody_of_an_error(root: Path) -> None:
     assert damaged.size == VALUES.size
     assert set(damaged.tobytes()) == {0xAA}
     assert [call.outcome for call in fs.calls] == [Outcome.OK, Outcome.FAILED] * 2
-
-
-def test_fromfile_whose_file_can_not_be_opened(root: Path) -> None:
-    fs = FileSystemFaults(root)
-    fs.fail("open", errno.EACCES)
-    with fs, pytest.raises(PermissionError):
-        np.fromfile(root / "shard.bin", "<f4")
 
 
 def test_fromfile_of_an_open_file_goes_on_where_that_is(root: Path) -> None:
@@ -118,13 +97,6 @@ def test_fromfile_of_what_it_does_not_take(wrong: Any, root: Path) -> None:
         np.fromfile(wrong)
 
 
-def test_fromfile_of_objects_is_refused(root: Path) -> None:
-    fs = FileSystemFaults(root)
-    fs.short("read", 8, optional=True)
-    with fs, pytest.raises(ValueError, match="object"):
-        np.fromfile(root / "shard.bin", object)
-
-
 def test_load_and_save(root: Path) -> None:
     with FileSystemFaults(root) as fs:
         np.save(root / "new.npy", VALUES)
@@ -133,17 +105,9 @@ def test_load_and_save(root: Path) -> None:
     assert (root / "new.npy").read_bytes() == (root / "array.npy").read_bytes()
 
 
-def test_load_of_a_file_that_is_cut(root: Path) -> None:
+def test_save_on_a_full_disk(root: Path) -> None:
     fs = FileSystemFaults(root)
-    fs.short("read", 0, nth=2)
-    with fs, pytest.raises(ValueError):  # noqa: PT011 - depends on the version
-        np.load(root / "array.npy")
-
-
-@pytest.mark.parametrize("nth", [1, 2])
-def test_save_on_a_full_disk(nth: int, root: Path) -> None:
-    fs = FileSystemFaults(root)
-    fs.fail("write", errno.ENOSPC, nth=nth)
+    fs.fail("write", errno.ENOSPC)
     with fs, pytest.raises(OSError, match="No space left"):
         np.save(root / "new.npy", VALUES)
 
@@ -164,32 +128,9 @@ def test_memmap(root: Path) -> None:
     assert (root / "shard.bin").read_bytes()[:4] == np.float32(7).tobytes()
 
 
-def test_tofile_suffers_where_its_file_is_opened(root: Path) -> None:
-    fs = FileSystemFaults(root)
-    fs.fail("open", errno.EROFS)
-    with fs, pytest.raises(OSError, match="Read-only"):
-        VALUES.tofile(root / "new.bin")
-
-
-def test_files_elsewhere_are_let_alone(root: Path, tmp_path_factory: Any) -> None:
-    elsewhere = tmp_path_factory.mktemp("elsewhere")
-    with FileSystemFaults(root) as fs:
-        fs.fail("any", errno.EIO, optional=True)
-        np.save(elsewhere / "a.npy", VALUES)
-        assert np.load(elsewhere / "a.npy").shape == VALUES.shape
-        assert np.fromfile(elsewhere / "a.npy", "u1").size
-    assert fs.calls == ()
-
-
-def test_contexts_nest(root: Path) -> None:
-    with FileSystemFaults(root) as outer, FileSystemFaults(root) as inner:
-        np.fromfile(root / "shard.bin", "<f4")
-    assert [call.operation for call in outer.calls] == ["open", "read"]
-    assert inner.calls == outer.calls
-
-
-def test_all_is_as_it_was_afterwards(root: Path) -> None:
-    before = np.fromfile, np.lib.format.write_array.__globals__["isfileobj"]
-    with FileSystemFaults(root):
-        assert np.fromfile is not before[0]
-    assert (np.fromfile, np.lib.format.write_array.__globals__["isfileobj"]) == before
+def test_fromfile_and_tofile_suffer_where_the_file_is_opened(root: Path) -> None:
+    for call in (lambda: np.fromfile(root / "shard.bin"), lambda: VALUES.tofile(root / "new.bin")):
+        with FileSystemFaults(root) as fs:
+            fs.fail("open", errno.EACCES)
+            with pytest.raises(PermissionError):
+                call()

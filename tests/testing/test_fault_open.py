@@ -1,8 +1,5 @@
 """Files opened below a root of `FileSystemFaults` are as the real ones, but for what is planned."""
 
-# ruff: noqa: SIM115 - what becomes of a file that is not closed is tested too
-
-import errno
 import io
 import mmap
 import os
@@ -57,11 +54,7 @@ def described(file: Any) -> list[object]:
         layers.append(getattr(layers[-1], "buffer", getattr(layers[-1], "raw", None)))
     return [
         (
-            [
-                kind
-                for kind in (io.FileIO, io.BufferedIOBase, io.TextIOBase)
-                if isinstance(it, kind)
-            ],
+            [isinstance(it, kind) for kind in (io.FileIO, io.BufferedIOBase, io.TextIOBase)],
             [getattr(it, name, None) for name in names],
             os.fspath(it.name),
             (it.readable(), it.writable(), it.seekable(), it.isatty()),
@@ -70,28 +63,11 @@ def described(file: Any) -> list[object]:
     ]
 
 
-MODES = [
-    "r",
-    "rt",
-    "rb",
-    "r+",
-    "r+b",
-    "b+r",
-    "w",
-    "wb",
-    "w+",
-    "wb+",
-    "a",
-    "ab",
-    "a+b",
-    "x",
-    "xb",
-    "x+",
-]
-WRONG_MODES = ["", "b", "q", "U", "rw", "rr", "tb", "rtb", "r++", "rwb", "br+b"]
+MODES = ["r", "rt", "rb", "r+", "b+r", "w", "wb+", "a", "a+b", "x", "xb"]
+WRONG_MODES = ["", "b", "q", "rw", "rr", "tb", "r++"]
 
 
-@pytest.mark.parametrize("buffering", [-1, 0, 1, 2, 4096])
+@pytest.mark.parametrize("buffering", [-1, 0, 1, 4096])
 @pytest.mark.parametrize("mode", MODES + WRONG_MODES)
 @pytest.mark.parametrize("name", ["bytes", "new"])
 def test_modes_and_buffers(mode: str, buffering: int, name: str, root: Path) -> None:
@@ -108,7 +84,7 @@ def test_modes_and_buffers(mode: str, buffering: int, name: str, root: Path) -> 
     assert_the_same(use, root)
 
 
-@pytest.mark.parametrize("newline", [None, "", "\n", "\r", "\r\n", "x"])
+@pytest.mark.parametrize("newline", [None, "", "\r\n", "x"])
 def test_newlines(newline: str | None, root: Path) -> None:
     def use(path: Path) -> Any:
         with open(path / "text", newline=newline, encoding="utf-8") as file:
@@ -121,54 +97,42 @@ def test_newlines(newline: str | None, root: Path) -> None:
     assert_the_same(use, root)
 
 
-@pytest.mark.parametrize(
-    "layers", [("ascii", None), ("ascii", "replace"), ("latin-1", "x"), ("no",)]
-)
-def test_encodings(layers: tuple[str | None, ...], root: Path) -> None:
+REFUSED = [
+    ("text", {"encoding": "ascii"}),
+    ("text", {"encoding": "ascii", "errors": "replace"}),
+    ("text", {"encoding": "latin-1", "errors": "x"}),
+    ("bytes", {"mode": "rb", "encoding": "utf-8"}),
+    ("bytes", {"mode": "rb", "newline": "\n"}),
+    ("bytes", {"closefd": False}),
+    ("x", {}),
+    (".", {}),
+    ("bytes/x", {}),
+    ("nul\0", {}),
+]
+
+
+@pytest.mark.parametrize(("name", "arguments"), REFUSED)
+def test_what_is_refused_and_how_text_is_read(
+    name: str, arguments: dict[str, Any], root: Path
+) -> None:
     def use(path: Path) -> Any:
-        with open(
-            path / "text", buffering=-1, **dict(zip(("encoding", "errors"), layers, strict=False))
-        ) as file:
+        os.stat(path)
+        with open(path / name, **arguments) as file:
             return file.read(), file.encoding, file.errors
 
     assert_the_same(use, root)
 
 
-@pytest.mark.parametrize(
-    "layers", [{"encoding": "utf-8"}, {"errors": "strict"}, {"newline": "\n"}, {"closefd": False}]
-)
-def test_what_bytes_and_names_do_not_take(layers: dict[str, Any], root: Path) -> None:
-    assert_the_same(lambda path: open(path / "bytes", "rb", **layers), root)
-
-
-@pytest.mark.parametrize("path", ["x", ".", "bytes/x", "nul\0"])
-def test_what_can_not_be_opened(path: str, root: Path) -> None:
-    assert_the_same(lambda base: [os.stat(base), open(base / path)], root)
-
-
 @pytest.mark.parametrize("closefd", [True, False])
-def test_descriptors(closefd: bool, root: Path) -> None:
+def test_descriptors_and_openers(closefd: bool, root: Path) -> None:
     def use(path: Path) -> Any:
         fd = os.open(path / "bytes", os.O_RDWR)
         with open(fd, "r+b", closefd=closefd) as file:
             assert file.fileno() == fd == file.name
             file.write(b"new")
-        return closefd or os.close(fd)
-
-    assert_the_same(use, root)
-
-
-def test_opener(root: Path) -> None:
-    def use(path: Path) -> Any:
-        def opener(name: str, flags: int) -> int:
-            return os.open(name, flags, dir_fd=directory)
-
-        directory = os.open(path, os.O_RDONLY)
-        try:
-            with open("bytes", "rb", opener=opener) as file:
-                return described(file), file.read()
-        finally:
-            os.close(directory)
+        with open("bytes", "rb", opener=lambda name, flags: os.open(path / name, flags)) as file:
+            found = described(file), file.read()
+        return found, closefd or os.close(fd)
 
     assert_the_same(use, root)
 
@@ -211,81 +175,65 @@ def test_the_methods_of_binary_files(mode: str, buffering: int, root: Path) -> N
     assert_the_same(use, root)
 
 
-@pytest.mark.parametrize("buffering", [-1, 0, 512])
-def test_short_reads_to_the_end_of_a_file_give_it_whole(buffering: int, root: Path) -> None:
-    with FileSystemFaults(root) as fs, open(root / "bytes", "rb", buffering) as file:
-        fs.short("read", 1000)
-        assert file.read() == BYTES
-    reads = [call.outcome for call in fs.calls if call.operation == "read"]
-    assert reads == [Outcome.SHORT] * 10 + [Outcome.OK] * 2
-
-
-def test_a_short_raw_read_gives_a_part(root: Path) -> None:
-    with FileSystemFaults(root) as fs, open(root / "bytes", "rb", 0) as file:
-        fs.short("read", 10, nth=2, times=1)
-        assert [len(file.read(100)) for _ in range(3)] == [100, 10, 100]
-        assert file.tell() == 210
-        assert file.read(1) == BYTES[210:211]
-
-
-def test_a_read_of_0_bytes_is_the_end(root: Path) -> None:
-    with FileSystemFaults(root) as fs, open(root / "bytes", "rb") as file:
-        fs.short("read", 0)
-        assert file.read() == b""
-
-
-def test_a_short_readinto_fills_a_part(root: Path) -> None:
+def test_short_reads(root: Path) -> None:
     buffer = bytearray(100)
     with FileSystemFaults(root) as fs, open(root / "bytes", "rb", 0) as file:
+        fs.short("read", 1000)
+        assert file.read() == BYTES
+        reads = [call.outcome for call in fs.calls if call.operation == "read"]
+        assert reads == [Outcome.SHORT] * 10 + [Outcome.OK] * 2
+        file.seek(0)
         fs.short("read", 10)
+        assert (len(file.read(100)), file.tell()) == (10, 10)
         assert file.readinto(memoryview(buffer).cast("B", (10, 10))) == 10
-    assert buffer == BYTES[:10].ljust(100, b"\0")
+        assert buffer == BYTES[10:20].ljust(100, b"\0")
+        fs.short("read", 0)
+        assert (root / "bytes").read_bytes() == b""
 
 
-@pytest.mark.parametrize("number", [int, np.int64])
-@pytest.mark.parametrize("name", ["read", "pread"])
-def test_short_functions_that_return_bytes(name: str, number: type, root: Path) -> None:
-    with FileSystemFaults(root) as fs, open(root / "bytes", "rb") as file:
-        fs.short("read", 10)
-        offset = [5] * (name == "pread")
-        found = getattr(os, name)(file.fileno(), number(100), *offset)
-    assert found == BYTES[sum(offset) :][:10]
-
-
-@pytest.mark.parametrize("name", ["readv", "preadv"])
-def test_short_functions_that_fill_buffers(name: str, root: Path) -> None:
+def test_short_functions_of_os(root: Path) -> None:
     buffers = [bytearray(4), bytearray(0), bytearray(4), bytearray(4), bytearray(4)]
-    with FileSystemFaults(root) as fs, open(root / "bytes", "rb") as file:
+    with FileSystemFaults(root) as fs, open(root / "new", "w+b") as file:
         fs.short("read", 10)
-        offset = [0] * (name == "preadv")
-        assert getattr(os, name)(file.fileno(), buffers, *offset) == 10
-    assert b"".join(buffers) == BYTES[:10].ljust(16, b"\0")
-
-
-@pytest.mark.parametrize("name", ["write", "pwrite", "writev", "pwritev"])
-def test_short_functions_that_write(name: str, root: Path) -> None:
-    data = [b"1234", b"5678"] if name.endswith("v") else b"12345678"
-    with FileSystemFaults(root) as fs, open(root / "new", "wb") as file:
         fs.short("write", 5)
-        offset = [0] * name.startswith("p")
-        assert getattr(os, name)(file.fileno(), data, *offset) == 5
-    assert (root / "new").read_bytes() == b"12345"
+        fd = file.fileno()
+        assert [os.write(fd, b"12345678"), os.writev(fd, [b"1234", b"5678"])] == [5, 5]
+        assert [os.pwrite(fd, b"abcdefgh", 0), os.pwritev(fd, [b"abcd", b"efgh"], 5)] == [5, 5]
+        os.pwrite(fd, b"xy", 10)
+        assert os.preadv(fd, buffers, 0) == 10
+        assert b"".join(buffers) == b"abcdeabcde".ljust(16, b"\0")
+        assert os.pread(fd, np.int64(100), 1) == b"bcdeabcdex"
+        os.lseek(fd, 0, os.SEEK_SET)
+        assert [os.read(fd, 100), os.readv(fd, buffers)] == [b"abcdeabcde", 2]
 
 
-@pytest.mark.parametrize("buffering", [-1, 100])
+@pytest.mark.parametrize("buffering", [-1, 0, 100])
 def test_short_writes_through_a_buffer_make_a_whole_file(buffering: int, root: Path) -> None:
     with FileSystemFaults(root) as fs:
         fs.short("write", 1000)
         with open(root / "new", "wb", buffering) as file:
-            file.write(BYTES)
-    assert (root / "new").read_bytes() == BYTES
+            n_written = file.write(BYTES)
+    whole = BYTES if buffering else BYTES[:1000]
+    assert (n_written, (root / "new").read_bytes()) == (len(whole), whole)
 
 
-def test_a_short_raw_write_makes_a_part(root: Path) -> None:
-    with FileSystemFaults(root) as fs, open(root / "new", "wb", 0) as file:
-        fs.short("write", 3)
-        assert file.write(b"12345") == 3
-    assert (root / "new").read_bytes() == b"123"
+def test_classes_of_files_stay_classes(root: Path) -> None:
+    kind = io.FileIO
+    with open(root / "bytes", "rb", 0) as before, FileSystemFaults(root) as fs:
+
+        class Mine(io.FileIO):
+            pass
+
+        assert isinstance(before, io.FileIO)
+        assert issubclass(kind, io.FileIO)
+        assert not isinstance(io.BytesIO(), io.FileIO)
+        assert not isinstance(before, Mine)
+        with Mine(root / "bytes") as file:
+            assert isinstance(file, Mine)
+            assert file.read(3) == BYTES[:3]
+        with open(root.with_name("beside") / "bytes", "rb") as outside:
+            assert type(outside.raw) is kind
+    assert [call.operation for call in fs.calls] == ["open", "read"]
 
 
 def test_what_is_small_enough_is_not_short(root: Path) -> None:
@@ -312,36 +260,6 @@ def test_the_shortest_wins(root: Path) -> None:
     assert longest.reached
 
 
-def test_an_error_while_closing_comes_from_the_buffer(root: Path) -> None:
-    with FileSystemFaults(root) as fs:
-        file = open(root / "new", "wb")
-        file.write(b"123")
-        fs.fail("write", errno.ENOSPC)
-        with pytest.raises(OSError, match="No space left"):
-            file.close()
-        assert file.closed
-
-
-def test_what_was_opened_before_is_a_file_too(root: Path) -> None:
-    with open(root / "bytes", "rb", 0) as before, FileSystemFaults(root):
-        assert isinstance(before, io.FileIO)
-        assert issubclass(type(before), io.FileIO)
-        assert not isinstance(io.BytesIO(), io.FileIO)
-
-
-def test_classes_made_from_the_stand_in(root: Path) -> None:
-    with open(root / "bytes", "rb", 0) as before, FileSystemFaults(root) as fs:
-
-        class Mine(io.FileIO):
-            pass
-
-        assert not isinstance(before, Mine)
-        with Mine(root / "bytes") as file:
-            assert isinstance(file, Mine)
-            assert file.read(3) == BYTES[:3]
-    assert [call.operation for call in fs.calls] == ["open", "read"]
-
-
 def test_maps(root: Path) -> None:
     before = mmap.mmap(-1, 10)
     with before, FileSystemFaults(root) as fs, open(root / "bytes", "r+b") as file:
@@ -353,9 +271,3 @@ def test_maps(root: Path) -> None:
         with mmap.mmap(fileno=file.fileno(), length=0, access=mmap.ACCESS_READ) as mapped:
             assert mapped[:4] == b"new" + BYTES[3:4]
     assert [call.operation for call in fs.calls] == ["open", "mmap", "fsync", "mmap"]
-
-
-def test_a_file_outside_is_the_real_thing(root: Path) -> None:
-    kind = io.FileIO
-    with FileSystemFaults(root), open(root.with_name("beside") / "bytes", "rb") as file:
-        assert type(file.raw) is kind

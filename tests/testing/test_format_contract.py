@@ -5,6 +5,7 @@ import pytest
 from shardproof import formats
 from shardproof.testing.contracts import FormatContract
 from tests.mutants.formats import INDEX, Bug, Form, write_dir
+from tests.mutants.planting import n_failed, run_contract
 
 CLAIMED = "test_a_whole_directory_is_claimed"
 TWINS = "test_twins_are_refused"
@@ -52,49 +53,25 @@ class TestReference(FormatContract):
 
 
 @pytest.mark.mutants
-@pytest.mark.parametrize("bug", Bug, ids=lambda bug: bug.name)
-def test_a_planted_bug_is_caught(bug: Bug, pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(f"""
-        import pytest
-        from tests.mutants.formats import INDEX, Bug, Form, write_dir
-        from shardproof.testing.contracts import FormatContract
-
-        class TestMutant(FormatContract):
-            manifest_name = INDEX
-            deadline = {3 if bug is Bug.BLOCKS else 60}
-
-            @pytest.fixture
-            def form(self):
-                return Form(Bug.{bug.name})
-
-            def write_dir(self, value, base):
-                return write_dir(value, base)
-    """)
-    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-k", CAUGHT_BY[bug])
-    assert result.parseoutcomes().get("failed", 0) > 0, bug.value
+@pytest.mark.parametrize(
+    ("bug", "test"), [*CAUGHT_BY.items(), (Bug.NAMES, TWINS)], ids=lambda each: str(each)[:40]
+)
+def test_a_planted_bug_is_caught(bug: Bug, test: str, pytester: pytest.Pytester) -> None:
+    attributes = f"manifest_name, deadline = INDEX, {3 if bug is Bug.BLOCKS else 60}; "
+    attributes += "write_dir = lambda _, value, base: formats.write_dir(value, base)"
+    result = run_contract(
+        pytester,
+        "FormatContract",
+        "form",
+        f"Form(Bug.{bug.name})",
+        *("-k", test),
+        module="formats",
+        attributes=attributes,
+    )
+    assert n_failed(result), bug.value
 
 
 def test_each_test_of_the_contract_catches_a_bug() -> None:
     tests = {name for name in dir(FormatContract) if name.startswith("test_")}
     assert set(CAUGHT_BY) == set(Bug)
     assert {*CAUGHT_BY.values(), TWINS} == tests
-
-
-def test_twins_are_caught_too(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("""
-        import pytest
-        from tests.mutants.formats import INDEX, Bug, Form, write_dir
-        from shardproof.testing.contracts import FormatContract
-
-        class TestMutant(FormatContract):
-            manifest_name = INDEX
-
-            @pytest.fixture
-            def form(self):
-                return Form(Bug.NAMES)
-
-            def write_dir(self, value, base):
-                return write_dir(value, base)
-    """)
-    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-k", TWINS)
-    result.assert_outcomes(failed=1)

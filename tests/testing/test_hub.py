@@ -1,6 +1,5 @@
 """The loopback hub: files as from a web server, repositories as from the Hugging Face Hub."""
 
-import concurrent.futures
 import contextlib
 import email.utils
 import gc
@@ -9,8 +8,6 @@ import http.client
 import os
 import resource
 import socket
-import subprocess
-import sys
 import threading
 import time
 import tracemalloc
@@ -24,6 +21,7 @@ import pytest
 from shardproof.testing.faults import Hub, HubRequest, serve_hub
 from shardproof.testing.faults.hub import _hf
 from tests.helpers.hub_client import hub_client
+from tests.helpers.waiting import until
 
 DATA = bytes(range(200)) * 5
 ETAG = f'"{hashlib.sha256(DATA).hexdigest()}"'
@@ -66,50 +64,28 @@ def dial(hub: Hub) -> socket.socket:
     return socket.create_connection(address, timeout=DEADLINE)
 
 
-def wait_until(reached: object, what: str) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not reached():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.001)
-
-
 # Plain files
 
 
-def test_a_file(hub: Hub) -> None:
-    got = ask(hub, "/data/x.bin")
-    assert (got.status, got.body) == (200, DATA)
-    assert got.headers["ETag"] == ETAG
-    assert got.headers["Accept-Ranges"] == "bytes"
-    assert got.headers["Content-Length"] == "1000"
+def test_a_file_and_its_head(hub: Hub) -> None:
+    got, head = ask(hub, "/data/x.bin"), ask(hub, "/data/x.bin", "HEAD", Range="bytes=1-2")
+    assert (got.status, got.body, head.status, head.body) == (200, DATA, 200, b"")
+    for name, value in {"ETag": ETAG, "Accept-Ranges": "bytes", "Content-Length": "1000"}.items():
+        assert got.headers[name] == head.headers[name] == value
     assert got.headers["Content-Type"] == "application/octet-stream"
     for name in ("Date", "Last-Modified"):
         age = time.time() - email.utils.parsedate_to_datetime(got.headers[name]).timestamp()
         assert 0 <= age < DEADLINE
 
 
-def test_head_is_get_without_the_body(hub: Hub) -> None:
-    got, head = ask(hub, "/data/x.bin"), ask(hub, "/data/x.bin", "HEAD", Range="bytes=1-2")
-    assert (head.status, head.body) == (200, b"")
-    drop = {"Date"}
-    assert [item for item in head.headers.items() if item[0] not in drop] == [
-        item for item in got.headers.items() if item[0] not in drop
-    ]
-
-
 @pytest.mark.parametrize(
     ("value", "start", "stop"),
     [
         ("bytes=0-0", 0, 1),
-        ("bytes=10-19", 10, 20),
         ("bytes=10-", 10, 1000),
         ("bytes=-10", 990, 1000),
-        ("bytes=-1000", 0, 1000),
         ("bytes=-5000", 0, 1000),
-        ("bytes=999-999", 999, 1000),
-        ("bytes=990-5000", 990, 1000),
-        ("bytes=0-" + "9" * 5000, 0, 1000),
-        ("bytes=-" + "9" * 5000, 0, 1000),
+        ("bytes=990-" + "9" * 5000, 990, 1000),
         ("bytes=" + "0" * 5000 + "7-8", 7, 9),
         ("BYTES=1-2", 1, 3),
     ],
@@ -122,9 +98,7 @@ def test_a_range(hub: Hub, value: str, start: int, stop: int) -> None:
     assert got.headers["ETag"] == ETAG
 
 
-@pytest.mark.parametrize(
-    "value", ["bytes=1000-", "bytes=1000-2000", "bytes=-0", "bytes=" + "9" * 5000 + "-"]
-)
+@pytest.mark.parametrize("value", ["bytes=1000-2000", "bytes=-0", f"bytes={'9' * 5000}-"])
 def test_a_range_that_is_not_there(hub: Hub, value: str) -> None:
     got = ask(hub, "/data/x.bin", Range=value)
     assert (got.status, got.body) == (416, b"")
@@ -133,23 +107,7 @@ def test_a_range_that_is_not_there(hub: Hub, value: str) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [
-        "",
-        "bytes",
-        "bytes=",
-        "bytes=-",
-        "bytes=5-4",
-        "bytes=--5",
-        "bytes=-5-",
-        "bytes=1-2,5-6",
-        "bytes=1-2,",
-        "bytes=+1-2",
-        "bytes=1.5-2",
-        "bytes= 1-2",
-        "bytes=0x1-2",
-        "bytes=\u00b2-3",
-        "lines=1-2",
-    ],
+    ["", "bytes=-", "bytes=5-4", "bytes=-5-", "bytes=1-2,5-6", "bytes=\u00b2-3", "lines=1-2"],
 )
 def test_a_range_that_says_nothing_is_ignored(hub: Hub, value: str) -> None:
     got = ask(hub, "/data/x.bin", Range=value)
@@ -157,51 +115,28 @@ def test_a_range_that_says_nothing_is_ignored(hub: Hub, value: str) -> None:
     assert "Content-Range" not in got.headers
 
 
-@pytest.mark.parametrize("value", ["bytes=0-", "bytes=-1", "bytes=0-0"])
-def test_an_empty_file_has_no_range(hub: Hub, value: str) -> None:
+def test_an_empty_file_has_no_range(hub: Hub) -> None:
     hub.put("empty", b"")
-    assert ask(hub, "/empty", Range=value).status == 416
+    assert ask(hub, "/empty", Range="bytes=0-").status == 416
     assert ask(hub, "/empty")[::2] == (200, b"")
 
 
 @pytest.mark.parametrize(
     ("if_range", "status"),
-    [
-        (ETAG, 206),
-        ('"other"', 200),
-        (f"W/{ETAG}", 200),
-        (ETAG.strip('"'), 200),
-        ("Wed, 21 Oct 2015 07:28:00 GMT", 200),
-        ("", 200),
-    ],
+    [(ETAG, 206), ('"other"', 200), (f"W/{ETAG}", 200), ("Wed, 21 Oct 2015 07:28:00 GMT", 200)],
 )
 def test_a_range_of_a_version(hub: Hub, if_range: str, status: int) -> None:
     got = ask(hub, "/data/x.bin", Range="bytes=300-", If_Range=if_range)
     assert (got.status, got.body) == (status, DATA[300:] if status == 206 else DATA)
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD"])
-@pytest.mark.parametrize(
-    ("if_none_match", "status"),
-    [
-        (ETAG, 304),
-        (f"W/{ETAG}", 304),
-        (f'"a", {ETAG},"b"', 304),
-        ("*", 304),
-        ('"other"', 200),
-        (ETAG.strip('"'), 200),
-        ("", 200),
-    ],
-)
-def test_a_version_that_the_client_has(
-    hub: Hub, method: str, if_none_match: str, status: int
-) -> None:
-    got = ask(hub, "/data/x.bin", method, If_None_Match=if_none_match, Range="bytes=5000-")
-    assert got.status == (416 if (status, method) == (200, "GET") else status)
-    if status == 304:
-        assert got.headers["ETag"] == ETAG
+@pytest.mark.parametrize("known", [ETAG, f'"a", W/{ETAG},"b"', "*"])
+def test_a_version_that_the_client_has_is_not_sent(hub: Hub, known: str) -> None:
+    for method in ("GET", "HEAD"):
+        got = ask(hub, "/data/x.bin", method, If_None_Match=known, Range="bytes=5000-")
+        assert (got.status, got.body, got.headers["ETag"]) == (304, b"", ETAG)
         assert "Content-Length" not in got.headers
-        assert got.body == b""
+    assert ask(hub, "/data/x.bin", If_None_Match='"other"').status == 200
 
 
 def test_a_connection_is_kept(hub: Hub) -> None:
@@ -229,38 +164,21 @@ def test_an_old_client_is_told_the_end_by_the_end(hub: Hub, line: str) -> None:
 @pytest.mark.parametrize(
     ("target", "status"),
     [
-        ("/data/x.bin", 200),
-        ("/data%2Fx.bin", 200),
-        ("/d%61ta/x.bin?a=b&c", 200),
+        ("/d%61ta%2Fx.bin?a=b&c", 200),
         ("/data/x.bin?" + "&".join("a=b" for _ in range(1000)), 200),
         ("http://elsewhere:99/data/x.bin", 200),
-        ("/", 404),
         ("*", 404),
-        ("/data", 404),
         ("/data/", 404),
-        ("/data/x.bin/", 404),
         ("/data//x.bin", 404),
-        ("/data/../data/x.bin", 404),
         ("/data/%2e%2e/data/x.bin", 404),
-        ("/./data/x.bin", 404),
         ("/../../../../etc/passwd", 404),
         ("//etc/passwd", 404),
-        ("/etc/passwd", 404),
-        ("/..%2f..%2f..%2fetc%2fpasswd", 404),
         ("/data/x.bin%00", 404),
-        ("/data/x.bin%zz", 404),
-        ("/%ff%fe", 404),
-        ("/data\\x.bin", 404),
-        ("/api", 404),
-        ("/api/datasets", 404),
+        ("/%ff%fe%zz", 404),
         ("/api/datasets/", 404),
-        ("/api/spaces/a/b", 404),
         ("/api/datasets/../../etc/passwd", 404),
         ("/cdn/datasets/a/b/resolve/main/x", 404),
-        ("/resolve", 404),
-        ("/resolve/main/x", 404),
         ("/datasets/resolve/main/x", 404),
-        ("/" + "a" * 60_000, 404),
         ("/" + "a" * 70_000, 414),
     ],
 )
@@ -277,16 +195,9 @@ def test_a_target_is_looked_up_and_never_followed(hub: Hub, target: str, status:
     [
         ("nonsense", 400),
         ("GET /data/x.bin HTTP/9.9", 505),
-        ("GET /data/x.bin FTP/1.1", 400),
-        ("BREW /data/x.bin HTTP/1.1", 501),
-        ("PUT /data/x.bin HTTP/1.1", 405),
-        ("POST /data/x.bin HTTP/1.1", 405),
-        ("DELETE /data/x.bin HTTP/1.1", 405),
-        ("PATCH /data/x.bin HTTP/1.1", 405),
+        *((f"{method} /data/x.bin HTTP/1.1", 405) for method in ("PUT", "POST", "DELETE", "PATCH")),
         ("GET / HTTP/1.1\r\n" + "\r\n".join(f"A{i}: b" for i in range(101)), 431),
-        ("GET / HTTP/1.1\r\nA: " + "b" * 70_000, 431),
         ("POST / HTTP/1.1\r\nContent-Length: -1", 413),
-        ("POST / HTTP/1.1\r\nContent-Length: many", 413),
         ("POST / HTTP/1.1\r\nContent-Length: 1048577", 413),
         ("POST / HTTP/1.1\r\nContent-Length: " + "9" * 5000, 413),
         ("POST / HTTP/1.1\r\nTransfer-Encoding: chunked", 413),
@@ -370,9 +281,7 @@ def test_a_name_with_odd_characters(hub: Hub, name: str) -> None:
         assert hub.requests[-1].file == name
 
 
-@pytest.mark.parametrize(
-    "name", ["", "/x", "x/", "a//b", ".", "..", "../x", "a/../b", "a/./b", "a\nb", "a\0b", "\ud800"]
-)
+@pytest.mark.parametrize("name", ["", "/x", "x/", ".", "a/../b", "a\nb", "a\0b", "\ud800"])
 def test_a_name_that_no_file_has(hub: Hub, name: str) -> None:
     with pytest.raises(ValueError, match="path: expected a name like"):
         hub.put(name, DATA)
@@ -383,16 +292,12 @@ def test_a_name_that_no_file_has(hub: Hub, name: str) -> None:
     [
         (TypeError, "path: expected str, found b'x'", {"path": b"x"}),
         (TypeError, "content: expected bytes or a Path, found str", {"content": "x"}),
-        (ValueError, "content: expected a regular file, .* at '/dev'", {"content": Path("/dev")}),
         (ValueError, "regular file, .* '/dev/null'", {"content": Path("/dev/null")}),
         (FileNotFoundError, "nothing", {"content": Path("/nothing")}),
-        (ValueError, "repo: expected 'owner/name', found 'a/b/c'", {"repo": "a/b/c"}),
-        (ValueError, "repo: expected 'owner/name', found ''", {"repo": ""}),
         (ValueError, "repo: expected 'owner/name', found 1", {"repo": 1}),
         (ValueError, "repo_type: expected .*, found 'space'", {"repo": "a", "repo_type": "space"}),
         (ValueError, "revision: expected a name", {"repo": "a", "revision": "a//b"}),
         (ValueError, "only a file of a repository", {"revision": "v1"}),
-        (ValueError, "only a file of a repository", {"lfs": False}),
     ],
 )
 def test_what_cannot_be_put(
@@ -407,12 +312,9 @@ def test_what_cannot_be_put(
     ("error", "text", "arguments"),
     [
         (ValueError, "rate: expected bytes a second, found 0", {"rate": 0}),
-        (ValueError, "rate: expected 0 or more, .* found -1", {"rate": -1}),
         (ValueError, "rate: .*, found nan", {"rate": float("nan")}),
-        (TypeError, "rate: expected int or float, found '1'", {"rate": "1"}),
         (TypeError, "latency: expected int or float, found True", {"latency": True}),
         (ValueError, "latency: .*, found inf", {"latency": float("inf")}),
-        (ValueError, "path: expected a name", {"files": {"..": b""}}),
         (TypeError, "content: expected bytes", {"files": {"a": 1}}),
     ],
 )
@@ -428,10 +330,13 @@ def test_what_cannot_be_served(
 # The log
 
 
-def test_a_line_of_the_log(hub: Hub) -> None:
+def test_the_log(hub: Hub) -> None:
     before = time.monotonic()
     ask(hub, "/data/x.bin?token=1", Range="bytes=300-")
-    (request,) = hub.requests
+    hub.fault("*", "status-500", times=1)
+    ask(hub, "/data/x.bin")
+    ask(hub, "/nothing", "HEAD")
+    request = hub.requests[0]
     assert before <= request.started <= time.monotonic()
     assert request.headers["range"] == "bytes=300-"
     assert request == HubRequest(
@@ -446,15 +351,8 @@ def test_a_line_of_the_log(hub: Hub) -> None:
         status=206,
         bytes_sent=700,
     )
-
-
-def test_a_part_of_the_log(hub: Hub) -> None:
-    hub.fault("*", "status-500", times=1)
-    ask(hub, "/data/x.bin")
-    ask(hub, "/data/x.bin", "HEAD")
-    ask(hub, "/nothing")
-    assert [request.status for request in hub.requests_for("data/*")] == [500, 200]
-    assert [request.status for request in hub.requests_for("*", method="HEAD")] == [200]
+    assert [request.status for request in hub.requests_for("data/*")] == [206, 500]
+    assert [request.status for request in hub.requests_for("*", method="HEAD")] == [404]
     assert [request.status for request in hub.requests_for("*", fault="status-500")] == [500]
     assert hub.requests_for("nothing", fault="status-500") == ()
 
@@ -484,22 +382,8 @@ def test_bytes_that_a_client_did_not_want_are_not_counted(hub: Hub) -> None:
     with dial(hub) as client:
         client.sendall(b"GET /large HTTP/1.1\r\n\r\n")
         assert len(b"".join(client.recv(1) for _ in range(1000))) == 1000  # header, some body
-    wait_until(lambda: hub_threads() == ["shardproof hub: accept"] * 2, "the connection has no end")
+    until(lambda: hub_threads() == ["shardproof hub: accept"] * 2)
     assert 0 < hub.requests[0].bytes_sent < 2**25
-
-
-def test_many_at_once(hub: Hub) -> None:
-    def download(number: int) -> bytes:
-        with connected(hub) as connection:
-            return b"".join(
-                ask(connection, "/data/x.bin", Range=f"bytes={at}-{at + 99}").body
-                for at in range(0, 1000, 100)
-            )
-
-    with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        assert set(pool.map(download, range(32))) == {DATA}
-    assert len(hub.requests) == 320
-    assert {request.connection for request in hub.requests} == set(range(1, 33))
 
 
 # The end
@@ -522,17 +406,11 @@ REQUEST = b"GET /data/x.bin HTTP/1.1\r\n\r\n"
     ("sent", "fault", "arguments"),
     [
         (b"", None, {}),
-        (b"GET /data/x.b", None, {}),
         (b"GET /data/x.bin HTTP/1.1\r\nContent-Length: 10\r\n\r\n123", None, {}),
         (REQUEST, None, {}),
         (REQUEST, None, {"latency": 1e5}),
         (REQUEST, None, {"rate": 1e-3}),
-        (REQUEST, "stall-before-header", {}),
-        (REQUEST, "stall-after-header", {}),
-        (REQUEST, "stall-in-body", {}),
-        (REQUEST, "drip", {}),
-        (REQUEST, "endless-body", {}),
-        (REQUEST, "gzip-bomb", {}),
+        *((REQUEST, fault, {}) for fault in ("stall-in-body", "drip", "endless-body", "gzip-bomb")),
         (b"GET /large HTTP/1.1\r\n\r\n", None, {}),
         (b"GET /large HTTP/1.1\r\n\r\n", "reset-in-body", {}),
         (b"GET /disk HTTP/1.1\r\n\r\n", None, {}),
@@ -552,7 +430,7 @@ def test_the_end_waits_for_nobody(
         for _ in range(3):
             clients.enter_context(dial(hub)).sendall(sent)
         if b"\r\n\r\n" in sent and not sent.endswith(b"123"):
-            wait_until(lambda: len(hub.requests) == 3, "a request has not come")
+            until(lambda: len(hub.requests) == 3)
         end = threading.Thread(target=hubs.close, daemon=True)
         end.start()
         end.join(DEADLINE)
@@ -561,14 +439,14 @@ def test_the_end_waits_for_nobody(
     assert descriptors() == before
 
 
-@pytest.mark.parametrize("fault", ["stall-in-body", "stall-before-header", "endless-body"])
+@pytest.mark.parametrize("fault", ["stall-before-header", "endless-body"])
 def test_a_client_that_goes_takes_its_thread_along(hub: Hub, fault: str) -> None:
     hub.fault("*", fault)
     with dial(hub) as client:
         client.sendall(REQUEST)
-        wait_until(lambda: hub.requests, "the request has not come")
+        until(lambda: hub.requests)
         assert len(hub_threads()) == 3
-    wait_until(lambda: len(hub_threads()) == 2, "the connection has no end")
+    until(lambda: len(hub_threads()) == 2)
 
 
 def test_a_reset_does_not_wait_for_a_client_that_has_gone(hub: Hub) -> None:
@@ -578,24 +456,11 @@ def test_a_reset_does_not_wait_for_a_client_that_has_gone(hub: Hub) -> None:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # the rest stays with the hub
         client.connect(("127.0.0.1", hub._server.ports[0]))
         client.sendall(REQUEST)
-        wait_until(lambda: [r.bytes_sent for r in hub.requests] == [200_000], "it is not sent")
-    wait_until(lambda: len(hub_threads()) == 2, "the connection has no end")
-
-
-class Waits(threading.Event):
-    """What the server waits with: remembers for how long, and takes no time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seconds: list[float] = []
-
-    def wait(self, timeout: float) -> bool:
-        self.seconds.append(timeout)
-        return self.is_set()
+        until(lambda: [r.bytes_sent for r in hub.requests] == [200_000])
+    until(lambda: len(hub_threads()) == 2)
 
 
 def test_a_process_short_of_descriptors_accepts_later(hub: Hub) -> None:
-    hub._server.closing = waits = Waits()
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with socket.socket() as client:
         client.settimeout(DEADLINE)
@@ -604,7 +469,7 @@ def test_a_process_short_of_descriptors_accepts_later(hub: Hub) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
         try:
             client.connect(("127.0.0.1", hub._server.ports[0]))
-            wait_until(lambda: len(waits.seconds) > 3, "it has not tried")
+            time.sleep(0.1)  # it tries meanwhile
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         client.sendall(REQUEST)
@@ -614,19 +479,12 @@ def test_a_process_short_of_descriptors_accepts_later(hub: Hub) -> None:
 # Rate and latency
 
 
-def test_a_rate_is_not_exceeded() -> None:
-    with serve_hub({"x": bytes(20_000)}, rate=100_000) as hub:
-        start = time.monotonic()
-        assert ask(hub, "/x").body == bytes(20_000)
-        assert time.monotonic() - start >= 0.2
-
-
-def test_an_answer_is_late() -> None:
-    with serve_hub({"x": b"1"}, latency=0.05) as hub, connected(hub) as connection:
-        for path in ("/x", "/nothing"):
+def test_an_answer_is_late_and_no_faster_than_its_rate() -> None:
+    with serve_hub({"x": bytes(20_000)}, rate=100_000, latency=0.05) as hub:
+        for path, least in (("/x", 0.25), ("/nothing", 0.05)):
             start = time.monotonic()
-            ask(connection, path)
-            assert time.monotonic() - start >= 0.05
+            ask(hub, path)
+            assert time.monotonic() - start >= least
 
 
 # Repositories, asked by the client that people have
@@ -665,15 +523,6 @@ def put_all(hub: Hub, where: dict[str, str], files: dict[str, bytes]) -> None:
         hub.put(path, content, repo=where["repo_id"], repo_type=where["repo_type"])
 
 
-def test_the_client_downloads(
-    hub: Hub, hf: ModuleType, repo: dict[str, str], tmp_path: Path
-) -> None:
-    for name, content in FILES.items():
-        where = {**repo, "filename": name}
-        path = hf.hf_hub_download(**where, endpoint=hub.url, cache_dir=tmp_path, token=False)
-        assert Path(path).read_bytes() == content
-
-
 def test_the_client_takes_a_snapshot(
     hub: Hub, hf: ModuleType, repo: dict[str, str], tmp_path: Path
 ) -> None:
@@ -708,17 +557,15 @@ def test_the_client_resolves_revisions(hub: Hub, hf: ModuleType, repo: dict[str,
 
 def test_the_client_reads_metadata(hub: Hub, hf: ModuleType, repo: dict[str, str]) -> None:
     api = hf.HfApi(endpoint=hub.url, token=False)
-    found = {
-        name: api.get_hf_file_metadata(
-            url=hf.hf_hub_url(**repo, filename=name, endpoint=hub.url), token=False
-        )
-        for name in FILES
-    }
-    assert {file.commit_hash for file in found.values()} == {api.repo_info(**repo).sha}
-    assert [file.size for file in found.values()] == [len(content) for content in FILES.values()]
-    assert found["README.md"].etag == README_ID
-    assert found["data/a.bin"].etag == hashlib.sha256(LARGE).hexdigest()
-    assert found["data/a.bin"].location.startswith(hub.cdn_url)
+    for name, etag in (
+        ("README.md", README_ID),
+        ("data/a.bin", hashlib.sha256(LARGE).hexdigest()),
+    ):
+        url = hf.hf_hub_url(**repo, filename=name, endpoint=hub.url)
+        found = api.get_hf_file_metadata(url=url, token=False)
+        assert found.commit_hash == api.repo_info(**repo).sha
+        assert (found.etag, found.size) == (etag, len(FILES[name]))
+    assert found.location.startswith(hub.cdn_url)
 
 
 def test_the_client_lists(hub: Hub, hf: ModuleType, repo: dict[str, str]) -> None:
@@ -729,48 +576,35 @@ def test_the_client_lists(hub: Hub, hf: ModuleType, repo: dict[str, str]) -> Non
     assert sorted(api.list_repo_files(**repo)) == sorted(FILES)
     assert paths() == ["README.md", "data"]
     assert paths(path_in_repo="data") == ["data/a.bin", "data/more"]
-    assert paths(recursive=True) == [
-        "README.md",
-        "data",
-        "data/a.bin",
-        "data/more",
-        "data/more/b c.bin",
-    ]
-
-
-def test_the_client_learns_of_a_large_file(hub: Hub, hf: ModuleType, repo: dict[str, str]) -> None:
-    api = hf.HfApi(endpoint=hub.url, token=False)
-    (file,) = api.list_repo_tree(**repo, path_in_repo="data/more", expand=True)
-    assert (file.path, file.size, file.blob_id) == ("data/more/b c.bin", 1000, POINTER_ID)
-    assert (file.lfs.size, f'"{file.lfs.sha256}"') == (1000, ETAG)
-    assert file.last_commit.oid == api.repo_info(**repo).sha
+    assert paths(recursive=True) == sorted([*FILES, "data", "data/more"])
 
 
 def test_the_client_asks_about_paths(hub: Hub, hf: ModuleType, repo: dict[str, str]) -> None:
     api = hf.HfApi(endpoint=hub.url, token=False)
     readme, data = api.get_paths_info(**repo, paths=["README.md", "data", "nothing", "dat"])
-    assert (readme.path, readme.size, readme.blob_id) == ("README.md", 9, README_ID)
-    assert readme.lfs is None
+    assert (readme.path, readme.size, readme.blob_id, readme.lfs) == (
+        "README.md",
+        9,
+        README_ID,
+        None,
+    )
     assert data == hf.hf_api.RepoFolder(path="data", oid=data.tree_id)
-    (expanded,) = api.get_paths_info(**repo, paths="data/a.bin", expand=True)
-    assert expanded.last_commit.oid == api.repo_info(**repo).sha
+    paths = ["data/more/b c.bin"]
+    (listed,) = api.list_repo_tree(**repo, path_in_repo="data/more", expand=True)
+    (file,) = api.get_paths_info(**repo, paths=paths, expand=True)
+    assert listed == file
+    assert (file.path, file.size, file.blob_id) == (*paths, 1000, POINTER_ID)
+    assert (file.lfs.size, f'"{file.lfs.sha256}"') == (1000, ETAG)
+    assert file.last_commit.oid == api.repo_info(**repo).sha
 
 
 def test_the_client_asks_about_a_repository(hub: Hub, hf: ModuleType, repo: dict[str, str]) -> None:
     info = hf.HfApi(endpoint=hub.url, token=False).repo_info(**repo, files_metadata=True)
-    assert (info.id, info.author, info.private, info.gated) == (
-        "owner/shards",
-        "owner",
-        False,
-        False,
-    )
+    assert (info.id, info.author, info.gated) == ("owner/shards", "owner", False)
     sizes = {file.rfilename: file.size for file in info.siblings}
     assert sizes == {name: len(content) for name, content in FILES.items()}
-    digests = {file.rfilename: file.lfs.sha256 for file in info.siblings if file.lfs}
-    assert digests == {
-        "data/a.bin": hashlib.sha256(LARGE).hexdigest(),
-        "data/more/b c.bin": hashlib.sha256(DATA).hexdigest(),
-    }
+    digests = {file.lfs.sha256 for file in info.siblings if file.lfs}
+    assert digests == {hashlib.sha256(content).hexdigest() for content in (LARGE, DATA)}
 
 
 def test_the_client_asks_what_there_is(hub: Hub, hf: ModuleType, repo: dict[str, str]) -> None:
@@ -812,25 +646,18 @@ def test_long_listings_come_in_pages(
     assert len(hub.requests_for("api/*")) == 3
 
 
-@pytest.mark.parametrize("cursor", ["x", "-1", "1" * 5000, "%00"])
-def test_a_page_that_there_is_not(hub: Hub, cursor: str) -> None:
+def test_questions_that_cannot_be_read(hub: Hub) -> None:
     hub.put("x", b"", repo="owner/shards")
-    assert ask(hub, f"/api/datasets/owner/shards/tree/main?cursor={cursor}").status == 400
-    assert ask(hub, "/api/datasets/owner/shards/tree/main?cursor=999999999").body == b"[]"
-
-
-def test_a_query_that_cannot_be_read_says_nothing(hub: Hub) -> None:
-    hub.put("x", b"", repo="owner/shards")
-    query = "&".join(f"{number}=b" for number in range(1000))
-    assert ask(hub, f"/api/datasets/owner/shards/tree/main?cursor=x&{query}").status == 200
-
-
-@pytest.mark.parametrize("form", [b"\xff", b"a=b&" * 20_000])
-def test_a_form_that_cannot_be_read(hub: Hub, form: bytes) -> None:
-    hub.put("x", b"", repo="owner/shards")
-    with connected(hub) as connection:
-        connection.request("POST", "/api/datasets/owner/shards/paths-info/main", form)
-        assert connection.getresponse().status == 400
+    tree = "/api/datasets/owner/shards/tree/main?cursor="
+    for cursor in ("-1", "1" * 5000):
+        assert ask(hub, tree + cursor).status == 400
+    assert ask(hub, f"{tree}999999999").body == b"[]"
+    too_many = "&".join(f"{number}=b" for number in range(1000))
+    assert ask(hub, f"{tree}x&{too_many}").status == 200
+    for form in (b"\xff", b"a=b&" * 20_000):
+        with connected(hub) as connection:
+            connection.request("POST", "/api/datasets/owner/shards/paths-info/main", form)
+            assert connection.getresponse().status == 400
 
 
 def test_a_gated_repository(hub: Hub, hf: ModuleType, repo: dict[str, str], tmp_path: Path) -> None:
@@ -838,6 +665,8 @@ def test_a_gated_repository(hub: Hub, hf: ModuleType, repo: dict[str, str], tmp_
         where = {**repo, "filename": "data/a.bin"}
         return hf.hf_hub_download(**where, endpoint=hub.url, cache_dir=tmp_path, token=token)
 
+    with pytest.raises(TypeError, match="token: expected a str, found NoneType"):
+        hub.gate("owner/shards", None)
     hub.gate("owner/shards", "hf_right", repo_type=repo["repo_type"])
     assert hf.HfApi(endpoint=hub.url, token=False).repo_info(**repo).gated == "manual"
     for token, status in ((False, 401), ("hf_wrong", 403)):
@@ -845,13 +674,6 @@ def test_a_gated_repository(hub: Hub, hf: ModuleType, repo: dict[str, str], tmp_
             download(token)
         assert hub.requests[-1].status == status
     assert Path(download("hf_right")).read_bytes() == LARGE
-
-
-def test_what_cannot_be_a_gate(hub: Hub) -> None:
-    with pytest.raises(TypeError, match="token: expected a str, found NoneType"):
-        hub.gate("owner/shards", None)
-    with pytest.raises(ValueError, match="repo: expected 'owner/name', found 'a b'"):
-        hub.gate("a b", "hf_token")
 
 
 def test_the_other_port_sees_no_token(
@@ -870,13 +692,9 @@ def test_the_other_port_sees_no_token(
 @pytest.mark.parametrize(
     ("name", "lfs", "large"),
     [
-        ("x.bin", None, True),
-        ("x.parquet", None, True),
         ("x.tar.gz", None, True),
         ("x.JSON", None, False),
-        ("x.txt", None, False),
         (".gitattributes", None, False),
-        ("LICENSE", None, False),
         ("x.bin", False, False),
         ("x.txt", True, True),
     ],
@@ -890,11 +708,3 @@ def test_what_is_large_to_git(hub: Hub, name: str, lfs: bool | None, large: bool
     else:
         blob = hashlib.sha1(b"blob 1000\0" + DATA).hexdigest()
         assert got.headers["ETag"] == f'"{blob}"'
-
-
-def test_the_module_brings_nothing_but_the_standard_library() -> None:
-    code = "import sys; before = set(sys.modules); import shardproof.testing.faults.hub; "
-    code += "print(*set(sys.modules) - before)"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = {name.split(".")[0] for name in run.stdout.split()}
-    assert loaded - sys.stdlib_module_names == {"shardproof"}

@@ -63,47 +63,36 @@ def limit(monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
     monkeypatch.setattr(f"shardproof.fetching.sources._hub.{name}", value)
 
 
-def test_as_many_files_as_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["file", "directory"])
+def test_more_files_than_may_be(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     limit(monkeypatch, "_MAX_ENTRIES", 20)
     with listing(lambda nth: [entry(f"{nth}/{n}") for n in range(10)], n_pages=2) as (source, _):
         assert len(source.files()) == 20
-
-
-@pytest.mark.parametrize("kind", ["file", "directory"])
-def test_more_in_all_pages(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     limit(monkeypatch, "_MAX_ENTRIES", 29)
-    refused = pytest.raises(SourceError, match="has more than 29 files")
-    with (
-        listing(lambda nth: [entry(f"{nth}/{n}", kind) for n in range(10)]) as (source, server),
-        refused as caught,
-    ):
-        source.files()
-    assert caught.value.kind == "unusable"
-    assert len(server.requests) == 1 + 3
+    with listing(lambda nth: [entry(f"{nth}/{n}", kind) for n in range(10)]) as (source, server):
+        with pytest.raises(SourceError, match="has more than 29 files") as caught:
+            source.files()
+        assert (caught.value.kind, len(server.requests)) == ("unusable", 1 + 3)
 
 
-def test_names_that_are_too_long_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit(monkeypatch, "_MAX_TEXT", 10_000)
-    refused = pytest.raises(SourceError, match="or names too long")
-    with listing(lambda nth: [entry(f"{nth}/{'x' * 4000}")]) as (source, server), refused:
-        source.files()
-    assert len(server.requests) == 1 + 3
-
-
-def test_empty_pages_whose_addresses_are_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit(monkeypatch, "_MAX_TEXT", 10_000)
-    refused = pytest.raises(SourceError, match="or names too long")
-    with listing(lambda _: [], query="x" * 4000) as (source, server), refused:
-        source.files()
-    assert len(server.requests) == 1 + 3
-
-
-def test_empty_pages_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    limit(monkeypatch, "_MAX_PAGES", 5)
-    refused = pytest.raises(SourceError, match="or 5 pages")
-    with listing(lambda _: []) as (source, server), refused:
-        source.files()
-    assert len(server.requests) == 1 + 5
+@pytest.mark.parametrize(
+    ("name", "most", "text", "n_pages"),
+    [
+        ("_MAX_TEXT", 10_000, "or names too long", 3),
+        ("_MAX_PAGES", 5, "or 5 pages", 5),
+    ],
+)
+@pytest.mark.parametrize("n_entries", [0, 1])
+def test_names_addresses_or_pages_without_end(
+    monkeypatch: pytest.MonkeyPatch, name: str, most: int, text: str, n_pages: int, n_entries: int
+) -> None:
+    limit(monkeypatch, name, most)
+    long = "x" * 4000
+    entries = [entry(long)] * n_entries
+    with listing(lambda _: entries, query="" if n_entries else long) as (source, server):
+        with pytest.raises(SourceError, match=text):
+            source.files()
+        assert len(server.requests) <= 1 + n_pages
 
 
 def test_what_was_not_asked_for_is_not_kept() -> None:

@@ -12,7 +12,6 @@ from tests.helpers.killing import (
     at_every_call,
     at_every_state,
     at_some_calls,
-    ends_by_itself,
     skip_where_not_permitted,
 )
 
@@ -60,23 +59,14 @@ def torn_and_lost(path, write) -> tuple[int, int, int]:
 
 
 class TestTheKiller:
-    def test_a_file_that_is_opened_for_writing_is_torn(self, tmp_path) -> None:
+    def test_a_file_that_is_removed_and_written_is_lost_and_torn(self, tmp_path) -> None:
         def write(path, data: bytes) -> None:
-            with open(path, "wb") as file:
-                file.write(data)
+            path.unlink()
+            path.write_bytes(data)
 
         torn, lost, _ = torn_and_lost(tmp_path / "x", write)
         assert torn
-        assert not lost
-
-    def test_a_file_that_is_removed_first_is_lost(self, tmp_path) -> None:
-        def write(path, data: bytes) -> None:
-            path.unlink()
-            _files.write_whole(path, data)
-
-        torn, lost, _ = torn_and_lost(tmp_path / "x", write)
         assert lost
-        assert not torn
 
     def test_a_file_that_is_written_whole_is_neither(self, tmp_path) -> None:
         torn, lost, n_kills = torn_and_lost(tmp_path / "x", _files.write_whole)
@@ -112,31 +102,21 @@ class TestTheKiller:
         assert at_every_state(act, path, check=lambda _: states.add(state())) == 6
         assert states == killed_states
 
-    def test_some_calls_are_some_of_all(self, tmp_path) -> None:
+    @pytest.mark.parametrize(("extra", "n_last"), [(0, 2), (2, 1)])
+    def test_some_calls_are_some_of_all(self, tmp_path, extra: int, n_last: int) -> None:
+        """One that a run does not make, which may make fewer, is its last one."""
         checked: list[int] = []
-        path = tmp_path / "x"
-        n_kills = at_some_calls(
-            lambda begin: (begin(), _files.write_whole(path, NEW)),
-            prepare=lambda: path.write_bytes(OLD),
-            check=checked.append,
-            choose=lambda numbers: [number for number in numbers if number in {1, 3}],
-        )
-        assert (n_kills, checked) == (2, [1, 3])
+        all_calls: list[int] = []
 
-    def test_a_call_that_a_run_does_not_make_is_its_last_one(self, tmp_path) -> None:
-        """Two runs need not make as many calls."""
-        checked: list[int] = []
-        path = tmp_path / "x"
-        n_calls: list[int] = []
-        n_kills = at_some_calls(
-            lambda begin: (begin(), _files.write_whole(path, NEW)),
-            prepare=lambda: path.write_bytes(OLD),
-            check=checked.append,
-            choose=lambda numbers: n_calls.append(len(numbers)) or [len(numbers) + 2],
-        )
-        assert (n_kills, checked) == (1, [n_calls[0] - 1])
+        def choose(numbers):
+            all_calls.extend(numbers)
+            return [1, 3] if not extra else [len(all_calls) + extra]
 
-    def test_what_it_raises_fails_the_test(self, capfd) -> None:
-        with pytest.raises(AssertionError, match="ended with 1"):
-            ends_by_itself(lambda _: 1 // 0, 5)
-        assert "ZeroDivisionError" in capfd.readouterr().err
+        n_kills = at_some_calls(
+            lambda begin: (begin(), _files.write_whole(tmp_path / "x", NEW)),
+            prepare=lambda: (tmp_path / "x").write_bytes(OLD),
+            check=checked.append,
+            choose=choose,
+        )
+        assert n_kills == n_last
+        assert checked == ([1, 3] if not extra else [len(all_calls) - 1])

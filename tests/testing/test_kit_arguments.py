@@ -48,76 +48,56 @@ def made(value: Any) -> Any:
     )
 
 
-LISTS = {
-    "layout": ("missing", "fifo"),
-    "make_shards_dir": ("missing_shards", "empty_shards", "unreadable_shards", "missing"),
-    "make_fake_shards_dir": ("missing_shards",),
-    "receipts layout": ("started",),
-    "make_receipts_dir": ("missing_outputs", "missing", "torn"),
-    "checkpoint layout": ("stale",),
-    "make_checkpoint": ("missing_ranks", "missing"),
-}
-each_list = pytest.mark.parametrize(
-    ("maker", "name"), [(maker, name) for maker, names in LISTS.items() for name in names]
-)
-
-
-@each_list
-def test_none_is_as_good_as_nothing(maker: str, name: str, makers: Makers) -> None:
-    assert made(makers[maker](**{name: None})) == made(makers[maker]())
-
-
-@each_list
-@pytest.mark.parametrize("given", [1, True, 1.5, "12", b"1", object, np.array(1)])
-def test_what_is_no_list(maker: str, name: str, given: Any, makers: Makers) -> None:
-    with pytest.raises(
-        TypeError, match=rf"^{name}: expected indices, such as \[1\], found "
-    ) as error:
-        makers[maker](**{name: given})
-    assert len(str(error.value)) < 80
-
-
-@each_list
-@pytest.mark.parametrize("index", [True, 1.0, "1", None, np.float64(1), np.bool_(True)])
-def test_what_is_no_index(maker: str, name: str, index: Any, makers: Makers) -> None:
-    with pytest.raises(TypeError, match=f"^{name}: expected indices of type int, found "):
-        makers[maker](**{name: [0, index]})
-
-
-@each_list
-@pytest.mark.parametrize("index", [-1, 3, np.int8(-1), 10**30])
-def test_an_index_out_of_range(maker: str, name: str, index: Any, makers: Makers) -> None:
-    with pytest.raises(
-        ValueError, match=f"^{name}: expected indices from 0 below 3, found {index}$"
-    ):
-        makers[maker](**{name: [index]})
-
-
-@each_list
-@pytest.mark.parametrize(
-    "given", [np.array([1]), [np.int64(1)], (np.uint8(1),), {1}, range(1, 2), {1: 2}]
-)
-def test_integers_of_every_kind(maker: str, name: str, given: Any, makers: Makers) -> None:
-    assert made(makers[maker](**{name: given})) == made(makers[maker](**{name: [1]}))
-
-
-NUMBERS = [
-    ("layout", "n_shards"),
-    ("layout", "d_model"),
-    ("layout", "examples_per_shard"),
-    ("make_shards_dir", "n_shards"),
-    ("make_fake_shards_dir", "n_shards"),
-    ("receipts layout", "n_shards"),
-    ("receipts layout", "seed"),
-    ("make_receipts_dir", "n_shards"),
-    ("checkpoint layout", "n_shards"),
-    ("checkpoint layout", "step"),
-    ("make_checkpoint", "world_size"),
-    ("make_checkpoint", "seed"),
+LISTS = [
+    ("layout", "missing"),
+    ("make_shards_dir", "unreadable_shards"),
+    ("make_fake_shards_dir", "missing_shards"),
+    ("receipts layout", "started"),
+    ("make_receipts_dir", "missing_outputs"),
+    ("checkpoint layout", "stale"),
+    ("make_checkpoint", "missing_ranks"),
 ]
 
 
-@pytest.mark.parametrize(("maker", "name"), NUMBERS)
+WRONG: list[tuple[Any, type[Exception], str]] = [
+    *(
+        (given, TypeError, r"expected indices, such as \[1\], found ")
+        for given in (1, True, "12", b"1", object, np.array(1))
+    ),
+    *(
+        ([0, index], TypeError, "expected indices of type int, found ")
+        for index in (True, 1.0, "1", None, np.float64(1), np.bool_(True))
+    ),
+    *(
+        ([index], ValueError, f"expected indices from 0 below 3, found {index}$")
+        for index in (-1, 3, np.int8(-1), 10**30)
+    ),
+]
+RIGHT = [np.array([1]), [np.int64(1)], (np.uint8(1),), {1}, range(1, 2)]
+
+
+@pytest.mark.parametrize(("maker", "name"), LISTS)
+def test_lists_of_indices(maker: str, name: str, makers: Makers) -> None:
+    for wrong, error, text in WRONG:
+        with pytest.raises(error, match=f"^{name}: {text}") as caught:
+            makers[maker](**{name: wrong})
+        assert len(str(caught.value)) < 90
+    for right in RIGHT:
+        assert made(makers[maker](**{name: right})) == made(makers[maker](**{name: [1]}))
+    assert made(makers[maker](**{name: None})) == made(makers[maker]())
+
+
+@pytest.mark.parametrize(
+    ("maker", "name"),
+    [
+        ("layout", "n_shards"),
+        ("layout", "d_model"),
+        ("make_shards_dir", "n_shards"),
+        ("receipts layout", "seed"),
+        ("checkpoint layout", "step"),
+        ("make_checkpoint", "world_size"),
+    ],
+)
 def test_numbers(maker: str, name: str, makers: Makers) -> None:
     assert made(makers[maker](**{name: np.int64(2)})) == made(makers[maker](**{name: 2}))
     for wrong in (True, 2.0, "2", None, [2]):
@@ -125,29 +105,17 @@ def test_numbers(maker: str, name: str, makers: Makers) -> None:
             makers[maker](**{name: wrong})
 
 
-def test_a_layout_of_numpy_integers_is_one_of_integers() -> None:
-    value = Layout(np.int64(3), n_examples=np.int32(9), layers=np.array([2, 5]), d_model=np.int8(4))
-    assert repr(value) == "Layout(n_shards=3, n_examples=9, layers=(2, 5), d_model=4)"
-    assert {type(number) for number in (value.n_examples, value.d_model, *value.layers)} == {int}
-
-
 MISSPELT = [
-    ("layout", "mising", "missing"),
-    ("layout", "missing_shards", "missing"),
     ("layout", "truncated_shards", "truncated"),
-    ("checkpoint layout", "missing_ranks", "missing"),
-    ("layout", "n_shard", "n_shards"),
     ("layout", "dmodel", "d_model"),
-    ("make_shards_dir", "missing_shard", "missing_shards"),
-    ("make_shards_dir", "mising", "missing"),
     ("make_shards_dir", "unreadble_shards", "unreadable_shards"),
     ("make_shards_dir", "shards", "n_shards"),
     ("make_fake_shards_dir", "missing_shard", "missing_shards"),
     ("receipts layout", "missing_bins", "missing_bin"),
     ("make_receipts_dir", "missing_output", "missing_outputs"),
+    ("checkpoint layout", "missing_ranks", "missing"),
     ("make_checkpoint", "missing_rank", "missing_ranks"),
     ("make_checkpoint", "worldsize", "world_size"),
-    ("make_checkpoint", "directori", "directory"),
 ]
 
 
@@ -168,7 +136,7 @@ def test_both_names_of_a_state_count(makers: Makers) -> None:
         makers["make_shards_dir"](4, missing_shards=[1], missing=[1])
 
 
-@pytest.mark.parametrize("wrong", [None, 1, b"valid", ["valid"], np.array(["valid"])], ids=repr)
+@pytest.mark.parametrize("wrong", [None, b"valid", np.array(["valid"])], ids=repr)
 def test_what_is_no_word_is_quoted_as_it_is(wrong: Any) -> None:
     found = f"found {wrong!r}"
     with pytest.raises(ValueError, match=re.escape(f"complete, valid, {found}")):

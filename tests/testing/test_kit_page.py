@@ -13,23 +13,10 @@ from shardproof.testing.samples._refusals import MAY_REPORT
 from tests.helpers import ROOT
 from tests.mutants import kit_page
 from tests.mutants.kit_page import FAULTS, FIXTURE, STRATEGY, Fault
+from tests.mutants.planting import TEST
 from tests.test_docs import files_of
 
 PAGE = (ROOT / "docs" / "testing-kit.md").read_text()
-CONTRACT = """
-    import functools
-    import pytest
-    from tests.mutants.loaders import Bug, Loader, Usual
-    from shardproof.testing.contracts import ShardLoaderContract
-
-    class TestMyLoader(ShardLoaderContract):
-        strength = {strength!r}
-        deadline = {deadline}
-
-        @pytest.fixture
-        def open_loader(self):
-            return {loader}
-"""
 
 
 def test_the_tables_are_those_that_the_code_makes() -> None:
@@ -83,7 +70,13 @@ def loader_of(wrong: object) -> str:
 def contract(strength: str, loader: str) -> str:
     """Return a test file; one that hangs for sure is not waited for as one that may."""
     deadline = 2.0 if "WAITS" in loader or loader == "Usual" else 30.0
-    return CONTRACT.format(strength=strength, loader=loader, deadline=deadline)
+    return TEST.format(
+        contract="ShardLoaderContract",
+        fixture="open_loader",
+        code=loader,
+        module="loaders",
+        attributes=f"strength, deadline = {strength!r}, {deadline}",
+    )
 
 
 @pytest.fixture(autouse=True)

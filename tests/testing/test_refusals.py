@@ -43,23 +43,16 @@ def test_each_kind_is_a_word_for_itself(kind: str) -> None:
     "text",
     [
         f"{PATH}: missing",
-        f"Missing: {PATH}",
         f"Missing files:\n\n  - {PATH}",
         "missing shards",
         "a.bin is not there",
         "a.bin can't be found",
-        "could not find a.bin",
         f"no such shard: {PATH}",
-        f"{PATH} does not exist",
         "a.bin doesn't exist",
-        "a.bin is no longer there",
         "a.bin vanished",
-        "could not locate a.bin",
-        f"cannot locate {PATH}",
         "a.bin couldn't be located",
         f"unable to locate {PATH}",
         f"failed to find {PATH}",
-        f"did not find {PATH}",
         f"unreadable: /scratch/missing/not found/b.bin\nmissing: {PATH}",
     ],
 )
@@ -71,7 +64,6 @@ def test_missing_is_said_in_many_ways(error: type[Exception], text: str) -> None
 @pytest.mark.parametrize(
     "text",
     [
-        f"{PATH}: unreadable",
         f"{PATH}: Permission denied",
         f"{PATH}: missing read permission",
         "a.bin is not readable; it is not missing",
@@ -97,24 +89,18 @@ def test_what_the_system_says_is_understood(number: int) -> None:
     ("error", "kinds"),
     [
         (FileNotFoundError(PATH), {"missing"}),
-        (FileNotFoundError("a.bin"), {"missing"}),
         (FileNotFoundError(f"could not read {PATH}"), set()),
-        (FileNotFoundError(f"cannot open {PATH}"), set()),
         (FileNotFoundError(f"{PATH} can't be read"), set()),
         (FileNotFoundError(f"failed to access {PATH}"), set()),
         (PermissionError(f"could not read {PATH}"), {"unreadable"}),
         (FileNotFoundError(f"could not open {PATH}: it is missing"), {"missing"}),
         (FileNotFoundError(f"could not read /b.bin\n{PATH}"), {"missing"}),
         (FileNotFoundError(f"shard {PATH} of 512 bytes could not be loaded"), {"missing"}),
-        (FileNotFoundError(f"{PATH}, 512 bytes long, could not be loaded"), {"missing"}),
-        (FileNotFoundError(f"{PATH} of size 512 could not be loaded"), {"missing"}),
-        (FileNotFoundError(f"{PATH}: expected 512 bytes"), {"missing"}),
+        (FileNotFoundError(f"{PATH} of size 512, 512 bytes long, is broken"), {"missing"}),
         (PermissionError(PATH), {"unreadable"}),
         (OSError(PATH), set()),
         (type("MissingShardError", (Exception,), {})(PATH), {"missing"}),
-        (type("ShardNotFoundError", (Exception,), {})("broken"), {"missing"}),
         (type("ShardNotFoundError", (Exception,), {})("permission denied"), {"unreadable"}),
-        (ValueError("broken"), set()),
         (ValueError("mmap length is greater than file size"), {"size"}),
         (ValueError("missing or unreadable"), {"missing", "unreadable"}),
         (FileNotFoundError(), {"missing"}),
@@ -137,10 +123,8 @@ def test_whatever_else_is_called_a_report_says_nothing() -> None:
         "expected 512 bytes, found 100",
         "has 100 bytes instead of 512",
         "100 of 512 bytes",
-        "100 bytes, expected 512",
         "has 100 bytes, not 512",
         "too few bytes",
-        "size: 100, expected 512",
         "another size",
         "is 100 bytes too short",
     ],
@@ -162,29 +146,20 @@ def with_findings(error: Exception, *findings: tuple[str, str]) -> Exception:
         ([("empty", "a.bin"), ("size", "b.bin")], {"empty"}),
         ([("empty", "x/a.bin"), ("size", "y/a.bin")], {"missing"}),
         ([("empty", "/elsewhere/a.bin")], {"missing"}),
-        ([("empty", "/elsewhere/b.bin")], {"missing"}),
         ([("Empty", PATH)], {"empty"}),
     ],
 )
 def test_findings_of_other_files_do_not_hide_what_is_said(findings: list, kinds: set) -> None:
     error = with_findings(FileNotFoundError(f"{PATH} is missing"), *findings)
     assert reported_kinds(error, PATH) == kinds
-
-
-def test_findings_of_other_files_say_nothing_of_one_that_is_not_named() -> None:
-    error = with_findings(FileNotFoundError("/b.bin is missing"), ("missing", "/b.bin"))
-    assert reported_kinds(error, PATH) == set()
+    other = with_findings(FileNotFoundError("/b.bin is missing"), ("missing", "/b.bin"))
+    assert reported_kinds(other, PATH) == set()
 
 
 @pytest.mark.parametrize(
     ("error", "kinds"),
     [
-        (ExceptionGroup("bad", [FileNotFoundError(PATH)]), {"missing"}),
         (ExceptionGroup("bad", [FileNotFoundError(PATH), OSError("/b.bin: empty")]), {"missing"}),
-        (
-            ExceptionGroup("bad", [FileNotFoundError(errno.ENOENT, "No such file", PATH)]),
-            {"missing"},
-        ),
         (ExceptionGroup("", [ExceptionGroup("bad", [PermissionError(PATH)])]), {"unreadable"}),
         (
             ExceptionGroup("", [OSError(f"{PATH}: empty"), OSError(f"{PATH}: digest")]),
@@ -202,7 +177,6 @@ def test_a_group_reports_what_its_members_do(error: Exception, kinds: set[str]) 
     ("state", "text", "kinds"),
     [
         ("empty", "size", set()),
-        ("empty", "missing", {"missing"}),
         ("unreadable", "", set()),
         ("unreadable", "missing or unreadable", {"missing"}),
         ("loop", "missing: a symbolic link to itself", {"missing"}),

@@ -1,19 +1,17 @@
 """What the strategies draw, to what they shrink, and what they refuse."""
 
 import json
-import os
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import Phase, find, given, seed, settings
+from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
 from shardproof import ManifestError, Metadata, ShardInfo
-from shardproof.testing import DamageKind, Layout, ShardState, damaged, shards_dir
+from shardproof.testing import DamageKind, Layout, ShardState, shards_dir
 from shardproof.testing.strategies import (
     damages,
     hostile_json,
@@ -26,10 +24,6 @@ from shardproof.testing.strategies import (
 from tests.helpers.drawing import drawn, drawn_until, examples
 
 FOUR = {"missing", "empty", "unreadable", "directory"}
-
-
-class FoundError(Exception):
-    """It was drawn."""
 
 
 once = settings(max_examples=300, derandomize=True, database=None)
@@ -67,17 +61,10 @@ class TestLayouts:
         assert len(values) / 5 < whole < len(values) / 2
         assert any(ShardState.OK not in value.states for value in values if value.n_shards > 2)
 
-    @pytest.mark.parametrize("number", range(20))
+    @pytest.mark.parametrize("number", range(5))
     def test_the_four_common_states_come_together_within_200_examples(self, number: int) -> None:
-        @seed(number)
-        @settings(max_examples=200, database=None, phases=[Phase.generate])
-        @given(value=layouts())
-        def look(value: Layout) -> None:
-            if set(value.states) >= FOUR:
-                raise FoundError
-
-        with pytest.raises(FoundError):
-            look()
+        values = drawn(layouts(), 200, start=number)
+        assert any(set(value.states) >= FOUR for value in values)
 
     def test_of_the_four_only_those_that_are_asked_for(self) -> None:
         values = drawn(layouts(states=["directory", "fifo"]))
@@ -95,10 +82,6 @@ class TestLayouts:
         for value in drawn(layouts(shapes=False)):
             named = {state.value: value.indices(state) for state in ShardState if state != "ok"}
             assert value == Layout(value.n_shards, **named)
-
-    def test_only_the_states_that_are_asked_for(self) -> None:
-        values = drawn(layouts(states=[ShardState.EMPTY]))
-        assert {state for value in values for state in value.states} == {"ok", "empty"}
 
     @pytest.mark.parametrize(
         ("arguments", "error", "text"),
@@ -140,39 +123,15 @@ class TestStates:
     def test_all_are_drawn(self) -> None:
         assert set(drawn(shard_states())) == set(ShardState)
 
-    def test_those_that_are_asked_for(self) -> None:
-        chosen = ["fifo", "missing"]
-        assert set(drawn(shard_states(chosen))) == {ShardState.FIFO, ShardState.MISSING}
-
-    def test_none_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="expected one or more, found none"):
-            shard_states([])
-
 
 class TestDamages:
     def test_all_are_drawn(self) -> None:
         assert {damage.kind for damage in drawn(damages())} == set(DamageKind)
 
-    def test_those_that_are_asked_for(self) -> None:
-        assert {damage.kind for damage in drawn(damages(["flipped"]))} == {DamageKind.FLIPPED}
-
     def test_none_is_refused(self) -> None:
-        with pytest.raises(ValueError, match="expected one or more, found none"):
-            damages([])
-
-    def test_they_can_be_done(self) -> None:
-        with shards_dir(Layout(n_shards=3)) as path:
-            shard = path / "acts000001.bin"
-            whole = {name: (path / name).read_bytes() for name in os.listdir(path)}
-
-            @once
-            @given(drawn=damages())
-            def done_and_undone(drawn) -> None:
-                with damaged(shard, *drawn):
-                    pass
-                assert {name: (path / name).read_bytes() for name in os.listdir(path)} == whole
-
-            done_and_undone()
+        for some in (damages, shard_states, layouts):
+            with pytest.raises(ValueError, match="expected one or more, found none"):
+                some([])
 
 
 class TestManifests:
@@ -186,18 +145,6 @@ class TestManifests:
             for name, text in files.items():
                 (path / name).write_bytes(text)
             assert (Metadata.load(path), ShardInfo.load(path)) == promised
-
-    def test_they_are_spelled_in_many_ways(self) -> None:
-        least = Layout(1)
-        texts = {files["metadata.json"] for files in drawn(manifests(st.just(least)))}
-        assert len(texts) > 50
-        assert all(json.loads(text)["d_model"] == least.d_model for text in texts)
-
-    @pytest.mark.once
-    def test_by_default_of_any_layout(self) -> None:
-        shards = Counter(len(json.loads(files["shards.json"])) for files in drawn(manifests()))
-        assert len(shards) > 4
-        assert set(find(manifests(), lambda _: True)) == set(Layout().manifest_names)
 
 
 class TestHostile:
@@ -232,21 +179,16 @@ class TestHostile:
         drawn_until(all_came, hostile_json())
 
     def test_it_spoils_the_document_that_is_given(self) -> None:
-        document = {"index": [{"file": "a", "bytes": 117}]}
-
         def all_came(texts: list[bytes]) -> None:
             assert any(b'"bytes": NaN' in text for text in texts)
 
-        drawn_until(all_came, hostile_json(document))
-        assert json.dumps(document).encode() not in drawn(hostile_json(document))
-
-    def test_a_document_without_numbers_or_members(self) -> None:
         def it_came(texts: list[bytes]) -> None:
             assert b"[" in texts
 
+        document = {"index": [{"file": "a", "bytes": 117}]}
+        drawn_until(all_came, hostile_json(document))
+        assert json.dumps(document).encode() not in drawn(hostile_json(document))
         drawn_until(it_came, hostile_json([]))
-
-    def test_what_no_json_can_say_is_refused(self) -> None:
         with pytest.raises(ValueError, match="not JSON compliant"):
             hostile_json(float("nan"))
 

@@ -4,6 +4,7 @@ import pytest
 
 from shardproof import validate
 from shardproof.testing.contracts import ValidatorContract
+from tests.mutants.planting import n_failed, run_contract
 from tests.mutants.validators import Bug, find_problems
 
 SAYS = "test_it_says_what_the_oracle_says"
@@ -42,21 +43,16 @@ class TestReference(ValidatorContract):
 @pytest.mark.mutants
 @pytest.mark.parametrize("bug", Bug, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_caught(bug: Bug, pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(f"""
-        import functools
-        import pytest
-        from shardproof.testing.contracts import ValidatorContract
-        from tests.mutants.validators import Bug, find_problems
-
-        class TestMutant(ValidatorContract):
-            deadline = {3 if bug is Bug.BLOCKS else 60}
-
-            @pytest.fixture
-            def find_problems(self):
-                return functools.partial(find_problems, bug=Bug.{bug.name})
-    """)
-    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-k", CAUGHT_BY[bug])
-    assert result.parseoutcomes().get("failed", 0) > 0, bug.value
+    result = run_contract(
+        pytester,
+        "ValidatorContract",
+        "find_problems",
+        f"functools.partial(find_problems, bug=Bug.{bug.name})",
+        *("-k", CAUGHT_BY[bug]),
+        module="validators",
+        attributes=f"deadline = {3 if bug is Bug.BLOCKS else 60}",
+    )
+    assert n_failed(result), bug.value
 
 
 def test_every_bug_is_named_with_the_test_that_catches_it() -> None:

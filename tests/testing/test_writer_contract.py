@@ -4,6 +4,7 @@ import pytest
 
 from shardproof._base.files import write_whole
 from shardproof.testing.contracts import WriterContract
+from tests.mutants.planting import n_failed, run_contract
 from tests.mutants.writers import Bug, write
 
 CAUGHT_BY = {
@@ -42,19 +43,9 @@ class TestReference(WriterContract):
 @pytest.mark.mutants
 @pytest.mark.parametrize("bug", Bug, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_caught(bug: Bug, pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(f"""
-        import functools
-        import pytest
-        from tests.mutants.writers import Bug, write
-        from shardproof.testing.contracts import WriterContract
-
-        class TestMutant(WriterContract):
-            @pytest.fixture
-            def write(self):
-                return functools.partial(write, bug=Bug.{bug.name})
-    """)
-    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-k", CAUGHT_BY[bug])
-    assert result.parseoutcomes().get("failed", 0) > 0, bug.value
+    code = f"functools.partial(write, bug=Bug.{bug.name})"
+    found = ("WriterContract", "write", code, "-k", CAUGHT_BY[bug])
+    assert n_failed(run_contract(pytester, *found, module="writers")), bug.value
 
 
 def test_each_test_of_the_contract_catches_a_bug() -> None:
