@@ -58,6 +58,8 @@ def test_each_command_prints_what_the_page_shows(page: Path, data: Path) -> None
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     assert commands(page)
     for command, output in commands(page):
+        if "blake3" in command:
+            pytest.importorskip("blake3")
         [commit] = (data / "hub/models--org--tiny/snapshots").iterdir()
         told = command.replace("snapshots/main/", f"snapshots/{commit.name}/")
         done = subprocess.run(

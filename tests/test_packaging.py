@@ -13,6 +13,8 @@ from tests.helpers import ROOT
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
+TIERS = ["slow", "attack", "mutants"]
+"""What runs apart from the quick tests. What is marked `exhaustive` is no part of the gate."""
 
 
 def test_the_version_is_stated_once_and_the_same() -> None:
@@ -46,7 +48,7 @@ def test_the_lowest_environment_pins_the_floors_of_pyproject() -> None:
     }
 
 
-@pytest.mark.parametrize("marker", ["", "once", "attack", "mutants"])
+@pytest.mark.parametrize("marker", ["", *TIERS])
 def test_on_a_machine_with_any_one_python_no_test_runs_nowhere(marker: str) -> None:
     tox = ConfigParser(interpolation=None)
     tox.read(ROOT / "tox.ini")
@@ -58,14 +60,20 @@ def test_on_a_machine_with_any_one_python_no_test_runs_nowhere(marker: str) -> N
         name
         for name in tox["tox"]["env_list"].split()
         if _selects(tox.get(f"testenv:{name}", "commands", fallback=""), marker)
-        and set(tox.get(f"testenv:{name}", "base_python", fallback="").split(", "))
-        in ({""}, pythons)
+        and (
+            "base_python" not in (section := tox[f"testenv:{name}"])
+            or (
+                {*section["base_python"].split(", ")} == pythons
+                and section["runner"] == "virtualenv"
+            )
+        )
     ]
 
 
 @pytest.mark.once
 def test_cases_are_a_few_of_each_test(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest((ROOT / "conftest.py").read_text().replace('"pytester"', ""))
+    text = (ROOT / "conftest.py").read_text()
+    pytester.makeconftest(re.sub("pytest_plugins = .*", "", text))
     cases = """
         import pytest
         @pytest.mark.parametrize("n", [3, 1, 2])
@@ -81,12 +89,13 @@ def test_cases_are_a_few_of_each_test(pytester: pytest.Pytester) -> None:
 
 
 def _selects(commands: str, marker: str) -> bool:
-    """Whether commands run all tests that have this one marker, or none."""
-    chosen = re.search(r'pytest.* -m "?([^"}]+)', commands)
-    if chosen is None or "--cases" in commands:
-        return False
-    marked = dict.fromkeys(["once", "attack", "mutants"], False) | {marker: True}
-    return bool(eval(chosen[1], {}, marked))
+    """Whether one of the commands runs all tests that have this one marker, or none."""
+    options = PYPROJECT["tool"]["pytest"]["ini_options"]["addopts"]
+    quick = next(option for option in options if option.startswith("-m=")).removeprefix("-m=")
+    marked = dict.fromkeys([*TIERS, "once", "exhaustive"], False) | {marker: True}
+    runs = [line for line in commands.splitlines() if "pytest" in line and "--cases" not in line]
+    chosen = [re.search(r' -m (?:"([^"]+)"|(?!pytest)(\w+))', line) for line in runs]
+    return any(eval((tier[1] or tier[2]) if tier else quick, {}, marked) for tier in chosen)
 
 
 def _padded(version: str) -> tuple[int, ...]:

@@ -11,10 +11,14 @@ from tests.attacks.tally import Tally
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let controls run where attacks do: once."""
+    """Let controls run where attacks do. A tally fails without a case: each attack has one."""
     for item in items:
-        if item.nodeid.startswith("tests/attacks/") and not item.get_closest_marker("attack"):
-            item.add_marker("once")
+        if not item.nodeid.startswith("tests/attacks/"):
+            continue
+        if not item.get_closest_marker("attack"):
+            item.add_marker("attack")
+        elif "tally" not in item.fixturenames:
+            raise pytest.UsageError(f"{item.nodeid} is an attack, and counts no cases by a tally")
 
 
 @pytest.fixture

@@ -240,6 +240,8 @@ class Tracer:
         self.where = ""
 
     def __enter__(self) -> None:
+        # Python 3.12 asks for events of opcodes only if a frame wants them before a tracer is set.
+        sys._getframe().f_trace_opcodes = True
         sys.settrace(self._called)
 
     def __exit__(self, *_: object) -> None:

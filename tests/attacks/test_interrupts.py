@@ -56,6 +56,7 @@ Case = dict[str, Any]
 def cases(subjects: Sequence[str], way: str, numbers: range, base: Path) -> Iterator[Case]:
     """Interrupt subjects in processes of their own; a new one follows each that is spoilt."""
     todo, first = list(subjects), numbers.start
+    without_a_case = set(subjects)
     # Interrupts fall into a tracer of lines, too, and are long in coming back.
     env = {key: value for key, value in os.environ.items() if not key.startswith("COVERAGE_")}
     env["PYTHONPATH"] = str(ROOT)
@@ -66,9 +67,13 @@ def cases(subjects: Sequence[str], way: str, numbers: range, base: Path) -> Iter
         run = subprocess.run([*command, *args], capture_output=True, text=True, env=env)
         assert run.stdout, run.stderr
         *lines, last = [json.loads(line) for line in run.stdout.splitlines()]
-        yield from (line for line in lines if "said" in line)
+        outcomes = [line for line in lines if "said" in line]
+        without_a_case -= {line["subject"] for line in outcomes}
+        yield from outcomes
         if "ended" in last:
+            assert not without_a_case
             return
+        without_a_case.discard(last["subject"])
         yield {"said": "a hang", "where": run.stderr, "left": []} | last
         todo = todo[todo.index(last["subject"]) :]
         first = last["case"] + numbers.step

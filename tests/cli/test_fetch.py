@@ -70,6 +70,7 @@ def test_what_nobody_has_stated_the_digest_of_is_not_called_proven(
 
 
 def test_a_file_of_the_hub(shard_hub: Hub, tmp_path: Path) -> None:
+    pytest.importorskip("huggingface_hub")
     shard_hub.put("data/0.bin", DATA, repo="org/name")
     code = "from shardproof.cli import app as cli; cli.main()"
     url = "hf://datasets/org/name@main/data/0.bin"

@@ -79,6 +79,8 @@ def test_each_golden_was_interrupted() -> None:
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
 def test_a_writer_that_was_interrupted(path: Path, tmp_path: Path) -> None:
+    if path.stem.startswith("dvc"):
+        pytest.importorskip("yaml")
     states = [*states_in(json.loads(path.read_text()), contents_of(HERE / path.stem))]
     laws = {said for case, said in LAWS if case == path.stem}
     told = set[str]()

@@ -143,11 +143,13 @@ def test_data_that_changed_before_they_were_packed(tmp_path, pack, at: int, text
 @pytest.mark.parametrize("pack", PACK)
 @pytest.mark.parametrize("at", [3, 12, 40, 60_000, 100_000])
 def test_any_harm_to_a_large_packed_file_is_a_finding(tmp_path, pack: str, at: int) -> None:
+    """`complete` sees harm to the begin; what lies behind, `valid` alone reads."""
     data = bytearray(PACK[pack](LARGE))
     data[at : at + 9] = b"\xff" * 9
     (tmp_path / "a.tfrecord").write_bytes(data)
-    assert set(found_in(tmp_path)) <= {("structure", "a.tfrecord")}
-    assert len(found_in(tmp_path, "valid")) == 1
+    at_the_begin = [("structure", "a.tfrecord")] if at < 60_000 else []
+    assert found_in(tmp_path) == at_the_begin
+    assert found_in(tmp_path, "valid") == (at_the_begin or [("digest", "a.tfrecord")])
 
 
 def test_a_record_may_lie_in_several_streams_of_gzip(tmp_path) -> None:

@@ -627,6 +627,7 @@ def read_junit(path: Path) -> dict[str, dict[str, str]]:
 class TestXdist:
     @pytest.fixture
     def spread(self, pytester: pytest.Pytester) -> Run:
+        pytest.importorskip("xdist")
         pytester.makeini("[pytest]")
 
         def spread(*args: object) -> pytest.RunResult:
