@@ -11,7 +11,6 @@ import resource
 import shutil
 import signal
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -1000,14 +999,16 @@ class TestManyProcesses:
         self, make_shards_dir, to, tmp_path, monkeypatch, end: signal.Signals | None
     ) -> None:
         """Another one goes on where it dies or hangs; each file is copied about once."""
-        shards_dir, log = make_shards_dir(32), tmp_path / "log"
+        shards_dir, log, over = make_shards_dir(32), tmp_path / "log", tmp_path / "over"
         log.touch()
         transfer = _copy.StagedCopy._transfer
 
         def counted(self, source: int, copy: int, size: int, file):
             with log.open("a") as lines:
                 lines.write(f"{os.getpid()}\n")
-            time.sleep(0.01)
+            so_far = log.read_text().split()
+            if end is not None and len(so_far) > 4 and so_far[0] == str(os.getpid()):
+                until(over.exists)
             return transfer(self, source, copy, size, file)
 
         monkeypatch.setattr(_copy.StagedCopy, "_transfer", counted)
@@ -1023,6 +1024,7 @@ class TestManyProcesses:
         for pid in pids:
             if pid != first:
                 assert ended(pid) == 0
+        over.touch()
         os.kill(first, signal.SIGCONT)
         assert ended(first) == (-end if end == signal.SIGKILL else 0)
         copied = log.read_text().split()

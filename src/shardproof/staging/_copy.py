@@ -29,7 +29,7 @@ from shardproof.staging._source import LOCK, StageSource, naming_whole
 logger = logging.getLogger("shardproof.staging")
 
 _CHANGED = "it changed while it was copied: stage it when no process writes to it"
-_BUFFER = 2**18
+_BUFFER = 2**20
 _POLL = 0.02
 _WAIT_SECONDS = 60.0  # a check of a large source takes a while
 _TURNS = 2  # where both that had one hang, or locks do, each process copies for itself
