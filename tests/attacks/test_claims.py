@@ -21,7 +21,7 @@ from shardproof.testing.faults import FileSystemFaults
 from tests.attacks.tally import Tally
 from tests.helpers.planning import new_store
 
-pytestmark = pytest.mark.attack("a call fails or is interrupted: claims")
+attack = pytest.mark.attack("a call fails or is interrupted: claims")
 
 N_CASES = 30
 """In the gate, of each kind."""
@@ -115,6 +115,7 @@ def fail_each(store: ReceiptStore, tally: Tally, *, n_harms: float = math.inf) -
             judge(tally, worker, (kind, errno.errorcode[number], at), ended)
 
 
+@attack
 def test_a_call_that_fails_once(store, tally) -> None:
     fail_each(store, tally)
 
@@ -205,6 +206,7 @@ warns_of_files = pytest.mark.filterwarnings(
 )
 
 
+@attack
 @warns_of_files
 def test_an_interrupt(store, tally) -> None:
     interrupt_each(store, tally)
