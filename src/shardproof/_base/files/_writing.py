@@ -78,14 +78,14 @@ def publish(path: str | os.PathLike[str], data: bytes) -> bool:
 @contextlib.contextmanager
 def being_published(
     path: str | os.PathLike[str],
-    temporary: str | os.PathLike[str] | None = None,
+    temporary: str | None = None,
     *,
     sync: bool = True,
 ) -> Iterator[int]:
     """Yield a new file that gets the name ``path`` at the end; raise if something has it then."""
     # `FileNotFoundError` if others removed the temporary name.
     directory, name = os.path.split(os.path.abspath(path))
-    temporary = os.fspath(temporary or os.path.join(directory, temporary_name()))
+    temporary = temporary or os.path.join(directory, temporary_name())
     try:
         with _new_file(temporary, path, sync) as fd:
             yield fd
