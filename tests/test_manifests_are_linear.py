@@ -30,7 +30,7 @@ from shardproof.datasets.rows._patterns import matching
 from shardproof.datasets.rows._splits import split_files
 from shardproof.errors import ShardproofError
 from shardproof.fetching.sources._source import RemoteFile
-from shardproof.fetching.transfer._record import extents_in, provenance_in
+from shardproof.fetching.transfer._partial_file import extents_in, provenance_in
 from shardproof.probes import npy as npy_probe
 from shardproof.receipts import claims_in
 from shardproof.receipts.plan._input_files import files_below

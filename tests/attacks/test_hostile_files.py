@@ -34,7 +34,7 @@ from shardproof.errors import ShardproofError
 from shardproof.fetching.cache._proofs import ProofFiles
 from shardproof.fetching.sources import open_source
 from shardproof.fetching.transfer import Limits
-from shardproof.fetching.transfer._record import extents_in, provenance_in
+from shardproof.fetching.transfer._partial_file import extents_in, provenance_in
 from shardproof.receipts import claims_in
 from shardproof.staging._proofs import Proofs as Sidecar
 from tests.attacks.mutations import FORGED, mutated

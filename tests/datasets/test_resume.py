@@ -31,9 +31,9 @@ from shardproof.fetching import (
     fetch_file,
 )
 from shardproof.fetching.sources import _answers, _fsspec
-from shardproof.fetching.transfer import _relay, _spans
+from shardproof.fetching.transfer import _relay
 from shardproof.fetching.transfer._kept import sweep_parts
-from shardproof.fetching.transfer._record import extents_in, hash_of
+from shardproof.fetching.transfer._partial_file import extents_in, hash_of
 from shardproof.testing.faults import FileSystemFaults, Hub, HubFault, serve_hub
 from tests.helpers.forking import ended, forked
 from tests.helpers.kept_parts import PARTS, beside_parts, parts_in
@@ -405,9 +405,9 @@ class TestFailed:
     def test_spans_of_several_connections_are_kept(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(_spans, "MIN_SPAN", 4096)
+        monkeypatch.setattr(_relay, "_MIN_SPAN", 4096)
         monkeypatch.setattr(_relay, "_AT_FIRST", 4)
-        monkeypatch.setattr(_relay, "_is_patient", lambda _: False)
+        monkeypatch.setattr(_relay, "is_patient", lambda _: False)
         with serve_hub({"a/0.bin": DATA}, rate=500_000) as hub:
             hub.fault("a/0.bin", HubFault.RESET_IN_BODY, times=1, nth=3, at=30_000)
             with pytest.raises(FetchError) as caught:

@@ -5,12 +5,8 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import stat
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,7 +21,6 @@ from shardproof.fetching import (
     HubSource,
     Limits,
     RemoteFile,
-    _adopt,
     adopt,
 )
 from shardproof.fetching.cache import Cache
@@ -70,18 +65,6 @@ def gets(hub: Hub) -> list[str]:
     """Which were fetched; the hub leads to its CDN."""
     paths = [request.path for request in hub.requests_for("*.bin", method="GET")]
     return [path for path in paths if not path.startswith("cdn/")]
-
-
-def meanwhile(happens: Callable[[str], object]) -> Callable[[str, str], object]:
-    """List folders, each a moment after something has happened to it."""
-
-    def in_folder(root: str, below: str) -> object:
-        if below:
-            happens(below)
-        return listed(root, below)
-
-    listed = _adopt._in_folder
-    return in_folder
 
 
 @pytest.fixture
@@ -144,12 +127,6 @@ class TestAgainstASource:
         shard_hub.put(NAMES[0], content(NAMES[0])[::-1])
         assert fetched(url, tmp_path, NAMES[0]).read_bytes() == content(NAMES[0])[::-1]
 
-    def test_a_wrong_size_is_none(self, shard_hub: Hub, tmp_path: Path) -> None:
-        url = shard_hub.put("0.bin", b"1234").removesuffix("/0.bin")
-        (tmp_path / "0.bin").write_bytes(b"12345")
-        (finding,) = adopt(tmp_path, url).findings
-        assert (finding.kind, finding.expected, finding.found) == ("size", "4 bytes", "5 bytes")
-
     def test_what_it_does_not_have_is_left_alone(
         self, source: HubSource, shard_hub: Hub, root: Path, caplog
     ) -> None:
@@ -176,15 +153,6 @@ class TestAgainstASource:
         shard_hub.fault("*", status, method=None)
         with pytest.raises(FetchError):
             adopt(tmp_path, shard_hub.url, limits=ONCE)
-
-    def test_one_that_can_not_be_listed_is_told_so(
-        self, source: HubSource, shard_hub: Hub, root: Path
-    ) -> None:
-        put_there(root)
-        shard_hub.fault("*", "status-503", method=None)
-        with pytest.raises(FetchError, match="failed to download the listing") as caught:
-            adopt(root, source, limits=ONCE)
-        assert caught.value.url == source.url
 
     def test_a_file_that_this_package_fetched_stays_its_own(
         self, source: HubSource, root: Path, tmp_path: Path
@@ -244,14 +212,6 @@ class TestOnTheUsersWord:
             assert [path.read_bytes() for path in prefetcher] == [content(n) for n in NAMES]
         assert [path.rpartition("/")[2] for path in gets(shard_hub)] == ["1.bin"]
 
-    def test_it_counts_no_more_when_the_file_changes(self, tmp_path: Path) -> None:
-        put_there(tmp_path)
-        adopt(tmp_path)
-        with Cache(tmp_path) as cache:
-            assert not cache.is_unknown(NAMES[0])
-            (tmp_path / NAMES[0]).write_bytes(b"x")
-            assert cache.is_unknown(NAMES[0])
-
     def test_it_may_count_for_nothing(self, tmp_path: Path) -> None:
         put_there(tmp_path)
         report = adopt(tmp_path, trust=False)
@@ -301,45 +261,12 @@ class TestWhatLiesThere:
         assert [finding.path for finding in report.findings] == [tmp_path / NAMES[1]]
         assert report.exit_code == 1
 
-    def test_a_folder_that_becomes_a_link_while_it_is_looked_at_is_not_followed(
-        self, root: Path, tmp_path: Path, monkeypatch
+    def test_a_file_that_goes_meanwhile_is_left_out(
+        self, tmp_path: Path, make_shard_faults
     ) -> None:
-        put_there(root)
-        put_there(tmp_path / "outside", ["secret.bin", "more/secret.bin"])
-
-        def replace(folder: str) -> None:
-            shutil.rmtree(root / folder)
-            (root / folder).symlink_to(tmp_path / "outside")
-
-        monkeypatch.setattr(_adopt, "_in_folder", meanwhile(replace))
-        (finding,) = adopt(root).findings
-        assert (finding.kind, finding.path, finding.found) == (
-            "not-regular",
-            root / "train",
-            "symbolic link",
-        )
-
-    def test_so_is_one_above_it(self, root: Path, tmp_path: Path, monkeypatch) -> None:
-        put_there(root, ["train/in/0.bin"])
-        put_there(tmp_path / "outside", ["in/secret.bin"])
-
-        def replace(folder: str) -> None:
-            if folder == "train/in":
-                (root / "train").rename(root / "old")
-                (root / "train").symlink_to(tmp_path / "outside")
-
-        monkeypatch.setattr(_adopt, "_in_folder", meanwhile(replace))
-        (finding,) = adopt(root).findings
-        assert (finding.kind, finding.path) == ("not-regular", root / "train")
-
-    def test_what_goes_while_it_is_looked_at_is_left_out(
-        self, tmp_path: Path, monkeypatch, make_shard_faults
-    ) -> None:
-        """As where a prefetcher lets go of its shards meanwhile."""
-        put_there(tmp_path, [*NAMES, "gone/0.bin"])
-        make_shard_faults(tmp_path).fail("stat", errno.ENOENT, match=NAMES[1], times=1)
-        remove = meanwhile(lambda folder: folder == "gone" and shutil.rmtree(tmp_path / folder))
-        monkeypatch.setattr(_adopt, "_in_folder", remove)
+        """As where a prefetcher lets go of its shards."""
+        put_there(tmp_path)
+        make_shard_faults(tmp_path).fail("stat", errno.ENOENT, match=NAMES[1], times=2)
         report = adopt(tmp_path)
         assert report.ok
         assert report.unproven == (tmp_path / NAMES[0], tmp_path / NAMES[2])
@@ -380,12 +307,6 @@ class TestWhatLiesThere:
         (finding,) = report.findings
         assert (finding.path, finding.errno, report.exit_code) == (root / NAMES[1], number, 3)
 
-    def test_a_directory_that_can_not_be_listed(self, tmp_path: Path, make_shard_faults) -> None:
-        put_there(tmp_path)
-        make_shard_faults(tmp_path).fail("scandir", errno.EIO, match="train")
-        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
-            adopt(tmp_path)
-
     @pytest.mark.parametrize("error", [FileNotFoundError, NotADirectoryError])
     def test_no_directory(self, tmp_path: Path, error: type[OSError]) -> None:
         path = tmp_path / "x"
@@ -425,29 +346,6 @@ class TestWhatLiesThere:
         with pytest.raises(ValueError, match="expected"):
             adopt(**{"path": tmp_path, **arguments})
 
-    def test_many_at_once(self, tmp_path: Path) -> None:
-        names = [f"{n % 7}/{n}.bin" for n in range(300)]
-        put_there(tmp_path, names)
-        digests = {name: f"sha256:{hashlib.sha256(content(name)).hexdigest()}" for name in names}
-        files = [RemoteFile(name, digest=digest) for name, digest in digests.items()]
-        report = adopt(tmp_path, CallableSource(nowhere, files), workers=8)
-        assert (report.ok, report.n_files, report.unproven) == (True, 300, ())
-
-    @pytest.mark.once
-    def test_folders_in_folders_without_end(self, tmp_path: Path) -> None:
-        folder = tmp_path / "root"
-        folder.mkdir()
-        for _ in range(sys.getrecursionlimit() + 100):
-            folder /= "a"
-            folder.mkdir()
-        (folder / "x.bin").write_bytes(b"1234")
-        try:
-            report = adopt(tmp_path / "root")
-        finally:  # which the fixture could not
-            (folder / "x.bin").unlink()
-            os.removedirs(folder)
-        assert report.unproven == (folder / "x.bin",)
-
 
 def run(*args: str | Path) -> Result:
     result = CliRunner().invoke(app, ["adopt", *map(str, args)])
@@ -472,13 +370,6 @@ class TestCommand:
         assert result.stderr == f"on your word, not proven: {tmp_path / NAMES[0]}\n"
         result = run(tmp_path, "--quiet")
         assert (result.exit_code, result.output) == (0, "")
-
-    def test_not(self, tmp_path: Path) -> None:
-        put_there(tmp_path, NAMES[:1])
-        assert "0 proven, 0 on your word, 1 not taken" in run(tmp_path, "--proven-only").stdout
-        result = run(tmp_path, "--proven-only", "--quiet")
-        assert (result.exit_code, result.stdout) == (1, "")
-        assert "expected a digest that the source states, found none" in result.stderr
 
     def test_json(self, tmp_path: Path) -> None:
         put_there(tmp_path, NAMES[:1])
@@ -530,36 +421,3 @@ class TestCommand:
         result = run(tmp_path)
         assert result.exit_code == 1
         assert f"nothing to take over in '{tmp_path}'" in result.stderr
-
-    @pytest.mark.parametrize("args", [[""], ["no/such"], [".", "--from", "x"], [], [".", "--x"]])
-    def test_wrong_usage(self, args: list[str], tmp_path: Path, monkeypatch) -> None:
-        monkeypatch.chdir(tmp_path)
-        put_there(tmp_path)
-        result = run(*args)
-        assert result.exit_code == 2
-        assert result.stderr
-        assert not (tmp_path / ".shardproof").exists()
-
-    def test_what_could_not_be_looked_at(self, shard_hub: Hub, tmp_path: Path) -> None:
-        put_there(tmp_path, NAMES[:1])
-        shard_hub.put(NAMES[0], content(NAMES[0]))
-        shard_hub.fault("*", "status-503", method=None)
-        result = run(tmp_path, "--from", shard_hub.url)
-        assert result.exit_code == 3
-        assert "503" in result.stderr
-
-    @pytest.mark.once
-    def test_an_interrupt(self, shard_hub: Hub, tmp_path: Path) -> None:
-        put_there(tmp_path)
-        shard_hub.put(NAMES[0], content(NAMES[0]))
-        shard_hub.fault("*", "stall-before-header", method=None)
-        code = "from shardproof.cli import app as cli; cli.main()"
-        command = [sys.executable, "-c", code, "adopt", str(tmp_path), "--from", shard_hub.url]
-        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as child:
-            while not shard_hub.requests:
-                assert child.poll() is None
-                time.sleep(0.01)
-            child.send_signal(signal.SIGINT)
-            _, error = child.communicate(timeout=60)
-        assert child.returncode == 130, error
-        assert "Traceback" not in error

@@ -11,7 +11,7 @@ import pytest
 
 from shardproof import FetchError, ShardPrefetcher, repair, validate
 from shardproof.fetching import HttpSource, Limits, RemoteFile, fetch, fetch_file
-from shardproof.fetching.transfer import _spans
+from shardproof.fetching.transfer import _relay
 from shardproof.promises import _elsewhere
 from shardproof.testing.faults import serve_hub
 from tests.attacks.raw_server import RawServer, Request, Step
@@ -92,7 +92,7 @@ def test_the_cap_is_of_what_has_no_size(tmp_path: Path) -> None:
 def test_of_a_promised_size_one_byte_more_is_too_many(
     how: str, digest: str | None, more: int, connections: int, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(_spans, "MIN_SPAN", 1024)  # worth several connections
+    monkeypatch.setattr(_relay, "_MIN_SPAN", 1024)  # worth several connections
     server = Server(DATA, how, more=more)
     limits = Limits(max_backoff=0.001, connections=connections)
     file = RemoteFile("x", size=len(DATA), has_ranges=True)
@@ -148,12 +148,11 @@ def test_a_list_has_a_cap(how: str, tmp_path: Path, monkeypatch) -> None:
     assert server.n_sent < ENDLESS / 4
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "br", "zstd"])
-def test_what_is_packed_on_the_way_is_not_unpacked(encoding: str, tmp_path: Path) -> None:
+def test_what_is_packed_on_the_way_is_not_unpacked(tmp_path: Path) -> None:
     """A bomb is no bytes of the file: it was asked for as it is."""
 
     def bomb(request: Request) -> Iterator[Step]:
-        yield f"{HEAD}Content-Encoding: {encoding}\r\nContent-Length: 9999999\r\n\r\n".encode()
+        yield f"{HEAD}Content-Encoding: gzip\r\nContent-Length: 9999999\r\n\r\n".encode()
         yield zlib.compress(bytes(2**26))
 
     with RawServer(bomb) as raw:
@@ -164,9 +163,3 @@ def test_what_is_packed_on_the_way_is_not_unpacked(encoding: str, tmp_path: Path
             with pytest.raises(FetchError, match="as they are"):
                 fetch(f"{url}/x", tmp_path, digest=digest, limits=LIMITS)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("value", [0, True, -1, 1.5, None])
-def test_what_is_no_cap_is_refused(value: object) -> None:
-    with pytest.raises((TypeError, ValueError), match="max_unsized_bytes: expected"):
-        Limits(max_unsized_bytes=value)  # type: ignore[arg-type]

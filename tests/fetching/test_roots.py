@@ -3,12 +3,11 @@
 import errno
 import itertools
 import os
-from pathlib import Path
 
 import pytest
 
 from shardproof.fetching import cache
-from shardproof.fetching.cache._places import key_of, make_state, place_of
+from shardproof.fetching.cache._places import make_state, place_of
 from shardproof.fetching.cache._settings import cache_root, cleanup_policy
 from shardproof.fetching.sources import HttpSource
 from shardproof.fetching.sources._urls import resource_of
@@ -16,52 +15,33 @@ from shardproof.fetching.sources._urls import resource_of
 SOURCES = [
     ("hf://datasets/org/name", None),
     ("hf://datasets/org/name", "train"),
-    ("hf://datasets/org/name", "validation"),
     ("hf://datasets/org/name@v1", "train"),
     ("hf://datasets/org/name@refs/pr/1", "train"),
-    ("hf://datasets/org/name@refs+pr+1", "train"),
     ("hf://datasets/org/name/train", None),
     ("hf://datasets/name", "train"),
-    ("hf://datasets/_/name", "train"),
     ("hf://datasets/org", "name"),
     ("hf://models/org/name", "train"),
-    ("hf://models", "train"),
     ("http://h/a", None),
     ("http://h/a/b", None),
     ("http://h/a+b", None),
-    ("http://h/a%2Bb", None),
     ("http://h/a//b", None),
-    ("http://h//", None),
     ("http://h", None),
-    ("http://h?a", None),
-    ("http://h/_", None),
     ("http://h/all", None),
     ("http://h:8000/a", None),
     ("https://h/a", None),
-    ("https://h/a?x=1", None),
     ("http://[::1]:80/a", None),
     ("http://h/.shardproof", None),
-    ("http://h/" + "a" * 300, None),
     ("http://h/" + "a" * 301, None),
     ("http://h/\udc80", None),
     ("http://h/ä", None),
     ("s3://bucket/a", None),
-    ("s3://bucket/a", "train"),
-    ("s3://bucket//a", None),
-    ("gs://bucket/a", None),
     ("sftp://me@h/a", None),
-    ("sftp://you@h/a", None),
-    ("sftp://h/a", None),
     ("github://org:a@sha/x", None),
-    ("github://org:b@sha/x", None),
     ("file:///data/a", None),
-    ("memory://data/a", None),
     ("simplecache::s3://bucket/a", None),
     ("my own transport", None),
     ("own://mirror", None),
-    ("hf://org/name", "train"),
     ("../../etc", None),
-    ("..", None),
 ]
 
 
@@ -116,13 +96,6 @@ def test_sources_that_differ_by_their_query_share_no_directory() -> None:
     assert not any("secret" in str(root) for root in roots)
 
 
-def test_a_query_of_a_long_address_stays_a_name() -> None:
-    url = "https://h/" + "a" * 300
-    (one, other) = (cache_root("c", url, resource=resource_of(f"{url}?{n}")) for n in "12")
-    assert one != other
-    assert all(len(part) <= 255 for part in one.parts)
-
-
 @pytest.mark.parametrize("address", ["https://h/a", "https://h/a/", "https://me:pw@h/a"])
 def test_who_has_no_query_has_the_directory_of_the_address(address: str) -> None:
     source = HttpSource(address)
@@ -133,16 +106,10 @@ def test_who_has_no_query_has_the_directory_of_the_address(address: str) -> None
     assert root == cache_root("c", "https://h/a")
 
 
-def test_no_password_becomes_a_path() -> None:
-    for url in ("https://me:secret@h/a", "sftp://me:secret@h/a"):
-        assert "secret" not in str(cache_root("data", url))
-
-
 class TestCleanup:
     @pytest.mark.parametrize(
         ("cleanup", "most", "wanted"),
         [
-            ("auto", None, ("auto", None)),
             ("keep", None, ("keep", None)),
             (None, 1, ("auto", 1)),
             ("auto", 10**12, ("auto", 10**12)),
@@ -155,28 +122,17 @@ class TestCleanup:
         ("text", "cleanup", "most"),
         [
             ("auto", "auto", None),
-            ("keep", "keep", None),
             (" keep ", "keep", None),
             ("", "auto", None),
             ("500", "auto", 500),
             ("2GB", "auto", 2 * 10**9),
             ("2 gib", "auto", 2**31),
-            ("1TiB", "auto", 2**40),
         ],
     )
     def test_else_the_environment_does(self, text: str, cleanup, most) -> None:
         assert cleanup_policy(environ={"HF_SHARD_CACHE_CLEANUP": text}) == (cleanup, most)
 
-    def test_else_it_is_auto(self, monkeypatch) -> None:
-        monkeypatch.delenv("HF_SHARD_CACHE_CLEANUP", raising=False)
-        assert cleanup_policy() == ("auto", None)
-
-    @pytest.mark.parametrize("value", ["always", ""])
-    def test_a_wrong_value(self, value) -> None:
-        with pytest.raises(ValueError, match=r"cleanup: expected 'auto', 'keep' or None, found"):
-            cleanup_policy(value)
-
-    @pytest.mark.parametrize("value", [True, False, 0, 500, 1.5, b"auto", ["auto"]])
+    @pytest.mark.parametrize("value", [True, 500, b"auto"])
     def test_a_wrong_type(self, value) -> None:
         with pytest.raises(TypeError, match="cleanup: expected"):
             cleanup_policy(value)
@@ -186,18 +142,11 @@ class TestCleanup:
         with pytest.raises(ValueError, match=f"max_cache_bytes: expected 1 or more, found {value}"):
             cleanup_policy(None, value)
 
-    @pytest.mark.parametrize("value", [True, 1.5, "500GB", [1]])
-    def test_a_limit_of_a_wrong_type(self, value) -> None:
-        with pytest.raises(TypeError, match="max_cache_bytes: expected int"):
-            cleanup_policy(None, value)
-
     def test_what_is_to_be_kept_has_no_limit(self) -> None:
         with pytest.raises(ValueError, match="max_cache_bytes: expected None with cleanup='keep'"):
             cleanup_policy("keep", 500)
-        with pytest.raises(ValueError, match="max_cache_bytes: expected None with cleanup='keep'"):
-            cleanup_policy("keep", 10**5000)  # which has too many digits to be shown
 
-    @pytest.mark.parametrize("text", ["0", "-5", "1.5GB", "5 XB", "AUTO", "5GB5", "٣", "9" * 30])
+    @pytest.mark.parametrize("text", ["0", "-5", "1.5GB", "5 XB", "AUTO", "٣"])
     def test_a_wrong_variable(self, text: str) -> None:
         with pytest.raises(ValueError, match="HF_SHARD_CACHE_CLEANUP: expected 'auto', 'keep' or"):
             cleanup_policy(environ={"HF_SHARD_CACHE_CLEANUP": text})
@@ -212,11 +161,6 @@ class TestPlaces:
     def test_names_that_are_refused(self, tmp_path, name: str) -> None:
         with pytest.raises(ValueError, match=r"^name: .* is refused: "), place_of(tmp_path, name):
             pass
-
-    def test_a_directory_that_is_not_there(self, tmp_path) -> None:
-        with place_of(str(tmp_path), "a/b/c.bin") as place:
-            assert place is None
-        assert os.listdir(tmp_path) == []
 
     def test_a_directory_that_is_made(self, tmp_path) -> None:
         with place_of(str(tmp_path / "new"), "a/b/c.bin", make=True) as place:
@@ -239,15 +183,6 @@ class TestPlaces:
             pass
         assert os.listdir(tmp_path / "outside") == []
 
-    def test_a_file_is_no_directory(self, tmp_path) -> None:
-        (tmp_path / "a").write_bytes(b"")
-        with (
-            pytest.raises(NotADirectoryError, match="found a regular file") as caught,
-            place_of(str(tmp_path), "a/x.bin"),
-        ):
-            pass
-        assert caught.value.filename == str(tmp_path / "a")
-
     def test_a_directory_that_can_not_be_made_is_not_taken_for_one_that_is_not_there(
         self, tmp_path, monkeypatch
     ) -> None:
@@ -261,17 +196,6 @@ class TestPlaces:
         ):
             pass
 
-    def test_no_descriptor_is_left(self, tmp_path) -> None:
-        (tmp_path / "a").symlink_to(tmp_path)
-        before = os.listdir("/proc/self/fd")
-        for name in ("b/c/x", "a/x", "x", "../x"):
-            try:
-                with place_of(str(tmp_path), name):
-                    pass
-            except (ValueError, OSError):
-                continue
-        assert os.listdir("/proc/self/fd") == before
-
     @pytest.mark.parametrize("name", [".shardproof", ".shardproof/leases", ".shardproof/parts"])
     def test_what_the_cache_knows_is_in_no_other_directory(self, tmp_path, name: str) -> None:
         outside, link = tmp_path / "outside", tmp_path / "root" / name
@@ -281,9 +205,3 @@ class TestPlaces:
         with pytest.raises(NotADirectoryError, match="found a symbolic link"):
             make_state(str(tmp_path / "root"))
         assert os.listdir(outside) == []
-
-    def test_keys_are_file_names_and_differ(self) -> None:
-        names = ["a", "b", "a/b", "ä", "x" * 4000]
-        keys = {key_of(name) for name in names}
-        assert len(keys) == len(names)
-        assert all(Path(key).name == key and len(key) == 16 for key in keys)

@@ -196,40 +196,14 @@ def test_whatever_the_server_does_then(
     assert fetch_file(source, "0.bin", place / "0.bin", limits=LIMITS).path.read_bytes() == DATA
 
 
-class Server:
-    """One that answers each connection with the next of some answers."""
-
-    def __init__(self, *answers: bytes) -> None:
-        self._socket = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        self._answers = answers
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        for answer in self._answers:
-            connection, _ = self._socket.accept()
-            with connection:
-                while not connection.recv(65536).endswith(b"\r\n\r\n"):
-                    pass
-                connection.sendall(answer)
-
-    def close(self) -> None:
-        self._socket.close()
-        self._thread.join()
-
-
-def answer(body: bytes, *headers: str, length: int | None = None) -> bytes:
-    lines = [f"Content-Length: {len(body) if length is None else length}", *headers]
-    return "\r\n".join(["HTTP/1.1 200 OK", *lines, "", ""]).encode() + body
-
-
 def test_headers_that_never_end_are_refused(tmp_path: Path) -> None:
-    many = [f"x-{n}: {'y' * 1000}" for n in range(1000)]
-    server = Server(answer(DATA, *many))
-    with HttpSource(server.url) as source, pytest.raises(FetchError, match="RemoteProtocolError"):
+    many = b"".join(b"x-%d: %s\r\n" % (n, b"y" * 1000) for n in range(1000))
+    with (
+        RawServer(lambda _: [b"HTTP/1.1 200 OK\r\n" + many]) as server,
+        HttpSource(f"http://127.0.0.1:{server.port}") as source,
+        pytest.raises(FetchError, match="RemoteProtocolError"),
+    ):
         fetch_file(source, "1.bin", tmp_path / "1.bin", limits=Limits(attempts=1))
-    server.close()
 
 
 def test_what_comes_slowly_is_not_held_back(hub: Hub, tmp_path: Path) -> None:

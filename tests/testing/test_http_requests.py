@@ -15,7 +15,7 @@ import pytest
 from shardproof import FetchError, SourceError
 from shardproof._base.messages import WRONG_USAGE
 from shardproof.fetching import HttpSource, HubSource, Limits, ReadRequest, Source, fetch_file
-from shardproof.fetching.sources._web import Web
+from shardproof.fetching.sources._http import Web
 from shardproof.testing.faults import Hub
 from tests.attacks.raw_server import RawServer, Request, Step
 from tests.helpers.forking import ended, forked

@@ -1,8 +1,8 @@
 """Take over files that other tools fetched as shards of a cache: proven, or on a user's word."""
 
 import contextlib
-import errno
 import fnmatch
+import itertools
 import logging
 import os
 import stat
@@ -16,7 +16,7 @@ from shardproof._base import fanout, files
 from shardproof._base.arguments import checked, count
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import file_type
-from shardproof._base.opening import is_there, real_path, refuse_empty
+from shardproof._base.opening import is_there, real_path, refuse_empty, tree
 from shardproof._base.work import Deadline, Stop, apart, telling_of_stops
 from shardproof.errors import FetchError
 from shardproof.fetching.cache._cache import Cache
@@ -31,7 +31,6 @@ from shardproof.report import Finding, FindingKind, Report
 logger = logging.getLogger("shardproof.fetching.adopt")  # which the command shows also when quiet
 
 _FILE = "a regular file"
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 @checked
@@ -51,8 +50,8 @@ def adopt(
     not state is taken over on your word, if its size is not another one; the report has it among
     the ``unproven``. One that the source does not have is left alone: it is in the log, and not in
     the report. Nothing is moved, changed or removed, neither now nor when it is not needed any
-    more; links are not followed. Files whose names begin with a dot are left out, and what is gone
-    before it was looked at.
+    more; links are not followed. Files whose names begin with a dot are left out, and those that go
+    before they are checked.
 
     Args:
         path: The directory that a prefetcher keeps the source's shards in, or a manager.
@@ -129,59 +128,22 @@ class _Adoption(NamedTuple):
 
 
 def _entries(root: str, match: str) -> Iterator[_FoundEntry]:
-    """Yield what lies in a directory and those below it, each sorted, however deep they are."""
-    folders = [_in_folder(root, "")]
-    while folders:
-        entry = next(folders[-1], None)
-        if entry is None:
-            folders.pop()
-        elif stat.S_ISDIR(entry.mode):
-            folders.append(_in_folder(root, entry.name))
-        elif fnmatch.fnmatchcase(entry.name, match):
-            yield entry
+    """Yield what lies in a directory and those below it, except what is hidden or moved aside."""
+    for here, folders, others in tree(root):
+        if here != root and STATE in folders:
+            problem = "expected the directory of one source, found one in it"
+            raise ValueError(f"path: {problem}: '{shown(os.path.relpath(here, root))}'")
+        folders[:] = itertools.filterfalse(_is_left_out, folders)
+        for each in itertools.filterfalse(_is_left_out, others):
+            path = os.path.join(here, each)
+            name = os.path.relpath(path, root)
+            if fnmatch.fnmatchcase(name, match):
+                with contextlib.suppress(FileNotFoundError):  # it is gone by now
+                    yield _FoundEntry(name, os.stat(path, follow_symlinks=False).st_mode)
 
 
-def _in_folder(root: str, below: str) -> Iterator[_FoundEntry]:
-    """Return what lies in one directory, except what is hidden, moved aside or gone by now."""
-    entries = []
-    try:
-        folder = _open_folder(root, below)
-        if isinstance(folder, _FoundEntry):
-            return iter([folder])
-        try:
-            with os.scandir(folder) as found:
-                for entry in sorted(found, key=lambda entry: entry.name):
-                    if below and entry.name == STATE:
-                        problem = "expected the directory of one source, found one in it"
-                        raise ValueError(f"path: {problem}: '{shown(below)}'")
-                    if not entry.name.startswith(".") and not files.is_aside(entry.name):
-                        with contextlib.suppress(FileNotFoundError):
-                            mode = entry.stat(follow_symlinks=False).st_mode
-                            entries.append(_FoundEntry(os.path.join(below, entry.name), mode))
-        finally:
-            os.close(folder)
-    except OSError as error:
-        if below and isinstance(error, FileNotFoundError):
-            return iter(())
-        raise OSError(error.errno, error.strerror, os.path.join(root, below)) from error
-    return iter(entries)
-
-
-def _open_folder(root: str, below: str) -> int | _FoundEntry:
-    """Open a directory through no link, or return what has come in the place of one on the way."""
-    fd, path = os.open(root, _FOLDER), ""
-    for part in below.split("/") if below else ():
-        path = os.path.join(path, part)
-        try:
-            inner = os.open(part, _FOLDER, dir_fd=fd)
-        except OSError as error:
-            if error.errno not in {errno.ENOTDIR, errno.ELOOP}:
-                raise
-            return _FoundEntry(path, os.stat(part, dir_fd=fd, follow_symlinks=False).st_mode)
-        finally:
-            os.close(fd)
-        fd = inner
-    return fd
+def _is_left_out(name: str) -> bool:
+    return name.startswith(".") or files.is_aside(name)
 
 
 def _look(cache: Cache, asked: "_SourceFiles", trust: bool, entry: _FoundEntry) -> _Adoption | None:

@@ -5,7 +5,7 @@ import email.utils
 import itertools
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from shardproof._base.messages import plain, quoted, shown
 from shardproof.errors import SourceError
@@ -14,40 +14,12 @@ from shardproof.fetching.sources._urls import bare
 
 if TYPE_CHECKING:
     import httpcore
-    import httpx
 
-    from shardproof.fetching.sources._network import Patience
-
-
-class WebAnswer(NamedTuple):
-    """What a server answers to a request, and the connection by which the body comes."""
-
-    status: int
-    line: "httpcore.ConnectionInterface"
-    origin: tuple[str, str, int | None]
-    response: "httpcore.Response"
-    headers: "httpx.Headers"
-    patience: "Patience"
-
-    @property
-    def leads_elsewhere(self) -> bool:
-        """Whether it is a redirect."""
-        return self.status in _REDIRECTS and "location" in self.headers
-
-    def read_short(self) -> None:
-        """Read the body, if it is short: that keeps the connection."""
-        n_bytes = 0
-        for chunk in self.response.iter_stream():
-            n_bytes += len(chunk)
-            if n_bytes > _SHORT:
-                break
-
+    from shardproof.fetching.sources._client import WebAnswer
 
 LATER = {408, 425, 429}
 """Of 4xx, those that say: not now (RFC 9110, RFC 8470, RFC 6585)."""
 
-_REDIRECTS = {301, 302, 303, 307, 308}
-_SHORT = 2**16
 _LARGE = 4 * 2**20
 _PIECE = 2**20
 _ENTITY_TAG = re.compile(r'"[ -~]{1,1000}"')  # one that can be sent back
@@ -55,13 +27,11 @@ _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)
 _TYPES = {"text/html", "application/xhtml+xml", "application/vnd.wap.xhtml+xml"}
 _ENDINGS = (".htm", ".html", ".xhtml", ".xht")
 _BEGINNINGS = (b"<!doctype html", b"<html")
-_UTF8, _UTF16 = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
-_OPENINGS = (b"<?xml", b"<!--")
-_BEFORE = re.compile(rb"(?:\s+|<\?xml.*?\?>|<!--.*?-->)*", re.DOTALL)
+_BEFORE = re.compile(rb"(?:\xef\xbb\xbf)?(?:\s+|<\?xml.*?\?>|<!--.*?-->)*", re.DOTALL)
 _MOST_LOOKED_AT = 2**12  # bytes
 
 
-def refuse_status(answer: WebAnswer, address: str, code: str = "") -> None:
+def refuse_status(answer: "WebAnswer", address: str, code: str = "") -> None:
     """Raise what the status means; some servers have a code of their own for it."""
     status, reason = answer.status, answer.response.extensions["reason_phrase"].decode("latin-1")
     problem = f"'{shown(bare(address))}' answers {status} {plain(reason)}".rstrip()
@@ -79,7 +49,7 @@ def refuse_status(answer: WebAnswer, address: str, code: str = "") -> None:
     )
 
 
-def refuse_encoded(answer: WebAnswer) -> None:
+def refuse_encoded(answer: "WebAnswer") -> None:
     """Raise if the bytes come encoded, although they were asked for as they are."""
     encoding = answer.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
@@ -88,14 +58,12 @@ def refuse_encoded(answer: WebAnswer) -> None:
         raise SourceError(problem, kind="other-bytes")
 
 
-def whole_of(answer: WebAnswer, name: str) -> Response:
+def whole_of(answer: "WebAnswer", name: str) -> Response:
     """Return the whole file, which comes from its first byte on."""
     size = length_of(answer)
     chunked = "transfer-encoding" in answer.headers
     chunks = _chunks(answer, size)
     first = next(chunks, b"")
-    while _is_too_short(first) and (more := next(chunks, b"")):  # to tell whether it is a page
-        first += more
     ranges = ranges_of(answer)
     return Response(
         file=RemoteFile(name, size, identity_of(answer), has_ranges=ranges == "bytes"),
@@ -103,13 +71,12 @@ def whole_of(answer: WebAnswer, name: str) -> Response:
         stop=size,
         chunks=itertools.chain([first], chunks),
         is_framed=size is not None or chunked,
-        is_page=is_page(answer.headers.get("content-type", ""), name)
-        or begins_as_page(first, name),
+        is_page=is_page(name, answer.headers.get("content-type", ""), first),
         has_ranges=ranges != "none",
     )
 
 
-def part_of(answer: WebAnswer, request: ReadRequest) -> Response:
+def part_of(answer: "WebAnswer", request: ReadRequest) -> Response:
     """Return the part of a file that was requested, if that is what the answer holds."""
     start, stop = request.start, request.stop
     said = answer.headers.get("content-range", "")
@@ -127,7 +94,7 @@ def part_of(answer: WebAnswer, request: ReadRequest) -> Response:
         raise SourceError(problem, kind="other-bytes")
     file = RemoteFile(request.name, size, identity_of(answer))
     chunks = _no_more(_chunks(answer, n_bytes), n_bytes)
-    is_of_page = is_page(answer.headers.get("content-type", ""), request.name)
+    is_of_page = is_page(request.name, answer.headers.get("content-type", ""))
     return Response(file, first, last + 1, chunks, is_page=is_of_page)
 
 
@@ -140,14 +107,14 @@ def _no_more(chunks: Iterator[bytes], n_bytes: int) -> Iterator[bytes]:
         yield chunk
 
 
-def _chunks(answer: WebAnswer, n_bytes: int | None) -> Iterator[bytes]:
+def _chunks(answer: "WebAnswer", n_bytes: int | None) -> Iterator[bytes]:
     """Return the body as it comes; a large one past the layers of libraries."""
     if n_bytes is None or n_bytes < _LARGE or "transfer-encoding" in answer.headers:
         return answer.response.iter_stream()
     return _large(answer, n_bytes)
 
 
-def _large(answer: WebAnswer, n_bytes: int) -> Iterator[bytes]:
+def _large(answer: "WebAnswer", n_bytes: int) -> Iterator[bytes]:
     body = answer.response.iter_stream()  # the connection lives as long as it does
     connection: httpcore.NetworkStream = answer.response.extensions["network_stream"]
     chunk = next(body, b"")
@@ -159,18 +126,18 @@ def _large(answer: WebAnswer, n_bytes: int) -> Iterator[bytes]:
         raise SourceError(f"the connection ended {n_bytes} bytes too early")
 
 
-def length_of(answer: WebAnswer) -> int | None:
+def length_of(answer: "WebAnswer") -> int | None:
     """Return how many bytes the answer says that it has."""
     text = answer.headers.get("content-length", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
-def ranges_of(answer: WebAnswer) -> str:
+def ranges_of(answer: "WebAnswer") -> str:
     """Return which parts of files the server gives, as it says: "bytes", "none" or nothing."""
     return str(answer.headers.get("accept-ranges", "")).strip().lower()
 
 
-def identity_of(answer: WebAnswer) -> str | None:
+def identity_of(answer: "WebAnswer") -> str | None:
     """Return the entity tag, if it is strong: a weak one may outlast a change (RFC 9110, 8.8.1)."""
     tag = answer.headers.get("etag", "")
     return tag if _ENTITY_TAG.fullmatch(tag) else None
@@ -184,30 +151,11 @@ def sendable_tag(identity: str) -> str:
     return identity
 
 
-def is_page(content_type: str, name: str) -> bool:
-    """Whether an answer of this type is a page, while the name asks for something else."""
+def is_page(name: str, content_type: str, start: bytes = b"") -> bool:
+    """Whether an answer is a page by its type or first bytes, while the name asks for no page."""
     kind = content_type.partition(";")[0].strip().lower()
-    return kind in _TYPES and not name.lower().endswith(_ENDINGS)
-
-
-def begins_as_page(data: bytes, name: str) -> bool:
-    """Whether an answer begins as pages do, whatever its type is said to be."""
-    return _start(data).startswith(_BEGINNINGS) and not name.lower().endswith(_ENDINGS)
-
-
-def _is_too_short(data: bytes) -> bool:
-    """Whether these first bytes of an answer don't tell yet how it begins."""
-    start, telling = _start(data), (*_BEGINNINGS, *_OPENINGS, _UTF8, *_UTF16)
-    has_no_end = start.startswith(_OPENINGS) or any(each.startswith(start) for each in telling)
-    return has_no_end and len(data) < _MOST_LOOKED_AT
-
-
-def _start(data: bytes) -> bytes:
-    """Return what stands behind a byte order mark, blanks, an XML declaration and comments."""
-    data = data[:_MOST_LOOKED_AT].lower().removeprefix(_UTF8)
-    if data.startswith(_UTF16):
-        data = data[2:].replace(b"\0", b"")  # as every other byte of a page is
-    return _BEFORE.sub(b"", data, count=1)
+    begins = _BEFORE.sub(b"", start[:_MOST_LOOKED_AT].lower(), count=1).startswith(_BEGINNINGS)
+    return (kind in _TYPES or begins) and not name.lower().endswith(_ENDINGS)
 
 
 def seconds_to_wait(value: str | None) -> float | None:

@@ -19,7 +19,6 @@ import httpx
 
 from shardproof._base.messages import plain, quoted, told, traced, with_kind
 from shardproof.errors import SourceError
-from shardproof.fetching.sources._answers import WebAnswer
 from shardproof.fetching.sources._network import Network, Patience
 from shardproof.fetching.sources._source import Cancellation, begin_in_forks
 from shardproof.fetching.sources._urls import bare
@@ -27,7 +26,9 @@ from shardproof.fetching.sources._urls import bare
 if TYPE_CHECKING:
     import ssl
 
+_REDIRECTS = {301, 302, 303, 307, 308}
 _MAX_REDIRECTS = 10
+_SHORT = 2**16
 _MAX_PORT = 2**16 - 1
 _PORTS = {"http": 80, "https": 443}
 _IDLE_SECONDS = 5.0  # after which a connection is not used again: as httpx does
@@ -59,12 +60,37 @@ class _Place(NamedTuple):
     """Whom to ask, and for what."""
 
     url: httpx.URL  # of the target, or of the folder that it is in
+    origin: _Origin
     target: bytes
 
+
+class WebAnswer(NamedTuple):
+    """What a server answers to a request, and the connection by which the body comes."""
+
+    status: int
+    line: httpcore.ConnectionInterface
+    origin: _Origin
+    response: httpcore.Response
+    headers: Mapping[str, str]  # by names in lower case; those of several lines are one
+    patience: Patience
+
     @property
-    def origin(self) -> _Origin:
-        """Whom."""
-        return self.url.scheme, self.url.host, self.url.port
+    def leads_elsewhere(self) -> bool:
+        """Whether it is a redirect."""
+        return self.status in _REDIRECTS and "location" in self.headers
+
+    def read_short(self) -> None:
+        """Read the body, if it is short: that keeps the connection."""
+        n_bytes = 0
+        for chunk in self.response.iter_stream():
+            n_bytes += len(chunk)
+            if n_bytes > _SHORT:
+                break
+
+    @property
+    def following(self) -> str | None:
+        """The address of what follows it (RFC 8288)."""
+        return httpx.Response(200, headers=self.response.headers).links.get("next", {}).get("url")
 
 
 class WebClient:
@@ -138,7 +164,9 @@ class WebClient:
                 method, headers, content = "GET", {}, b""
             cookies = httpx.Cookies() if cookies is None else cookies
             request = httpx.Request("GET", place.url)
-            cookies.extract_cookies(httpx.Response(200, headers=answer.headers, request=request))
+            cookies.extract_cookies(
+                httpx.Response(200, headers=answer.response.headers, request=request)
+            )
             place = _following(place, answer.headers["location"])
             if place.url.scheme != "https" and first.url.scheme == "https":
                 raise SourceError("it leads from https to http", kind="refused")
@@ -175,9 +203,11 @@ class WebClient:
             raise
         finally:
             _is_sending.reset(token)
-        return WebAnswer(
-            response.status, line, place.origin, response, httpx.Headers(response.headers), patience
-        )
+        said: dict[str, str] = {}
+        for raw, value in response.headers:
+            name, text = raw.lower().decode("ascii"), value.decode("latin-1")
+            said[name] = f"{said[name]}, {text}" if name in said else text
+        return WebAnswer(response.status, line, place.origin, response, said, patience)
 
     def _line(self, place: _Place) -> httpcore.ConnectionInterface:
         """Return a connection for one request."""
@@ -247,31 +277,31 @@ def _place(address: str) -> _Place:
     """Return whom to ask for what; most addresses are those of files in one folder."""
     folder, slash, last = address.rpartition("/")
     if _PLAIN.fullmatch(last) and "?" not in folder:
-        url = _usable(f"{folder}{slash}")
-        return _Place(url, url.raw_path + last.encode())
-    url = _usable(address)
-    return _Place(url, url.raw_path)
+        place = _usable(f"{folder}{slash}")
+        return place._replace(target=place.target + last.encode())
+    return _usable(address)
 
 
 def _following(place: _Place, location: str) -> _Place:
     """Return where an answer leads."""
+    with contextlib.suppress(UnicodeDecodeError):  # what is no UTF-8 is Latin-1
+        location = location.encode("latin-1").decode()
     url = httpx.URL(location)
     if url.scheme and not url.host:
         url = url.copy_with(host=place.url.host)
-    url = _usable(place.url.join(url))
-    return _Place(url, url.raw_path)
+    return _usable(place.url.join(url))
 
 
 @functools.lru_cache(maxsize=100)
-def _usable(address: str | httpx.URL) -> httpx.URL:
-    """Return an address that can be asked."""
+def _usable(address: str | httpx.URL) -> _Place:
+    """Return whom to ask, and for what, if an address can be asked."""
     url = httpx.URL(address)
     if url.scheme not in _PORTS or not url.host:
         raise SourceError(f"it leads nowhere: to {quoted(bare(str(url)))}", kind="astray")
     if (url.port or 0) > _MAX_PORT:  # the C library would take the lowest 16 bits of it
         problem = f"it leads nowhere: expected a port up to {_MAX_PORT}, found {url.port}"
         raise SourceError(problem, kind="astray")
-    return url
+    return _Place(url, (url.scheme, url.host, url.port), url.raw_path)
 
 
 def _sent_back(cookies: httpx.Cookies, place: _Place) -> Mapping[str, str]:

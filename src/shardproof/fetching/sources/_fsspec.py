@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from shardproof._base.arguments import checked
-from shardproof._base.messages import WRONG_USAGE, plain, quoted, said, traced, with_kind
+from shardproof._base.messages import WRONG_USAGE, plain, quoted, said, told, traced, with_kind
 from shardproof.errors import SourceError
 from shardproof.fetching.sources._source import (
     Cancellation,
@@ -31,16 +31,6 @@ _USED = ("fsspec.archive", "fsspec.asyn", "fsspec.core", "fsspec.implementations
 _VERSIONS = ("VersionId", "version_id", "generation", "ETag", "etag", "md5Hash", "content_md5")
 _MOMENTS = ("mtime", "LastModified", "last_modified", "updated", "created")
 _NO_VERSION = {"", "None", "null"}  # what a bucket says that keeps no versions (any more)
-
-_DISTRIBUTIONS = {
-    "dropboxdrivefs": "dropboxdrivefs dropbox requests",
-    "fsspec_xrootd": "fsspec-xrootd",
-    "gdrive_fsspec": "gdrive-fsspec",
-    "lakefs_spec": "lakefs-spec",
-    "libarchive": "libarchive-c",
-    "smbclient": "smbprotocol",
-}
-"""What has to be installed for a module, where that is called otherwise."""
 
 
 class FsspecSource(SourceContext):
@@ -253,10 +243,7 @@ class FsspecSource(SourceContext):
 
 def _refuse_unknown(scheme: str) -> None:
     """Raise if there is no such file system, or what it needs is not installed."""
-    from fsspec.registry import (  # noqa: PLC0415 - takes 60 ms
-        get_filesystem_class,
-        known_implementations,
-    )
+    from fsspec.registry import get_filesystem_class  # noqa: PLC0415 - takes 60 ms
 
     try:
         get_filesystem_class(scheme)
@@ -265,14 +252,10 @@ def _refuse_unknown(scheme: str) -> None:
         raise ValueError(
             f"expected an address as {known}, found {quoted(f'{scheme}://')}"
         ) from None
-    except ImportError as error:
-        module = str(known_implementations.get(scheme, {}).get("class", "")).partition(".")[0]
-        if module in {"", "fsspec"}:  # then it is there, and lacks another one
-            cause = error.__cause__
-            name = cause.name if isinstance(cause, ImportError) else None
-            module = (name or f"a package for {scheme}").partition(".")[0]
-        package = _DISTRIBUTIONS.get(module, module)
-        raise ImportError(f"{scheme}:// needs {package}: pip install {package}") from error
+    except ImportError as error:  # which says what to install, and its cause what is missing
+        cause = "" if error.__cause__ is None else f" ({told(error.__cause__)})"
+        problem = f"{scheme}:// needs a package that is missing: {told(error)}{cause}"
+        raise ImportError(problem) from error
 
 
 def _has_ranges(fs: Any) -> bool:

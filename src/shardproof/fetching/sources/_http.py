@@ -1,10 +1,24 @@
-"""A web server as a source: files below one address."""
+"""Web servers as a source: files below one address, and what else is asked of such servers."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from urllib.parse import urlencode
 
 from shardproof._base.arguments import checked
-from shardproof._base.messages import shown
+from shardproof._base.messages import quoted, shown
+from shardproof.errors import SourceError
+from shardproof.fetching.sources._answers import (
+    LATER,
+    identity_of,
+    length_of,
+    part_of,
+    ranges_of,
+    refuse_encoded,
+    refuse_status,
+    sendable_tag,
+    whole_of,
+)
 from shardproof.fetching.sources._source import (
     Cancellation,
     ReadRequest,
@@ -13,6 +27,25 @@ from shardproof.fetching.sources._source import (
     SourceContext,
 )
 from shardproof.fetching.sources._urls import bare, below, parted, resource_of
+
+_NO_SUCH_METHOD = 501  # RFC 9110, 15.6.2: what a server without HEAD says
+_HEADER_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9a-zA-Z]+")  # RFC 9110, 5.1
+_HEADER_VALUE = re.compile(r"([!-~]+([ \t]+[!-~]+)*)?")  # RFC 9110, 5.5, of which ASCII
+
+
+def is_sendable(value: str) -> bool:
+    """Whether a header may have this value: visible ASCII, with blanks only in between."""
+    return _HEADER_VALUE.fullmatch(value) is not None
+
+
+def refuse_unsendable(headers: Mapping[str, str]) -> None:
+    """Raise ValueError for a header that can't be sent; its value, maybe a secret, is left out."""
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise ValueError(f"headers: expected the name of a header, found {quoted(name)}")
+        if not is_sendable(value):
+            problem = f"expected visible ASCII characters in the value of {quoted(name)}"
+            raise ValueError(f"headers: {problem}, with blanks only between them, found others")
 
 
 class HttpSource(SourceContext):
@@ -45,8 +78,6 @@ class HttpSource(SourceContext):
         *,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        from shardproof.fetching.sources._web import Web, refuse_unsendable  # noqa: PLC0415 - 60 ms
-
         parts = parted(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError(f"url: expected http(s)://host/..., found '{shown(bare(url))}'")
@@ -86,3 +117,77 @@ class HttpSource(SourceContext):
     def close(self) -> None:
         """Close the connections."""
         self._web.close()
+
+
+class Web:
+    """What web servers have; ``headers`` are sent along to the host that is asked first alone."""
+
+    def __init__(self, headers: Callable[[], Mapping[str, str]]) -> None:
+        from shardproof.fetching.sources._client import WebClient  # noqa: PLC0415 - 60 ms
+
+        self._client = WebClient(headers)
+        self.close = self._client.close
+
+    def stat(
+        self, address: str, name: str, *, timeout: float, cancellation: Cancellation | None
+    ) -> RemoteFile:
+        """Return what a HEAD request tells; of a refusal, nothing."""
+        with self._client.answer("HEAD", address, {}, timeout, cancellation) as answer:
+            answer.read_short()  # nothing; but it keeps the connection
+            if answer.status != 200:
+                is_passing = answer.status >= 500 and answer.status != _NO_SUCH_METHOD
+                if is_passing or answer.status in LATER:
+                    refuse_status(answer, address)
+                return RemoteFile(name)
+            # Some answer HEAD with a length of 0, whatever the file is.
+            size = length_of(answer) or None
+            has_ranges = ranges_of(answer) == "bytes"
+            return RemoteFile(name, size, identity_of(answer), has_ranges=has_ranges)
+
+    @contextlib.contextmanager
+    def read(
+        self, address: str, request: ReadRequest, cancellation: Cancellation | None
+    ) -> Iterator[Response]:
+        """Ask for a file, or a part of it, and hand its bytes over as they come."""
+        start, stop, known = request.start, request.stop, request.known
+        headers = {}
+        if start or stop is not None:
+            headers["range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
+            if known is not None and known.identity is not None:
+                headers["if-range"] = sendable_tag(known.identity)
+        with self._client.answer("GET", address, headers, request.timeout, cancellation) as answer:
+            refuse_encoded(answer)
+            if answer.status == 206 and headers:
+                yield part_of(answer, request)
+            elif answer.status == 200:
+                yield whole_of(answer, request.name)
+            else:
+                refuse_status(answer, address)
+
+    def text(
+        self,
+        address: str,
+        max_bytes: int,
+        *,
+        form: Mapping[str, str] | None = None,
+        timeout: float,
+        cancellation: Cancellation | None,
+    ) -> tuple[bytes, str | None]:
+        """Return a short text, and the address of what follows it (RFC 8288); a form is posted."""
+        method, headers, content = "GET", {}, b""
+        if form is not None:
+            method, content = "POST", urlencode(form).encode()
+            headers["content-type"] = "application/x-www-form-urlencoded"
+        with self._client.answer(
+            method, address, headers, timeout, cancellation, content=content
+        ) as answer:
+            refuse_encoded(answer)
+            if answer.status != 200:
+                refuse_status(answer, address, answer.headers.get("x-error-code", ""))
+            body = bytearray()
+            for chunk in answer.response.iter_stream():
+                body += chunk
+                if len(body) > max_bytes:
+                    problem = f"expected at most {max_bytes} bytes, found more"
+                    raise SourceError(problem, kind="unusable")
+            return bytes(body), answer.following

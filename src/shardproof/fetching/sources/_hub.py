@@ -13,6 +13,7 @@ from shardproof._base import json
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted, told
 from shardproof.errors import ManifestError, RevisionError, SourceError
+from shardproof.fetching.sources._http import Web, is_sendable
 from shardproof.fetching.sources._source import (
     Cancellation,
     ReadRequest,
@@ -107,7 +108,6 @@ class HubSource(SourceContext):
         except ImportError as error:
             problem = "the Hugging Face Hub needs huggingface_hub: pip install shardproof[hf]"
             raise ImportError(problem) from error
-        from shardproof.fetching.sources._web import Web, is_sendable  # noqa: PLC0415 - 60 ms
 
         if set(repo_id) & set("?#"):  # the hub would be asked of another one
             raise ValueError("repo_id: expected 'org/name', found '?' or '#' in it")

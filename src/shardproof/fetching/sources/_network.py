@@ -124,13 +124,11 @@ def _in_thread(
     outcome: list[Settled[httpcore.NetworkStream]] = []
     is_left = threading.Event()
 
-    def close_left() -> None:
-        if is_left.is_set() and outcome and outcome[0].result is not None:
-            outcome[0].result.close()
-
     def run() -> None:
         outcome.append(settle(work))
-        close_left()
+        stream = outcome[0].result
+        if is_left.is_set() and stream is not None:
+            stream.close()
 
     thread = threading.Thread(target=run, name="shardproof-connect", daemon=True)
     try:
@@ -142,6 +140,7 @@ def _in_thread(
         is_left.set()
         with contextlib.suppress(OSError):
             cut()
-        close_left()
+        if outcome and outcome[0].result is not None:  # it ended just now
+            outcome[0].result.close()
         raise
     return outcome[0].get()

@@ -119,7 +119,7 @@ def fetch(
             raise ValueError("name: expected the name of a file of the source, found None")
         address, name = split_name(address)
     name = _accepted_name(name)
-    target = os.path.join(os.path.abspath(to), name)
+    path = os.path.join(os.path.abspath(to), name)
     display = bar(name) if progress is True else contextlib.nullcontext(progress or None)
 
     def work(own: threading.Event) -> FetchResult:
@@ -131,9 +131,14 @@ def fetch(
             opened = source
             if isinstance(opened, str):
                 opened = stack.enter_context(contextlib.closing(open_source(address or opened)))
-            report = None if show is None else on_bytes
-            return _fetched(
-                opened, name, target, None, digest, limits, own, cancellation, on_bytes=report
+            return fetch_file(
+                opened,
+                name,
+                path,
+                digest=digest,
+                limits=limits,
+                cancellation=cancellation,
+                on_bytes=None if show is None else on_bytes,
             )
 
     # In the caller's thread, which puts the terminal right even if it does not wait for the work.
@@ -194,41 +199,21 @@ def fetch_file(
     target = os.path.abspath(path)
 
     def work(own: threading.Event) -> FetchResult:
-        return _fetched(
-            source, name, target, file, digest, limits, own, cancellation, on_bytes=on_bytes
-        )
+        stop = own if cancellation is None else threading.Event()
+        with contextlib.nullcontext() if cancellation is None else cancellation.register(stop.set):
+            return fetch_to(
+                source,
+                name,
+                target,
+                goal=Goal(quoted(name), f"{source.url}/{name}", target),
+                file=file,
+                digest=digest,
+                limits=limits,
+                stop=stop,
+                on_bytes=to_waiter(on_bytes),
+            )
 
     return apart(work)
-
-
-def _fetched(  # noqa: PLR0917 - as the two calls above take them
-    source: Source,
-    name: str,
-    target: str,
-    file: RemoteFile | None,
-    digest: str | None,
-    limits: Limits,
-    own: threading.Event,
-    cancellation: Cancellation | None,
-    *,
-    on_bytes: OnBytes | None,
-) -> FetchResult:
-    """Fetch a file until the call is interrupted, or cancelled by another thread."""
-    with contextlib.ExitStack() as stack:
-        if cancellation is not None:
-            own = threading.Event()
-            stack.enter_context(cancellation.register(own.set))
-        return fetch_to(
-            source,
-            name,
-            target,
-            goal=Goal(quoted(name), f"{source.url}/{name}", target),
-            file=file,
-            digest=digest,
-            limits=limits,
-            stop=own,
-            on_bytes=to_waiter(on_bytes),
-        )
 
 
 def _accepted_name(name: str) -> str:

@@ -12,11 +12,9 @@ from shardproof._base.work import Deadline
 from shardproof.errors import SourceError
 from shardproof.fetching.sources._source import RemoteFile, Response, Source
 from shardproof.fetching.transfer._attempts import DISTRUSTED, Goal, Limits, retry
-from shardproof.fetching.transfer._partial_file import PartialFile
-from shardproof.fetching.transfer._record import Provenance
-from shardproof.fetching.transfer._relay import ResponseStarted, relay
+from shardproof.fetching.transfer._partial_file import PartialFile, Provenance
+from shardproof.fetching.transfer._relay import ResponseStarted, Spans, is_worth_sharing, relay
 from shardproof.fetching.transfer._requests import stat_once, tells_when_read
-from shardproof.fetching.transfer._spans import Spans, is_worth_sharing
 
 logger = logging.getLogger("shardproof.fetching")
 

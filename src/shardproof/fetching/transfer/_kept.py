@@ -34,8 +34,13 @@ from shardproof._base.names import OPEN_FLAGS
 from shardproof._base.opening import real_path
 from shardproof._base.work import Deadline
 from shardproof.errors import FetchError
-from shardproof.fetching.transfer._partial_file import PartialFile
-from shardproof.fetching.transfer._record import PartRecord, Provenance, extents_in, provenance_in
+from shardproof.fetching.transfer._partial_file import (
+    PartialFile,
+    PartRecord,
+    Provenance,
+    extents_in,
+    provenance_in,
+)
 
 logger = logging.getLogger("shardproof.fetching")
 
@@ -207,7 +212,7 @@ class OwnPart:
         others = _found(self._directory, names) if names else []
         others = [each for each in others if each.key == self._key and not each.is_busy]
         others.sort(key=lambda part: -part.n_bytes)
-        left, known = self._taken(others, wanted)
+        left, known = self._taken(others, wanted) if others else (None, None)
         self._fd = os.open(self.data, _OWN_FLAGS, 0o666)
         self._part = PartialFile(self._fd, self._record)
         if left is not None and known is not None:

@@ -7,16 +7,17 @@ file comes slowly, over more connections than one.
 """
 
 import contextlib
+import dataclasses
 import logging
 import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from shardproof._base.messages import shown, traced, with_kind
-from shardproof._base.work import Deadline, Settled, settle
+from shardproof._base.work import Deadline
 from shardproof.errors import SourceError
 from shardproof.fetching.sources._http import HttpSource
 from shardproof.fetching.sources._hub import HubSource
@@ -29,7 +30,6 @@ from shardproof.fetching.sources._source import (
     refuse_other,
 )
 from shardproof.fetching.transfer._attempts import Limits
-from shardproof.fetching.transfer._spans import ByteSpan, Spans
 
 logger = logging.getLogger("shardproof.fetching")
 
@@ -43,6 +43,9 @@ _FAST = 200e6  # bytes a second; more connections than one are for what is slowe
 _TICK = 0.1
 _JOIN_SECONDS = 1.0
 _LEFT_SECONDS = 0.1  # of those, where the work is not wanted any more
+
+_MIN_SPAN = 4 * 2**20
+"""Bytes for which another connection is not worth opening; an open one takes a quarter of that."""
 
 Result = TypeVar("Result")
 
@@ -67,10 +70,88 @@ Ended = SourceError | None
 """What a thread puts last: the error that ended it, or None."""
 
 
-class _Pace:
-    """Knows when too little comes, or too late."""
+@dataclasses.dataclass(slots=True)
+class ByteSpan:
+    """Bytes that one connection fetches, from ``at`` up to ``stop``, which may come nearer."""
+
+    at: int
+    stop: int | None
+
+
+class Spans:
+    """What is to be fetched, shared out among connections; who is done early halves the longest."""
+
+    def __init__(self, spans: Iterable[tuple[int, int | None]], connections: int) -> None:
+        self._lock = threading.Lock()
+        self._waiting = [ByteSpan(*span) for span in spans]
+        self._taken: list[ByteSpan] = []
+        self._most = connections
+        self.connections = 1 if connections == 1 else self._useful()
+
+    def _useful(self) -> int:
+        to_come = sum(map(_length, (*self._waiting, *self._taken)))
+        return max(1, min(self._most, to_come // _MIN_SPAN))
+
+    def give_back(self, span: ByteSpan) -> None:
+        """Let others fetch what has not come of a span."""
+        with self._lock:
+            self._taken.remove(span)
+            self._waiting.insert(0, span)
+
+    def are_shared(self, span: ByteSpan) -> bool:
+        """Whether further connections could help with a span."""
+        return self._most > 1 and _length(span) >= 2 * _MIN_SPAN
+
+    def share(self, size: int, connections: int) -> None:
+        """Share what is taken by a single connection, up to an end that was not known before."""
+        with self._lock:
+            for span in self._taken:
+                span.stop = size
+            self._most = connections
+            self.connections = self._useful()
+
+    def take(self) -> ByteSpan | None:
+        """Return bytes that no connection fetches yet, or half of what one does; None if none."""
+        with self._lock:
+            if self._waiting:
+                span = self._waiting.pop(0)
+            else:
+                longest = max(self._taken, key=_length, default=None)
+                if longest is None or longest.stop is None or _length(longest) < _MIN_SPAN // 2:
+                    return None
+                span = ByteSpan(longest.at + _length(longest) // 2, longest.stop)
+                longest.stop = span.at
+            self._taken.append(span)
+            return span
+
+    def advance(self, span: ByteSpan, n_bytes: int) -> int:
+        """Count bytes as fetched, and return how many of them belong to the span."""
+        with self._lock:
+            if span.stop is not None:
+                n_bytes = max(0, min(n_bytes, span.stop - span.at))
+            span.at += n_bytes
+            return n_bytes
+
+    def done(self, span: ByteSpan) -> None:
+        """Take a span off the list of those that are shared."""
+        with self._lock:
+            self._taken.remove(span)
+
+
+def _length(span: ByteSpan) -> int:
+    return 0 if span.stop is None else span.stop - span.at
+
+
+def is_worth_sharing(size: int | None, connections: int) -> bool:
+    """Whether a file is large enough for more than one connection."""
+    return connections > 1 and size is not None and size >= 2 * _MIN_SPAN
+
+
+class Pace(Cancellation):
+    """Knows when too little comes, or too late; so it ends a wait in the thread of its consumer."""
 
     def __init__(self, limits: Limits, deadline: Deadline) -> None:
+        super().__init__()
         self._limits, self._deadline = limits, deadline
         self._since, self._came = time.monotonic(), 0
         self._first: float | None = None
@@ -83,7 +164,7 @@ class _Pace:
         seconds = now - self._first
         return self._came / seconds if seconds >= _LOOK_SECONDS else math.inf
 
-    def check(self) -> None:
+    def raise_if_cancelled(self) -> None:
         """Return if all is well; raise if it is not wanted any more, or too little has come."""
         self._deadline.raise_if_stopped()
         seconds = time.monotonic() - self._since
@@ -97,20 +178,12 @@ class _Pace:
     def next(self, events: "queue.Queue[Result]") -> Result:
         """Return the next event; raise if it does not come in time."""
         while True:
-            self.check()
+            self.raise_if_cancelled()
             with contextlib.suppress(queue.Empty):
                 return events.get(timeout=max(1e-3, self._deadline.left(_TICK)))
 
 
-class _Watch(Cancellation):
-    """Ends a wait in the thread of its consumer."""
-
-    def __init__(self, pace: _Pace) -> None:
-        super().__init__()
-        self.raise_if_cancelled = pace.check  # type: ignore[method-assign]
-
-
-def _is_patient(source: Source) -> bool:
+def is_patient(source: Source) -> bool:
     """Whether its waits ask their cancellation; another class may wait otherwise."""
     return type(source) in {HttpSource, HubSource}
 
@@ -181,9 +254,9 @@ def relay(
     deadline: Deadline,
 ) -> Generator[Event, None, None]:
     """Yield what the source answers and what comes; closing it ends the threads."""
-    pace = _Pace(limits, deadline)
+    pace = Pace(limits, deadline)
     transfer = _Transfer(source, name, known, spans, deadline.left(limits.stall_timeout))
-    if _is_patient(source) and (yield from _here(transfer, pace)):
+    if is_patient(source) and (yield from _here(transfer, pace)):
         return
     readers = _Readers(transfer)
     try:
@@ -201,16 +274,16 @@ def relay(
             running += readers.start(_AT_FIRST)  # of those that are of use by now
     finally:
         readers.cancellation.cancel()
-        _join(readers.threads, deadline)
+        join_threads(readers.threads, deadline)
 
 
-def _here(transfer: _Transfer, pace: _Pace) -> Generator[Event, None, bool]:
+def _here(transfer: _Transfer, pace: Pace) -> Generator[Event, None, bool]:
     """Yield what comes, read in this thread; return whether that is all, or others are to help."""
-    watch, spans = _Watch(pace), transfer.spans
+    spans = transfer.spans
     try:
         while (span := spans.take()) is not None:
             n_bytes, seconds, since = 0, 0.0, time.monotonic()
-            with contextlib.closing(transfer.events(span, watch)) as events:
+            with contextlib.closing(transfer.events(span, pace)) as events:
                 for event in events:
                     seconds += time.monotonic() - since
                     yield event
@@ -229,7 +302,7 @@ def _here(transfer: _Transfer, pace: _Pace) -> Generator[Event, None, bool]:
     except SourceError:
         raise
     except Exception as error:
-        raise _as_source_error(error) from traced(error)
+        raise as_source_error(error) from traced(error)
     return True
 
 
@@ -260,7 +333,7 @@ class _Readers:
                     self._put(event)
                 spans.done(span)
         except BaseException as error:  # SystemExit, too: a source may call what ends a program
-            self._put(_as_source_error(error))
+            self._put(as_source_error(error))
         else:
             self._put(None)
 
@@ -271,39 +344,7 @@ class _Readers:
                 return
 
 
-def call(
-    work: Callable[[Cancellation], Result],
-    limits: Limits,
-    deadline: Deadline,
-    *,
-    source: Source | None = None,
-) -> Result:
-    """Return what a call returns that may wait for a network, if it does so in time."""
-    pace = _Pace(limits, deadline)
-    if source is not None and _is_patient(source):
-        return _result(settle(lambda: work(_Watch(pace))))
-    cancellation = Cancellation()
-    results: queue.Queue[Settled[Result]] = queue.Queue()
-    thread = threading.Thread(
-        target=lambda: results.put(settle(lambda: work(cancellation))),
-        name="shardproof-ask",
-        daemon=True,
-    )
-    thread.start()
-    try:
-        return _result(pace.next(results))
-    finally:
-        cancellation.cancel()
-        _join([thread], deadline)
-
-
-def _result(settled: Settled[Result]) -> Result:
-    if isinstance(settled.error, Exception | SystemExit):
-        raise _as_source_error(settled.error)
-    return settled.get()
-
-
-def _as_source_error(error: BaseException) -> SourceError:
+def as_source_error(error: BaseException) -> SourceError:
     """Return any error of a transport as one of the source: its fetch has failed."""
     if isinstance(error, SourceError):
         return error
@@ -313,7 +354,7 @@ def _as_source_error(error: BaseException) -> SourceError:
     return source_error
 
 
-def _join(threads: Sequence[threading.Thread], deadline: Deadline) -> None:
+def join_threads(threads: Sequence[threading.Thread], deadline: Deadline) -> None:
     """Wait for threads that were cancelled; what can't be (a call of a library) is left soon."""
     end = time.monotonic() + (_LEFT_SECONDS if deadline.stop.is_set() else _JOIN_SECONDS)
     for thread in threads:

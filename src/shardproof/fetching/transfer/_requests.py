@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import queue
 import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -10,15 +11,22 @@ import msgspec
 
 from shardproof._base import digest as _digest
 from shardproof._base.messages import quoted, shown, told
-from shardproof._base.work import Deadline
+from shardproof._base.work import Deadline, Settled, settle
 from shardproof.errors import SourceError
 from shardproof.fetching.sources._fsspec import FsspecSource
 from shardproof.fetching.sources._http import HttpSource
 from shardproof.fetching.sources._hub import HubSource
 from shardproof.fetching.sources._source import Cancellation, RemoteFile, Source, refuse_other
 from shardproof.fetching.transfer._attempts import Goal, Limits, retry
-from shardproof.fetching.transfer._relay import BytesReceived, call, relay
-from shardproof.fetching.transfer._spans import Spans
+from shardproof.fetching.transfer._relay import (
+    BytesReceived,
+    Pace,
+    Spans,
+    as_source_error,
+    is_patient,
+    join_threads,
+    relay,
+)
 
 Result = TypeVar("Result")
 
@@ -40,7 +48,7 @@ def stat_once(source: Source, name: str, limits: Limits, deadline: Deadline) -> 
     def stat(cancellation: Cancellation) -> RemoteFile:
         return source.stat(name, timeout=timeout, cancellation=cancellation)
 
-    file = call(stat, limits, deadline, source=source)
+    file = _call(stat, limits, deadline, source=source)
     if file is not None:
         refuse_other(file)
     try:
@@ -69,7 +77,7 @@ def listed(source: Source, limits: Limits, deadline: Deadline, path: str) -> Seq
     def send(request: Callable[[float, Cancellation | None], Result], /) -> Result:
         def once(deadline: Deadline) -> Result:
             timeout = deadline.left(limits.stall_timeout)
-            return call(
+            return _call(
                 lambda cancellation: request(timeout, cancellation), limits, deadline, source=source
             )
 
@@ -126,3 +134,35 @@ def read_range(
         return data
 
     return retry(once, goal, limits, Deadline(limits.deadline, threading.Event()))
+
+
+def _call(
+    work: Callable[[Cancellation], Result],
+    limits: Limits,
+    deadline: Deadline,
+    *,
+    source: Source | None = None,
+) -> Result:
+    """Return what a call returns that may wait for a network, if it does so in time."""
+    pace = Pace(limits, deadline)
+    if source is not None and is_patient(source):
+        return _result(settle(lambda: work(pace)))
+    cancellation = Cancellation()
+    results: queue.Queue[Settled[Result]] = queue.Queue()
+    thread = threading.Thread(
+        target=lambda: results.put(settle(lambda: work(cancellation))),
+        name="shardproof-ask",
+        daemon=True,
+    )
+    thread.start()
+    try:
+        return _result(pace.next(results))
+    finally:
+        cancellation.cancel()
+        join_threads([thread], deadline)
+
+
+def _result(settled: Settled[Result]) -> Result:
+    if isinstance(settled.error, Exception | SystemExit):
+        raise as_source_error(settled.error)
+    return settled.get()
