@@ -34,8 +34,8 @@ import itertools
 import os
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from shardproof._base.errnos import is_too_long, may_be_whole
 from shardproof._base.messages import WRONG_USAGE, is_unreached, printable, shown
+from shardproof._base.opening import is_too_long, may_be_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from shardproof._base.errnos import is_conclusive
 from shardproof._base.messages import shown
+from shardproof._base.opening import is_conclusive
 from shardproof.errors import ShardproofError
 
 __all__ = [

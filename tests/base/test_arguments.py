@@ -1,291 +1,292 @@
-"""Wrong arguments are one short sentence; numbers are numbers, whoever's they are."""
+"""What each kind of hint lets pass, and how all else is refused: in one short sentence."""
 
 import asyncio
+import concurrent.futures
 import enum
 import fractions
 import inspect
 import random
 import subprocess
 import sys
-import traceback
-import typing
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 import shardproof
 from shardproof import checkpoint, datasets, fetching, receipts
 from shardproof._base.arguments import checked, count, number, rank_of
+from shardproof._base.fanout import Executor
 from shardproof.fetching.cache._settings import cleanup_policy
 from shardproof.receipts.plan._canonical import hash_of
 from tests.helpers.planning import source
 
 
-class TestMessages:
-    @pytest.mark.parametrize(
-        ("call", "text"),
-        [
-            (
-                lambda: shardproof.validate("/x", level=b"valid"),
-                "validate(): level: expected 'present', 'complete' or 'valid', found b'valid'",
-            ),
-            (
-                lambda: shardproof.validate("/x", workers="2"),
-                "validate(): workers: expected int or None, found '2'",
-            ),
-            (
-                lambda: shardproof.validate(3),
-                "validate(): path: expected str or PathLike[str], found 3",
-            ),
-            (
-                lambda: shardproof.OrderedDataLoader("/x", layer=6, batch_size=True),
-                "OrderedDataLoader(): batch_size: expected int, found True",
-            ),
-            (
-                lambda: shardproof.MultiShardSaver().save_shard("x/y", "0", {}),
-                "MultiShardSaver.save_shard(): rank: expected int, found '0'",
-            ),
-            (
-                lambda: asyncio.run(shardproof.MultiShardSaver().save_shard_async("x/y", 0.0, {})),
-                "MultiShardSaver.save_shard_async(): rank: expected int, found 0.0",
-            ),
-            (
-                lambda: shardproof.ShardInfo.load(None),
-                "ShardInfo.load(): shards_dir: expected str or PathLike[str], found None",
-            ),
-            (
-                lambda: shardproof.SharedShardedDataset.locate_shards("0"),
-                "SharedShardedDataset.locate_shards(): shard_index: expected int, found '0'",
-            ),
-            (
-                lambda: receipts.open_run("/x", datasets=3),
-                "open_run(): datasets: expected Sequence[object], found 3",
-            ),
-            (
-                lambda: checkpoint.prune("/x", keep="3"),
-                "prune(): keep: expected int, found '3'",
-            ),
-            (
-                lambda: shardproof.fetch("file:///x", "a", name="b", cancellation=1),
-                "fetch(): cancellation: expected Cancellation or None, found 1",
-            ),
-        ],
-    )
-    def test_they_name_the_function_and_the_argument(self, call: Callable, text: str) -> None:
-        with pytest.raises(TypeError) as caught:
-            call()
-        assert str(caught.value) == text
-        assert caught.value.__cause__ is None
-        assert caught.value.__suppress_context__ or caught.value.__context__ is None
-
-    def test_of_a_subclass_they_name_that_class(self, make_shards_dir) -> None:
-        class Mine(shardproof.OrderedDataLoader):
-            pass
-
-        loader = Mine(make_shards_dir(2), layer=6)
-        with pytest.raises(TypeError, match=r"^Mine\.set_epoch\(\): epoch"):
-            loader.set_epoch("1")
-
-    def test_a_value_is_quoted_and_cut(self) -> None:
-        with pytest.raises(TypeError) as caught:
-            shardproof.validate("/x", workers="\x1b[31m\n\u202eé" + "x" * 10**6)
-        assert str(caught.value).isprintable()
-        assert len(str(caught.value)) < 250
-
-    def test_so_is_what_a_repr_says(self) -> None:
-        class Loud:
-            def __repr__(self) -> str:
-                return "\x1b[31m\n" + "x" * 1000
-
-        with pytest.raises(TypeError) as caught:
-            shardproof.validate(Loud())
-        assert str(caught.value).isprintable()
-        assert len(str(caught.value)) < 250
-
-    def test_a_repr_that_fails(self) -> None:
-        class Bad:
-            def __repr__(self) -> str:
-                raise RuntimeError
-
-        with pytest.raises(TypeError, match="found <Bad instance at"):
-            shardproof.validate(Bad())
-
-    @pytest.mark.parametrize(
-        "value",
-        [10**5000, [10**5000], fractions.Fraction(10**5000)],
-        ids=["int", "list", "fraction"],
-    )
-    def test_very_many_digits(self, value: object) -> None:
-        with pytest.raises(TypeError, match=r"path: expected str or PathLike\[str\], found"):
-            shardproof.validate(value)
-
-    def test_a_token_is_not_shown(self) -> None:
-        with pytest.raises(TypeError) as caught:
-            fetching.HubSource("org/x", token=b"hf_secret")
-        assert "secret" not in str(caught.value)
-
-    def test_a_header_is_not_shown(self) -> None:
-        with pytest.raises(TypeError, match=r"headers: expected .* found dict") as caught:
-            fetching.HttpSource("http://x", headers={"Authorization": b"hf_secret"})
-        assert "secret" not in str(caught.value)
-
-    def test_a_wrong_name_is_the_interpreters_error(self) -> None:
-        with pytest.raises(TypeError, match=r"validate\(\) .*levle"):
-            shardproof.validate("/x", levle="valid")
-        with pytest.raises(TypeError, match="positional"):
-            shardproof.validate("/x", "valid", 3, 4, 5)
-
-    def test_a_traceback_is_short(self) -> None:
-        with pytest.raises(ValueError, match="vaild") as caught:
-            shardproof.validate("/x", level="vaild")
-        assert len(traceback.extract_tb(caught.value.__traceback__)) <= 6
+class Word(enum.StrEnum):
+    PRESENT = "present"
 
 
-class TestTheDecorator:
-    def test_a_signature_stays(self) -> None:
-        said = inspect.signature(shardproof.validate)
-        assert [*said.parameters][:2] == ["path", "level"]
-        assert [*said.parameters][-3:] == ["workers", "executor", "progress"]
-        assert said.return_annotation is shardproof.Report
-        assert shardproof.validate.__doc__.startswith("Look at every file")
-        assert typing.get_type_hints(shardproof.validate)["workers"] == int | None
+class Kind(enum.IntEnum):
+    ONE = 1
 
-    def test_a_coroutine_function_stays_one(self) -> None:
+
+VALUES: dict[str, Any] = {
+    **{repr(value): value for value in (None, True, 1, 1.5, 1j, "", "present", "x", b"x")},
+    **{repr(value): value for value in ([], ["a"], ["a", 1], [1], [None], (), ("a",), (1,))},
+    **{repr(value): value for value in ([("a", 1)], [("a", "b")], [{}], {}, {"a": 1}, {1: "b"})},
+    **{repr(value): value for value in ({"a": "b"}, range(3), {"a"}, bytearray(), int, len)},
+    **{kind.__name__: kind("1") for kind in (np.int8, np.uint64, np.float32, np.float64)},
+    "bool_": np.bool_(True),
+    "complex64": np.complex64(1),
+    "10**400": 10**400,
+    "fraction": fractions.Fraction(1, 2),
+    "IntEnum": Kind.ONE,
+    "StrEnum": Word.PRESENT,
+    "str_": np.str_("present"),
+    "array": np.zeros(2),
+    "array of a number": np.array(1),
+    "[array]": [np.zeros(1)],
+    "{array}": {"a": np.zeros(1)},
+    "[{array}]": [{"a": np.zeros(1)}],
+    "memoryview": memoryview(b"x"),
+    "Path": Path("x"),
+    "object": object(),
+    "Limits": fetching.Limits(),
+    "[RemoteFile]": [fetching.RemoteFile("a")],
+    "source": fetching.HttpSource("http://x", ["a"]),
+    "storage": checkpoint.LocalStorage(),
+    "executor": concurrent.futures.ThreadPoolExecutor(1),
+}
+
+INTS = {"1", "10**400", "IntEnum", "int8", "uint64"}
+FLOATS = INTS | {"1.5", "float32", "float64"}
+PRESENT = {"'present'", "StrEnum", "str_"}
+TEXTS = {"''", "'x'"} | PRESENT
+EMPTY = {"''", "[]", "()", "bytearray(b'')"}
+MANY_TEXTS = TEXTS | EMPTY | {"['a']", "('a',)"}  # a text is a sequence of texts
+MANY = MANY_TEXTS | {"b'x'", "['a', 1]", "[1]", "[None]", "(1,)", "[('a', 1)]", "[('a', 'b')]"}
+MANY |= {"[{}]", "[array]", "[{array}]", "[RemoteFile]", "range(0, 3)", "memoryview"}
+CALLS = {"<class 'int'>", "<built-in function len>"}
+
+ACCEPTED: list[tuple[Any, set[str]]] = [
+    (str, TEXTS),
+    (str | PathLike[str], TEXTS | {"Path"}),
+    (str | PathLike[str] | None, TEXTS | {"Path", "None"}),
+    (int, INTS),
+    (int | None, INTS | {"None"}),
+    (float, FLOATS),
+    (float | None, FLOATS | {"None"}),
+    (bool, {"True"}),
+    (bool | int, INTS | {"True"}),
+    (object, {*VALUES}),
+    (Any, {*VALUES}),
+    (Literal["present", "valid"], PRESENT),
+    (Literal["present", "valid"] | None, PRESENT | {"None"}),
+    (int | Literal["all", "x"], INTS | {"'x'"}),
+    (Sequence, MANY),
+    (Sequence[object], MANY),
+    (Sequence[str], MANY_TEXTS),
+    (Sequence[str | fetching.RemoteFile], MANY_TEXTS | {"[RemoteFile]"}),
+    (Sequence[Mapping[str, np.ndarray]], EMPTY | {"[{}]", "[{array}]"}),
+    (Sequence[tuple[str, SupportsIndex]], EMPTY | {"[('a', 1)]"}),
+    (tuple[int, ...], {"()", "(1,)"}),
+    (Mapping[str, str], {"{}", "{'a': 'b'}"}),
+    (Mapping[str, object], {"{}", "{'a': 1}", "{'a': 'b'}", "{array}"}),
+    (Mapping[str, np.ndarray[Any, np.dtype[Any]]], {"{}", "{array}"}),
+    (Callable[[int, int], None], CALLS),
+    (bool | Callable[[int, int], None], CALLS | {"True"}),
+    (bytes | bytearray | memoryview, {"b'x'", "bytearray(b'')", "memoryview"}),
+    (fetching.Limits, {"Limits"}),
+    (fetching.Source | str, TEXTS | {"source"}),
+    (checkpoint.CheckpointStorage, {"storage"}),
+    (Executor, {"executor"}),
+]
+
+
+def taking(hint: Any) -> Callable[[Any], Any]:
+    def some(x: Any) -> Any:
+        return x
+
+    some.__annotations__["x"] = hint
+    return checked(some)
+
+
+@pytest.mark.parametrize(
+    ("hint", "accepted"), ACCEPTED, ids=lambda value: "" if isinstance(value, set) else str(value)
+)
+def test_a_hint_lets_these_pass_and_no_other(hint: Any, accepted: set[str]) -> None:
+    call, passed = taking(hint), set()
+    for name, value in VALUES.items():
+        try:
+            call(value)
+        except (TypeError, ValueError):
+            continue
+        passed.add(name)
+    assert passed == accepted
+
+
+def test_what_numpy_takes_for_a_type_is_one() -> None:
+    call = taking(npt.DTypeLike)
+    assert call(np.uint32) is np.uint32
+    assert call("<u4") == "<u4"
+    with pytest.raises(TypeError):
+        call(3)
+
+
+@pytest.mark.parametrize("hint", [int, int | None, float, bool | int, int | Literal["all"]])
+def test_numbers_of_numpy_and_of_enumerations_arrive_as_those_of_python(hint: Any) -> None:
+    call = taking(hint)
+    for name in INTS:
+        assert type(call(VALUES[name])) is int
+        assert call(VALUES[name]) == VALUES[name]
+    if hint is float:
+        assert type(call(np.float32(1))) is float
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (
+            lambda: shardproof.validate("/x", level=b"valid"),
+            "validate(): level: expected 'present', 'complete' or 'valid', found b'valid'",
+        ),
+        (
+            lambda: shardproof.validate("/x", workers="2"),
+            "validate(): workers: expected int or None, found '2'",
+        ),
+        (
+            lambda: shardproof.validate(3),
+            "validate(): path: expected str or PathLike[str], found 3",
+        ),
+        (
+            lambda: shardproof.OrderedDataLoader("/x", layer=6, batch_size=True),
+            "OrderedDataLoader(): batch_size: expected int, found True",
+        ),
+        (
+            lambda: asyncio.run(shardproof.MultiShardSaver().save_shard_async("x/y", 0.0, {})),
+            "MultiShardSaver.save_shard(): rank: expected int, found 0.0",
+        ),
+        (
+            lambda: receipts.open_run("/x", datasets=3),
+            "open_run(): datasets: expected Sequence[object], found 3",
+        ),
+        (
+            lambda: shardproof.fetch("file:///x", "a", name="b", cancellation=1),
+            "fetch(): cancellation: expected Cancellation or None, found 1",
+        ),
+    ],
+)
+def test_a_refusal_names_the_function_and_the_argument(call: Callable, text: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        call()
+    assert str(caught.value) == text
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+class Loud:
+    def __repr__(self) -> str:
+        return "\x1b[31m\n" + "x" * 1000
+
+
+class Bad:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Loud(), Bad(), 10**5000, [10**5000], fractions.Fraction(10**5000)],
+    ids=["loud", "bad", "int", "list", "fraction"],
+)
+def test_a_value_is_shown_on_one_line_and_cut_whatever_its_repr_does(value: object) -> None:
+    with pytest.raises(TypeError, match=r"path: expected str or PathLike\[str\], found") as caught:
+        shardproof.validate(value)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 250
+
+
+@pytest.mark.parametrize("word", ["al", "\x1b[2J", "x" * 10**6])
+def test_a_word_that_is_none_of_those_to_choose_from_is_a_value_error(word: str) -> None:
+    call = taking(int | Literal["all", "none"])
+    with pytest.raises(ValueError, match="x: expected int, 'all' or 'none', found") as told:
+        call(word)
+    assert str(told.value).isprintable()
+    assert len(str(told.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: fetching.HubSource("org/x", token=b"hf_secret"),
+        lambda: fetching.HttpSource("http://x", headers={"Authorization": b"hf_secret"}),
+    ],
+)
+def test_a_secret_is_not_shown(make: Callable) -> None:
+    with pytest.raises(
+        TypeError, match=r"(token|headers): expected .* found (bytes|dict)"
+    ) as caught:
+        make()
+    assert "secret" not in str(caught.value)
+
+
+def test_a_wrong_name_is_the_interpreters_error() -> None:
+    with pytest.raises(TypeError, match=r"validate\(\) .*levle"):
+        shardproof.validate("/x", levle="valid")
+    with pytest.raises(TypeError, match="positional"):
+        shardproof.validate("/x", "valid", 3, 4, 5)
+
+
+def test_a_signature_stays_and_a_coroutine_function_stays_one() -> None:
+    @checked
+    async def double(x: int) -> int:
+        return 2 * x
+
+    assert str(inspect.signature(double)) == "(x: int) -> int"
+    assert inspect.iscoroutinefunction(double)
+    assert asyncio.run(double(np.int8(100))) == 200
+    with pytest.raises(TypeError, match=r"double\(\): x: expected int, found '2'"):
+        asyncio.run(double("2"))
+
+
+def test_methods_of_every_kind() -> None:
+    class Some:
         @checked
-        async def double(x: int) -> int:
-            return 2 * x
+        def method(self, x: int) -> int:
+            return x
 
-        assert inspect.iscoroutinefunction(double)
-        assert asyncio.run(double(np.int8(100))) == 200
-        with pytest.raises(TypeError, match=r"double\(\): x: expected int, found '2'"):
-            asyncio.run(double("2"))
-
-    def test_methods_of_every_kind(self) -> None:
-        class Some:
-            @checked
-            def method(self, x: int) -> int:
-                return x
-
-            @classmethod
-            @checked
-            def of_class(cls, x: int) -> int:
-                return x
-
-            @staticmethod
-            @checked
-            def of_none(x: int) -> int:
-                return x
-
-        for call in (Some().method, Some.of_class, Some.of_none):
-            assert type(call(np.int64(3))) is type(call(x=np.uint8(3))) is int
-            with pytest.raises(TypeError, match=r"Some\.\w+\(\): x: expected int, found True"):
-                call(x=True)
-
-    def test_arguments_without_hints_and_any_number_of_them(self) -> None:
+        @classmethod
         @checked
-        def some(a, b: int = 1, *rest: int, **others: object) -> Any:
-            return a, b, rest, others
+        def of_class(cls, x: int) -> int:
+            return x
 
-        assert some(np.int8(1), np.int8(2), 3, "4", z=5) == (1, 2, (3, "4"), {"z": 5})
-
-    def test_numbers(self) -> None:
+        @staticmethod
         @checked
-        def some(n: int | None = None, x: float = 0.0, b: bool | int = 0) -> list[object]:
-            return [type(value) for value in (n, x, b)]
+        def of_none(x: int) -> int:
+            return x
 
-        kinds = enum.IntEnum("kinds", ["ONE"])
-        assert some(np.uint64(2**64 - 1), np.int16(30), np.int64(1)) == [int, int, int]
-        assert some(kinds.ONE, np.float32(0.5), True) == [int, float, bool]
-        assert some(10**400, 10**400) == [int, int, int]
-        for n in (True, np.bool_(True), "1", b"1", 1.0, np.float64(1), np.array([1]), 1j, [1]):
-            with pytest.raises(TypeError, match=r"some\(\): n: expected int or None, found"):
-                some(n)
-        for x in (
-            True,
-            np.bool_(True),
-            "1",
-            1j,
-            np.complex64(1),
-            None,
-            fractions.Fraction(10**400),
-        ):
-            with pytest.raises(TypeError, match=r"some\(\): x: expected float, found"):
-                some(x=x)
-
-    def test_a_choice_beside_a_number(self) -> None:
-        @checked
-        def some(layer: int | Literal["all"]) -> object:
-            return layer
-
-        assert some("all") == "all"
-        assert type(some(np.int64(6))) is int
-        with pytest.raises(TypeError, match="layer: expected int or 'all', found None"):
-            some(None)
-
-    @pytest.mark.parametrize("word", ["al", "\x1b[2J", "x" * 10**6])
-    def test_a_word_that_is_none_of_those_to_choose_from(self, word: str) -> None:
-        @checked
-        def some(layer: int | Literal["all", "none"]) -> object:
-            return layer
-
-        with pytest.raises(ValueError, match="layer: expected int, 'all' or 'none', found") as told:
-            some(word)
-        assert str(told.value).isprintable()
-        assert len(str(told.value)) < 300
-
-    def test_a_hint_of_a_class_that_comes_later(self) -> None:
-        assert later_class(Later()) is not None
-        with pytest.raises(TypeError, match="x: expected Later, found 3"):
-            later_class(3)
+    for call in (Some().method, Some.of_class, Some.of_none):
+        assert type(call(np.int64(3))) is type(call(x=np.uint8(3))) is int
+        with pytest.raises(TypeError, match=r"Some\.\w+\(\): x: expected int, found True"):
+            call(x=True)
 
 
-class TestNumbers:
-    @pytest.mark.parametrize("value", [1, 5, np.int64(3), np.uint8(5)])
-    def test_a_count_is_one_of_python(self, value: object) -> None:
-        assert type(count("n", value, 1, 5)) is int
+def test_arguments_without_hints_and_any_number_of_them() -> None:
+    @checked
+    def some(a, b: int = 1, *rest: int, **others: object) -> Any:
+        return a, b, rest, others
 
-    @pytest.mark.parametrize("value", [True, 1.0, "1", None, np.float64(1), np.bool_(True)])
-    def test_what_is_no_integer(self, value: object) -> None:
-        with pytest.raises(TypeError, match=r"^n: expected int, found "):
-            count("n", value)
+    assert some(np.int8(1), np.int8(2), 3, "4", z=5) == (1, 2, (3, "4"), {"z": 5})
 
-    @pytest.mark.parametrize(
-        ("limits", "expected"), [((1,), "1 or more"), ((1, 5), "1 to 5"), ((), "0 or more")]
-    )
-    def test_a_count_out_of_range(self, limits: tuple, expected: str) -> None:
-        with pytest.raises(ValueError, match=f"^n: expected {expected}, found -1$"):
-            count("n", np.int64(-1), *limits)
 
-    def test_a_count_over_its_limit(self) -> None:
-        with pytest.raises(ValueError, match=r"^n: expected 1 to 5, found 6$"):
-            count("n", 6, 1, 5)
-
-    @pytest.mark.parametrize("value", [1, 0.5, np.float32(0.5), np.int64(1)])
-    def test_a_number_is_one_of_python(self, value: object) -> None:
-        assert type(number("s", value)) in {int, float}
-
-    @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, 1e-4])
-    def test_a_number_out_of_range(self, value: float) -> None:
-        with pytest.raises(ValueError, match=r"^s: expected a finite number, 0\.001 or more"):
-            number("s", value, 1e-3)
-
-    def test_a_number_that_no_float_holds(self) -> None:
-        with pytest.raises(ValueError, match=r"^s: expected 0 to 1\.79769e\+308, found "):
-            number("s", 10**400)
-
-    @pytest.mark.parametrize("value", [True, "1", None])
-    def test_what_is_no_number(self, value: object) -> None:
-        with pytest.raises(TypeError, match=r"^s: expected a number, found "):
-            number("s", value)
-
-    def test_ranks(self) -> None:
-        assert rank_of(np.int64(1), 2) == (1, 2)
-        with pytest.raises(ValueError, match=r"^rank: expected 0 to 1, found 2$"):
-            rank_of(2, 2)
-        with pytest.raises(ValueError, match=r"^world_size: expected 1 or more, found 0$"):
-            rank_of(0, 0)
+def test_a_hint_of_a_class_that_comes_later() -> None:
+    assert later_class(Later()) is not None
+    with pytest.raises(TypeError, match="x: expected Later, found 3"):
+        later_class(3)
 
 
 @checked
@@ -295,6 +296,34 @@ def later_class(x: "Later") -> object:
 
 class Later:
     pass
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: count("n", True), TypeError, "n: expected int, found True"),
+        (lambda: count("n", np.float64(1)), TypeError, "n: expected int, found "),
+        (lambda: count("n", np.int64(-1)), ValueError, "n: expected 0 or more, found -1"),
+        (lambda: count("n", 6, 1, 5), ValueError, "n: expected 1 to 5, found 6"),
+        (lambda: number("s", True), TypeError, "s: expected a number, found True"),
+        (lambda: number("s", "1"), TypeError, "s: expected a number, found '1'"),
+        (lambda: number("s", float("nan")), ValueError, "s: expected a finite number, 0 or more"),
+        (lambda: number("s", 1e-4, 1e-3), ValueError, "s: expected a finite number, 0.001 or"),
+        (lambda: number("s", 10**400), ValueError, "s: expected 0 to 1.79769e+308, found "),
+        (lambda: rank_of(2, 2), ValueError, "rank: expected 0 to 1, found 2"),
+        (lambda: rank_of(0, 0), ValueError, "world_size: expected 1 or more, found 0"),
+    ],
+)
+def test_a_number_out_of_range_is_refused(call: Callable, error: type, text: str) -> None:
+    with pytest.raises(error) as caught:
+        call()
+    assert str(caught.value).startswith(text)
+
+
+def test_a_number_in_range_is_one_of_python() -> None:
+    assert rank_of(np.int64(1), 2) == (1, 2)
+    assert type(count("n", np.uint8(5), 1, 5)) is int
+    assert {type(number("s", value)) for value in (np.float32(0.5), np.int64(1))} == {float, int}
 
 
 @pytest.mark.parametrize(

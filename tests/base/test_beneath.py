@@ -124,11 +124,6 @@ def test_each_link_leads_where_the_kernel_says(root, target: str) -> None:
         assert outcome(root, name) == by_path(root, name), name
 
 
-def test_a_link_to_a_file_as_if_it_were_a_folder_leads_nowhere(root) -> None:
-    (root / "l").symlink_to("a.bin/")
-    assert outcome(root, "l") == errno.ENOTDIR
-
-
 @pytest.mark.parametrize("prefix", ["", "{root}/"])
 def test_so_many_links_and_no_more(root, prefix: str) -> None:
     (root / "0").symlink_to("sub/a.bin")

@@ -178,23 +178,6 @@ def test_in_a_test_run(pytester: pytest.Pytester, options: list[str], problem: s
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("pytest.ini", "[pytest]\nvalidate_shards = true\nshards_dirs =\n"),
-        (
-            "pyproject.toml",
-            '[tool.pytest.ini_options]\nvalidate_shards = true\nshards_dirs = ["data", ""]\n',
-        ),
-    ],
-)
-def test_in_a_configuration_file(pytester: pytest.Pytester, name: str, text: str) -> None:
-    (pytester.path / name).write_text(text)
-    result = pytester.runpytest_inprocess()
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: ini option shards_dirs: expected a path, found *"])
-
-
-@pytest.mark.parametrize(
     "args",
     [
         ["validate", "here"],

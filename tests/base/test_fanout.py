@@ -75,23 +75,11 @@ def test_what_counts_is_how_long_looks_wait(monkeypatch, computed: int) -> None:
     assert (work.n_threads == 0) == bool(computed)
 
 
-def test_one_slow_look_is_no_slow_file_system() -> None:
-    work = Slow(lambda item: item == 0)
-    run(work, range(500))
-    assert work.n_threads == 0
-
-
 def test_work_that_turns_slow_half_way_goes_to_threads() -> None:
     work = Slow(lambda item: item >= 2000)
     assert run(work, range(6000)) == list(range(6000))
     last = [work.threads[item] for item in range(4000, 6000)]
     assert sum(name.startswith("shardproof") for name in last) > 1500
-
-
-def test_one_worker_means_one() -> None:
-    work = Slow(lambda _item: True)
-    run(work, range(100), threads=1)
-    assert work.n_threads == 0
 
 
 def test_workers_are_used_as_given() -> None:
@@ -123,26 +111,6 @@ def test_a_thread_takes_at_once_what_keeps_it_for_a_moment() -> None:
     sizes.clear()
     apart(lambda _: list(fanout.over_threads(work, range(6), 2, chunk=1)))
     assert sizes == [1] * 6
-
-
-@pytest.mark.parametrize("threads", [None, 4])
-def test_threads_end_with_the_work(threads: int | None) -> None:
-    before = threading.active_count()
-    run(Slow(lambda _item: True), range(200), threads)
-    assert threading.active_count() == before
-
-
-def test_all_runs_share_their_threads() -> None:
-    before = threading.active_count()
-    seen = set()
-
-    def work(_items) -> list[int]:
-        seen.add(threading.current_thread())
-        return []
-
-    run(work, range(3 * fanout._THREADED_RUN), threads=2)
-    assert len(seen) <= 2
-    assert threading.active_count() == before
 
 
 def test_an_error_ends_the_work_and_its_threads() -> None:

@@ -55,14 +55,6 @@ def test_the_command_could_not_look(directory: Path, level: str) -> None:
     assert_in_words(done.stderr, directory)
 
 
-def test_staging_could_not_look(directory: Path, tmp_path: Path) -> None:
-    (tmp_path / "to").mkdir()
-    done = run("-m", "shardproof", "stage", directory, "--to", tmp_path / "to", locale=C)
-
-    assert done.returncode == 3
-    assert_in_words(done.stderr, directory)
-
-
 def test_the_plugin_could_not_look(directory: Path) -> None:
     done = run("-m", "pytest", "-p", "no:cacheprovider", "--validate-shards", directory, locale=C)
 
@@ -75,12 +67,6 @@ def test_where_the_locale_has_the_bytes_it_is_looked_at(directory: Path) -> None
     done = run("-m", "shardproof", "validate", directory, locale=UTF8)
 
     assert done.returncode == 0, done.stderr
-
-
-def test_other_directories_are_looked_at_all_the_same(tmp_path: Path) -> None:
-    path = testing.write_layout(testing.Layout(n_shards=3), tmp_path)
-
-    assert run("-m", "shardproof", "validate", path, locale=C).returncode == 0
 
 
 @pytest.mark.parametrize(

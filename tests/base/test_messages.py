@@ -138,148 +138,72 @@ def test_an_exception_that_is_its_own_cause_ends() -> None:
     assert traced(error) is error
 
 
-# What may stand in a message: all of it is quoted, or a number, or a word of ours.
-OURS = {name for name, value in vars(messages).items() if inspect.isfunction(value)}
-SAFE = sorted({name for name in OURS if not name.startswith("_")} - {"printable"})
-LIKE_CALLS = (
-    *(ast.Expr, ast.Call, ast.Starred, ast.Attribute, ast.Subscript),
-    *(ast.BinOp, ast.BoolOp, ast.Compare, ast.IfExp),
+# What may stand in a message: all of it is quoted, or a number, or a word of ours. In text of
+# `printable` the ends of lines stay: in a line nobody can tell any more which of them are ours.
+SAFE = sorted(
+    name
+    for name, value in vars(messages).items()
+    if inspect.isfunction(value) and not name.startswith("_") and name != "printable"
 )
-"""What may begin with a call."""
-
 SAFE_STARTS = tuple(start for name in SAFE for start in (f"{name}(", f"*map({name}, "))
-"""How what is safe begins."""
+OF_LINES = ("printable(", "*map(printable, ")
+PATHS = {"path", "root", "prefix", "address", "url", "owner", "reason_phrase"}
+PATH_MAKERS = {"os.path.abspath", "os.path.join", "os.fspath", "os.fsdecode", "real_path"}
 
-# Of text whose lines are ours: where one of them ends, what stands in it can't tell any more.
-OF_LINES = "printable"
+# A receipt keeps what an error said, as JSON; whoever made the error had its cause from `traced`.
+EXCEPTED = {"_text(str(error))", "raise again from cause"}
 
-# What is no message: a receipt keeps what an error said, as JSON.
-NO_MESSAGES = {"_text(str(error))"}
+# Of these, what they say is the system's, which quotes, or ours: what is there, what is installed.
+CLEAN = (OSError, ImportError)
 
 
 class Place(NamedTuple):
-    """A piece of source, and where it is."""
+    """A piece of source that is not quoted, and what the names of exceptions there are."""
 
     where: str
     node: Any
-    exceptions: set[str]
+    kinds: dict[str, ast.AST | None]
 
     def __repr__(self) -> str:
         return f"{self.where}:{self.node.lineno}: {ast.unparse(self.node)}"
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _trees_go() -> Iterator[None]:
-    """Give half a million nodes back: each look for garbage goes through all that there are."""
-    yield
-    places.cache_clear()
-    tree_of.cache_clear()
+def sources() -> Iterator[Path]:
+    """Without the kit: who uses it wrote what it tells of."""
+    for path in SOURCE.rglob("*.py"):
+        if "testing" not in path.parts and path.stem != "messages":
+            yield path
 
 
-@functools.cache
-def places() -> list[Place]:
-    """All of the source but what is quoted. Without the kit: who uses it wrote what it tells of."""
-    return [place for path in sources() for place in in_file(path)]
-
-
-def sources() -> list[Path]:
-    paths = [path for path in SOURCE.rglob("*.py") if "testing" not in path.parts]
-    return [path for path in paths if path.stem != "messages"]
-
-
-def in_file(path: Path) -> Iterator[Place]:
-    tree = tree_of(path)
+def places(path: Path) -> Iterator[Place]:
     where = str(path.relative_to(SOURCE))
-    names = {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler)}
-    names = {*names, "error"} - {None}
-    for node in outside_of_safe(tree):
-        yield Place(where, node, names)
-
-
-@functools.cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
-
-
-def outside_of_safe(node: ast.AST) -> Iterator[ast.AST]:
-    text = ast.unparse(node) if isinstance(node, LIKE_CALLS) else ""
-    if not is_safe_text(text) and not is_repr(node) and text not in NO_MESSAGES:
-        yield node
-        for child in ast.iter_child_nodes(node):
-            yield from outside_of_safe(child)
+    todo: list[tuple[ast.AST, dict[str, ast.AST | None]]] = [(ast.parse(path.read_text()), {})]
+    while todo:
+        node, kinds = todo.pop()
+        if isinstance(node, ast.expr) and is_safe(node):
+            continue
+        if isinstance(node, ast.FunctionDef) and node.name == "__repr__":
+            continue
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            kinds = kinds | {each.arg: each.annotation for each in node.args.args}
+        if isinstance(node, ast.ExceptHandler) and node.name:
+            kinds = kinds | {node.name: node.type, f"caught {node.name}": node.type}
+        yield Place(where, node, kinds)
+        todo += [(child, kinds) for child in ast.iter_child_nodes(node)]
 
 
 def is_safe(node: ast.AST) -> bool:
     """Whether it is ``shown(...)`` or one of its kin, or several of them: ``*map(shown, ...)``."""
-    return is_safe_text(ast.unparse(node))
-
-
-def is_safe_text(text: str) -> bool:
-    return text.startswith(SAFE_STARTS)
+    text = ast.unparse(node)
+    return text.startswith(SAFE_STARTS) or text in EXCEPTED
 
 
 def is_of_lines(node: ast.AST) -> bool:
-    return ast.unparse(node).startswith((f"{OF_LINES}(", f"*map({OF_LINES}, "))
+    return ast.unparse(node).startswith(OF_LINES)
 
 
-def is_repr(node: ast.AST) -> bool:
-    return isinstance(node, ast.FunctionDef) and node.name == "__repr__"
-
-
-def quoted_by_hand() -> Iterator[Place]:
-    """What an f-string quotes by itself, which does not cut and seldom escapes."""
-    for place in places():
-        if isinstance(place.node, ast.JoinedStr):
-            before = ""
-            for part in place.node.values:
-                is_text = isinstance(part, ast.Constant)
-                is_quoted = not is_text and (part.conversion > 0 or before.endswith("'"))
-                if is_quoted and not is_safe(part.value):
-                    yield place
-                before = part.value if is_text else ""
-
-
-def exceptions_as_they_are() -> Iterator[Place]:
-    """What another library says, put into a text as it is."""
-    for place in places():
-        values = [getattr(place.node, "value", None)] * isinstance(place.node, ast.FormattedValue)
-        if isinstance(place.node, ast.Call) and ast.unparse(place.node.func) in {"str", "repr"}:
-            values = place.node.args
-        if any(isinstance(value, ast.Name) and value.id in place.exceptions for value in values):
-            yield place
-
-
-def logged_as_it_is() -> Iterator[Place]:
-    """What a log gets by ``%s`` and is not quoted."""
-    for place in places():
-        if isinstance(place.node, ast.Call) and ast.unparse(place.node.func).startswith("logger."):
-            template, *values = place.node.args or [None]
-            if not isinstance(template, ast.Constant):
-                continue
-            kinds = [piece.lstrip("0123456789.")[:1] for piece in template.value.split("%")[1:]]
-            pairs = itertools.zip_longest(kinds, values, fillvalue=values[-1] if values else None)
-            texts = [value for kind, value in pairs if kind == "s"]
-            if not all(is_safe(value) or is_of_lines(value) for value in texts):
-                yield place
-
-
-PATHS = {"path", "root", "prefix", "address", "url", "owner", "reason_phrase"}
-
-
-def paths_as_they_are() -> Iterator[Place]:
-    """A path, or its like, in a sentence."""
-    for place in places():
-        if isinstance(place.node, ast.JoinedStr):
-            texts = [part.value for part in place.node.values if isinstance(part, ast.Constant)]
-            values = [
-                part.value for part in place.node.values if not isinstance(part, ast.Constant)
-            ]
-            names = {getattr(value, "attr", getattr(value, "id", "")) for value in values}
-            if names & PATHS and " " in "".join(texts):
-                yield place
-
-
-PATH_MAKERS = {"os.path.abspath", "os.path.join", "os.fspath", "os.fsdecode", "real_path"}
+def name_of(node: ast.AST) -> str:
+    return getattr(node, "attr", getattr(node, "id", ""))
 
 
 def is_path(node: ast.AST) -> bool:
@@ -287,134 +211,148 @@ def is_path(node: ast.AST) -> bool:
     if isinstance(node, ast.Call):
         maker = ast.unparse(node.func)
         return maker in PATH_MAKERS or (maker == "str" and any(map(is_path, node.args)))
-    return getattr(node, "attr", getattr(node, "id", "")) in PATHS
+    return name_of(node) in PATHS
 
 
-def kept_lines() -> Iterator[Place]:
+def values_in(node: ast.AST) -> list[Any]:
+    """The values in an f-string."""
+    parts = node.values if isinstance(node, ast.JoinedStr) else []
+    return [part.value for part in parts if isinstance(part, ast.FormattedValue)]
+
+
+def called(node: ast.AST) -> str:
+    return ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+
+
+def is_quoted_by_hand(place: Place) -> bool:
+    """What an f-string quotes by itself, which does not cut and seldom escapes."""
+    parts = place.node.values if isinstance(place.node, ast.JoinedStr) else []
+    return any(
+        not is_safe(part.value)
+        and (part.conversion > 0 or str(getattr(before, "value", "")).endswith("'"))
+        for before, part in itertools.pairwise([None, *parts])
+        if isinstance(part, ast.FormattedValue)
+    )
+
+
+def is_an_exception_as_it_is(place: Place) -> bool:
+    """What another library says, put into a text as it is."""
+    values = [place.node.value] if isinstance(place.node, ast.FormattedValue) else []
+    if called(place.node) in {"str", "repr"}:
+        values = place.node.args
+    names = {name_of(value) for value in values if isinstance(value, ast.Name)}
+    return any(name == "error" or f"caught {name}" in place.kinds for name in names)
+
+
+def is_logged_as_it_is(place: Place) -> bool:
+    """What a log gets by ``%s`` and is not quoted."""
+    if not called(place.node).startswith("logger."):
+        return False
+    template, *values = place.node.args or [None]
+    if not isinstance(template, ast.Constant):
+        return False
+    kinds = [piece.lstrip("0123456789.")[:1] for piece in template.value.split("%")[1:]]
+    pairs = itertools.zip_longest(kinds, values, fillvalue=values[-1] if values else None)
+    return not all(is_safe(value) or is_of_lines(value) for kind, value in pairs if kind == "s")
+
+
+def is_a_path_as_it_is(place: Place) -> bool:
+    """A path, or its like, in a sentence."""
+    text = "".join(
+        part.value
+        for part in getattr(place.node, "values", [])
+        if isinstance(place.node, ast.JoinedStr) and isinstance(part, ast.Constant)
+    )
+    return " " in text and not PATHS.isdisjoint(map(name_of, values_in(place.node)))
+
+
+def keeps_lines(place: Place) -> bool:
     """What must be on one line, and keeps its line ends."""
-    for place in places():
-        in_a_line = isinstance(place.node, ast.FormattedValue) and is_of_lines(place.node.value)
-        is_call = isinstance(place.node, ast.Call) and is_of_lines(place.node)
-        if in_a_line or (is_call and any(map(is_path, place.node.args))):
-            yield place
+    if isinstance(place.node, ast.FormattedValue):
+        return is_of_lines(place.node.value)
+    is_call = isinstance(place.node, ast.Call) and is_of_lines(place.node)
+    return is_call and any(map(is_path, place.node.args))
 
 
-def printed_as_it_is() -> Iterator[Place]:
+def is_printed_as_it_is(place: Place) -> bool:
     """What the command prints in a sentence, or as bytes, which only a script can take."""
-    for place in places():
-        if isinstance(place.node, ast.Call) and ast.unparse(place.node.func) == "click.echo":
-            said = place.node.args[0] if place.node.args else ast.Constant("")
-            parts = said.values if isinstance(said, ast.JoinedStr) else []
-            values = [part.value for part in parts if isinstance(part, ast.FormattedValue)]
-            text = ast.unparse(said)
-            if not all(map(is_word_of_ours, values)) or ("fsencode" in text and "tty" not in text):
-                yield place
+    if called(place.node) != "click.echo" or not place.node.args:
+        return False
+    said = place.node.args[0]
+    text = ast.unparse(said)
+    is_ours = [
+        is_safe(value) or (name := ast.unparse(value)).isupper() or name.endswith(".__version__")
+        for value in values_in(said)
+    ]
+    return not all(is_ours) or ("fsencode" in text and "tty" not in text)
 
 
-def is_word_of_ours(node: ast.AST) -> bool:
-    text = ast.unparse(node)
-    return is_safe(node) or text.isupper() or text.endswith(".__version__")
-
-
-# Of these, what they say is the system's, which quotes, or ours: what is there, what is installed.
-CLEAN = (OSError, ImportError)
-
-# Whoever made the first of the two errors had it from `traced`.
-CAUSES = {"raise again from cause"}
-
-
-def causes_as_they_are() -> Iterator[Place]:
+def has_a_cause_as_it_is(place: Place) -> bool:
     """What another library raised, as the cause of an error: its traceback has it as it is."""
-    for path in sources():
-        where = str(path.relative_to(SOURCE))
-        for node in raising(tree_of(path), {}):
-            yield Place(where, node, set())
-
-
-def raising(node: ast.AST, kinds: dict[str, ast.AST | None]) -> Iterator[ast.AST]:
-    """Yield each statement that makes a cause of an error; ``kinds`` are those of the names."""
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        kinds = kinds | {each.arg: each.annotation for each in node.args.args}
-    if isinstance(node, ast.ExceptHandler) and node.name:
-        kinds = kinds | {node.name: node.type}
-    cause = cause_in(node)
-    if cause is not None and not is_clean(cause, kinds) and ast.unparse(node) not in CAUSES:
-        yield node
-    for child in ast.iter_child_nodes(node):
-        yield from raising(child, kinds)
-
-
-def cause_in(node: ast.AST) -> ast.AST | None:
-    if isinstance(node, ast.Assign):
-        targets = [getattr(target, "attr", "") for target in node.targets]
-        return node.value if "__cause__" in targets else None
-    return node.cause if isinstance(node, ast.Raise) else None
-
-
-def is_clean(cause: ast.AST, kinds: dict[str, ast.AST | None]) -> bool:
-    text = ast.unparse(cause)
-    if text == "None" or text.startswith("traced("):
-        return True
-    kind = kinds.get(text)
+    cause = place.node.cause if isinstance(place.node, ast.Raise) else None
+    if isinstance(place.node, ast.Assign):
+        is_set = "__cause__" in map(name_of, place.node.targets)
+        cause = place.node.value if is_set else None
+    text = "None" if cause is None else ast.unparse(cause)
+    if text == "None" or text.startswith("traced(") or ast.unparse(place.node) in EXCEPTED:
+        return False
+    kind = place.kinds.get(text)
     several = kind.elts if isinstance(kind, ast.Tuple) else [kind]
-    return all(isinstance(each, ast.Name) and is_clean_kind(each.id) for each in several)
+    return not all(isinstance(each, ast.Name) and is_clean(each.id) for each in several)
 
 
-def is_clean_kind(name: str) -> bool:
-    kind = getattr(builtins, name, object)
-    return issubclass(kind, CLEAN) or name in classes()
+def is_clean(name: str) -> bool:
+    return issubclass(getattr(builtins, name, object), CLEAN) or name in classes()
 
 
 @functools.cache
 def classes() -> set[str]:
     """The names of all classes of the source; there, none has that of another library's error."""
-    nodes = (node for path in SOURCE.rglob("*.py") for node in ast.walk(tree_of(path)))
-    return {node.name for node in nodes if isinstance(node, ast.ClassDef)}
+    trees = [ast.parse(path.read_text()) for path in SOURCE.rglob("*.py")]
+    return {
+        node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+    }
 
 
-RULES = [
-    quoted_by_hand,
-    exceptions_as_they_are,
-    logged_as_it_is,
-    paths_as_they_are,
-    kept_lines,
-    printed_as_it_is,
-    causes_as_they_are,
-]
+RULES = (is_quoted_by_hand, is_an_exception_as_it_is, is_logged_as_it_is, is_a_path_as_it_is)
+RULES += (keeps_lines, is_printed_as_it_is, has_a_cause_as_it_is)
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("unsafe", RULES)
-def test_every_text_from_outside_is_quoted_where_the_message_is_made(unsafe) -> None:
-    assert list(unsafe()) == []
+def test_every_text_from_outside_is_quoted_where_the_message_is_made() -> None:
+    found = (
+        (rule.__name__, place)
+        for path in sources()
+        for place in places(path)
+        for rule in RULES
+        if rule(place)
+    )
+    assert list(found) == []
 
 
 @pytest.mark.parametrize(
     ("rule", "code"),
     [
-        (quoted_by_hand, """problem = f"there is no '{name}'" """),
-        (quoted_by_hand, """problem = f"there is no {name!r}" """),
-        (exceptions_as_they_are, """problem = f"it says {error}" """),
-        (exceptions_as_they_are, "try: x\nexcept ValueError as wrong: y = str(wrong)"),
-        (logged_as_it_is, """logger.info("%d of '%s'", n, path)"""),
-        (paths_as_they_are, """problem = f"nothing at {self.path}" """),
-        (quoted_by_hand, """problem = printable(f"nothing at '{given}'")"""),
-        (quoted_by_hand, """problem = f"nothing at '{printable(given)}'" """),
-        (kept_lines, """problem = f"nothing at {printable(given)}" """),
-        (kept_lines, "row = Text(printable(os.path.abspath(given)))"),
-        (kept_lines, "line = printable(str(self.path))"),
-        (printed_as_it_is, """click.echo(f"kept in {damaged}")"""),
-        (printed_as_it_is, "click.echo(os.fsencode(made))"),
-        (causes_as_they_are, "try: x\nexcept ValueError as error: raise y from error"),
-        (causes_as_they_are, "try: x\nexcept msgspec.DecodeError as error: raise y from error"),
-        (causes_as_they_are, "try: x\nexcept (OSError, KeyError) as e: raise y(e) from e"),
-        (causes_as_they_are, "def f(error: Exception):\n    raise y from error"),
-        (causes_as_they_are, "ours.__cause__ = error"),
+        (is_quoted_by_hand, """problem = f"there is no '{name}'" """),
+        (is_quoted_by_hand, """problem = f"there is no {name!r}" """),
+        (is_an_exception_as_it_is, """problem = f"it says {error}" """),
+        (is_an_exception_as_it_is, "try: x\nexcept ValueError as wrong: y = str(wrong)"),
+        (is_logged_as_it_is, """logger.info("%d of '%s'", n, path)"""),
+        (is_a_path_as_it_is, """problem = f"nothing at {self.path}" """),
+        (is_quoted_by_hand, """problem = printable(f"nothing at '{given}'")"""),
+        (keeps_lines, """problem = f"nothing at {printable(given)}" """),
+        (keeps_lines, "line = printable(str(self.path))"),
+        (is_printed_as_it_is, """click.echo(f"kept in {damaged}")"""),
+        (is_printed_as_it_is, "click.echo(os.fsencode(made))"),
+        (has_a_cause_as_it_is, "try: x\nexcept ValueError as error: raise y from error"),
+        (has_a_cause_as_it_is, "try: x\nexcept msgspec.DecodeError as error: raise y from error"),
+        (has_a_cause_as_it_is, "try: x\nexcept (OSError, KeyError) as e: raise y(e) from e"),
+        (has_a_cause_as_it_is, "def f(error: Exception):\n    raise y from error"),
+        (has_a_cause_as_it_is, "ours.__cause__ = error"),
     ],
 )
 def test_each_rule_sees_what_breaks_it(rule, code, tmp_path, monkeypatch) -> None:
     (tmp_path / "module.py").write_text(code)
     monkeypatch.setattr(sys.modules[__name__], "SOURCE", tmp_path)
-    monkeypatch.setattr(sys.modules[__name__], "places", places.__wrapped__)
 
-    assert len(list(rule())) == 1
+    assert [rule(place) for place in places(tmp_path / "module.py")].count(True) == 1

@@ -2,7 +2,6 @@
 
 import gc
 import os
-import queue
 import signal
 import sys
 import threading
@@ -63,23 +62,6 @@ class TestApart:
 
         assert ended == [True]
 
-    def test_a_second_one_is_raised_at_once(self) -> None:
-        release, ended = threading.Event(), threading.Event()
-
-        def work(stop: threading.Event) -> None:
-            os.kill(os.getpid(), signal.SIGINT)
-            assert stop.wait(30)
-            os.kill(os.getpid(), signal.SIGINT)
-            assert release.wait(30)
-            ended.set()
-
-        with pytest.raises(KeyboardInterrupt):
-            _work.apart(work)
-
-        assert not ended.is_set()
-        release.set()
-        assert ended.wait(30)
-
     def test_its_thread_is_listed_no_more_when_it_returns(self) -> None:
         """Also one that was asked for its name, as each record of a log does."""
         before = threading.enumerate()
@@ -116,13 +98,6 @@ class TestApart:
 
         assert ended == ["ended"]
 
-    def test_none_is_raised_by_an_alarm_when_nobody_listens_any_more(self, monkeypatch) -> None:
-        monkeypatch.setattr(_signals, "_LATER", 0.5)
-        with _signals.listening():
-            assert interrupted_import() == "ended"
-
-        time.sleep(0.6)
-
     def test_an_alarm_that_somebody_else_has_set_is_one_too(self) -> None:
         ended = []
 
@@ -150,22 +125,6 @@ class TestApart:
             with pytest.raises(KeyboardInterrupt):
                 _work.apart(lambda stop: stop.wait(30))
 
-    def test_one_that_nothing_waits_for_is_raised_where_it_comes(self) -> None:
-        with _signals.listening(), pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-
-    def test_whoever_does_not_listen_is_interrupted_at_once_and_work_is_told(self) -> None:
-        told = []
-
-        def work(stop: threading.Event) -> None:
-            os.kill(os.getpid(), signal.SIGINT)
-            told.append(stop.wait(30))
-
-        with pytest.raises(KeyboardInterrupt):
-            _work.apart(work)
-
-        assert told == [True]
-
     def test_ignored_ones_stay_ignored(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
@@ -175,18 +134,6 @@ class TestApart:
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         finally:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    def test_it_works_in_any_thread(self) -> None:
-        found = []
-
-        def listen() -> None:
-            with _signals.listening():
-                found.append(_work.apart(lambda stop: 42))
-
-        thread = threading.Thread(target=listen)
-        thread.start()
-        thread.join(30)
-        assert found == [42]
 
 
 def test_no_thread_is_begun_as_the_interpreter_ends(monkeypatch) -> None:
@@ -264,18 +211,6 @@ class TestToWaiter:
         with pytest.raises(ZeroDivisionError):
             _work.apart(work)
         assert ended == [True]
-
-    def test_an_empty_queue_of_the_caller_is_an_error_like_others(self) -> None:
-        def call() -> None:
-            raise queue.Empty
-
-        def work(_: object) -> None:
-            tell = _work.to_waiter(call)
-            assert tell is not None
-            tell()
-
-        with pytest.raises(queue.Empty):
-            _work.apart(work)
 
     def test_where_nobody_waits_it_is_called_here(self) -> None:
         seen: list[int] = []

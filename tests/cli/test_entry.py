@@ -121,12 +121,12 @@ def test_a_look_takes_what_it_needs_and_no_more(make_shards_dir, level: str) -> 
 
 
 def test_a_command_takes_no_other_command() -> None:
-    code = "import sys; from shardproof.cli.app import app; app.get_command(None, 'stage')"
+    code = "import sys; from shardproof.cli.app import app; app.get_command(None, 'receipts')"
     code += "; print(*(name for name in sys.modules if name.startswith('shardproof.cli.')))"
     _, out, _ = said(started([sys.executable, "-c", code]))
-    commands = {"validate", "adopt", "fetch", "receipts", "stage", "demo", "checkpoint"}
+    commands = {"validate", "repair", "fetch", "receipts", "demo", "checkpoint"}
     loaded = {name.rpartition(".")[2] for name in out.split()}
-    assert loaded & commands == {"stage"}
+    assert loaded & commands == {"receipts"}
 
 
 @pytest.mark.parametrize("words", [["--version"], ["--version", "validate"]])
@@ -158,16 +158,6 @@ def test_ignored_ones_stay_ignored() -> None:
         "main()\n"
     )
     assert said(started([sys.executable, "-c", code])) == (0, "went on\n", "")
-
-
-def test_a_call_of_the_library_takes_no_signal(make_shards_dir) -> None:
-    code = (
-        "import shardproof, signal, sys\n"
-        "shardproof.validate(sys.argv[1])\n"
-        "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler\n"
-        "assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL\n"
-    )
-    assert said(started([sys.executable, "-c", code, make_shards_dir()])) == (0, "", "")
 
 
 @pytest.mark.parametrize("n_times", [1, 2])

@@ -8,22 +8,15 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from shardproof import FetchError
-from shardproof._base.work import apart
 from shardproof.cli.app import app
-from shardproof.fetching import FetchResult
-from shardproof.fetching.transfer import _fetch
 from shardproof.testing.faults import FileSystemFaults, Hub
 from tests.helpers.kept_parts import beside_parts
-from tests.helpers.waiting import until
 
 DATA = bytes(range(256)) * 400
 HIDE_CURSOR, SHOW_CURSOR = b"\x1b[?25l", b"\x1b[?25h"
@@ -69,24 +62,6 @@ def test_what_nobody_has_stated_the_digest_of_is_not_called_proven(
     assert f"only its size is right; it is sha256:{SHA256}" in result.stderr
 
 
-def test_a_file_of_the_hub(shard_hub: Hub, tmp_path: Path) -> None:
-    pytest.importorskip("huggingface_hub")
-    shard_hub.put("data/0.bin", DATA, repo="org/name")
-    code = "from shardproof.cli import app as cli; cli.main()"
-    url = "hf://datasets/org/name@main/data/0.bin"
-
-    run = subprocess.run(
-        [sys.executable, "-c", code, "fetch", url, str(tmp_path)],
-        env={**os.environ, "HF_ENDPOINT": shard_hub.url},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-
-    assert (run.returncode, run.stderr) == (0, "")  # proven
-    assert (tmp_path / "0.bin").read_bytes() == DATA
-
-
 def test_wrong_bytes_are_not_there(url: str, tmp_path: Path) -> None:
     result = run(url, tmp_path, "--digest", f"sha256:{'0' * 64}", "--attempts", "1")
 
@@ -124,16 +99,11 @@ def test_what_takes_too_long_ends(option: str, url: str, shard_hub: Hub, tmp_pat
     assert beside_parts(tmp_path) == set()
 
 
-@pytest.mark.parametrize("seconds", ["inf", "nan", "1e999"])
-@pytest.mark.parametrize("option", ["--timeout", "--deadline", "--stall-timeout"])
-def test_what_never_ends_is_wrong_usage(
-    option: str, seconds: str, url: str, shard_hub: Hub, tmp_path: Path
-) -> None:
-    result = run(url, tmp_path, option, seconds)
+def test_what_never_ends_is_wrong_usage(url: str, shard_hub: Hub, tmp_path: Path) -> None:
+    result = run(url, tmp_path, "--stall-timeout", "inf")
 
     assert result.exit_code == 2
-    name = option.strip("-").replace("-", "_")
-    assert f"{name}: expected a finite number, 0.001 or more" in result.stderr
+    assert "stall_timeout: expected a finite number, 0.001 or more" in result.stderr
     assert not shard_hub.requests
     assert not list(tmp_path.iterdir())
 
@@ -180,9 +150,7 @@ def test_a_missing_package_is_named_without_a_traceback(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "exit_code", "text"),
     [
-        ("ftp://127.0.0.1:1/x", 3, "ConnectionRefusedError"),
         ("ftp://no.such.host.invalid/x", 3, "gaierror"),
-        ("ftp://127.0.0.1:99999/x", 2, "Port out of range"),
         ("reference://x/y", 2, "missing 1 required positional argument"),
     ],
 )
@@ -197,17 +165,6 @@ def test_what_a_file_system_refuses_is_two_lines(
     assert not list(tmp_path.iterdir())
 
 
-def test_what_a_file_system_refuses_in_several_lines(tmp_path: Path, monkeypatch) -> None:
-    def refuse(*_: object, **options: object) -> None:
-        raise ValueError("no such bucket:\n  'x\x1b[2J'")
-
-    monkeypatch.setattr("fsspec.core.url_to_fs", refuse)
-    result = run("memory://x/0.bin", tmp_path, "--attempts", "1")
-
-    assert result.exit_code == 2
-    assert "\x1b" not in result.stderr
-
-
 @pytest.mark.parametrize(
     ("digest", "problem"), [("sha256:12", "expected 64 hexadecimal digits"), ("12", "expected")]
 )
@@ -216,47 +173,6 @@ def test_a_wrong_digest_is_wrong_usage(digest: str, problem: str, url: str, tmp_
 
     assert result.exit_code == 2
     assert problem in result.stderr
-
-
-def test_names_from_a_server_lead_nowhere(shard_hub: Hub, tmp_path: Path) -> None:
-    url = shard_hub.put("a/0.bin", DATA)
-    shard_hub.fault("a/0.bin", "unsafe-file-name")
-
-    assert run(url, tmp_path / "in").exit_code == 0
-
-    assert [p.name for p in tmp_path.rglob("*")] == ["in", "0.bin"]
-
-
-def test_it_is_done_where_no_interrupt_is_raised(url: str, tmp_path: Path, monkeypatch) -> None:
-    threads = []
-    fetched = _fetch.fetch_file
-
-    def fetch(*args: Any, **keywords: Any) -> FetchResult:
-        threads.append(threading.current_thread())
-        return fetched(*args, **keywords)
-
-    monkeypatch.setattr(_fetch, "fetch_file", fetch)
-
-    assert run(url, tmp_path).exit_code == 0
-    assert threads[0] is not threading.main_thread()
-
-
-def test_nothing_is_drawn_when_it_is_stopped(url: str, tmp_path: Path, monkeypatch) -> None:
-    """Whoever drew it may wait no more."""
-    drawn = []
-
-    def fetch(*_: Any, on_bytes: Any, **__: Any) -> FetchResult:
-        on_bytes(1, 2)
-        apart(lambda own: own.set())  # which is that of the work it is part of
-        on_bytes(2, 2)
-        raise FetchError("it was stopped", url=url, path="p")
-
-    monkeypatch.setattr(_fetch, "fetch_file", fetch)
-    bar = contextlib.nullcontext(lambda *progress: drawn.append(progress))
-    monkeypatch.setattr(_fetch, "bar", lambda label: bar)
-
-    assert run(url, tmp_path).exit_code == 1
-    assert drawn == [(1, 2)]
 
 
 @pytest.mark.parametrize("fault", ["stall-before-header", "stall-in-body", "drip"])
@@ -357,37 +273,3 @@ def test_interrupts_leave_the_terminal_as_it_was(
     assert child.wait(60) == 130
     assert drawn.rindex(SHOW_CURSOR) > drawn.rindex(HIDE_CURSOR)
     assert (not beside_parts(tmp_path)) or n_interrupts == 2 or before
-
-
-def test_the_second_interrupt_ends_it_on_a_terminal_that_takes_nothing(
-    url: str, shard_hub: Hub, tmp_path: Path
-) -> None:
-    """As after Ctrl-S: the bar waits for a reader, and nothing else that is written may."""
-    shard_hub.fault("a/*", "drip")
-    master, slave = os.openpty()
-    code = "from shardproof.cli import app as cli; cli.main()"
-    child = subprocess.Popen(
-        [sys.executable, "-c", code, "fetch", url, tmp_path],
-        stderr=slave,
-        env={**os.environ, "TERM": "xterm"},
-    )
-    while HIDE_CURSOR not in os.read(master, 1000):
-        pass
-    os.set_blocking(slave, False)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            os.write(slave, b"." * 100)
-    os.set_blocking(slave, True)
-    # The next drawing of the bar: the main thread is in a system call whose first argument is 2.
-    until(lambda: Path(f"/proc/{child.pid}/syscall").read_text().split()[1:2] == ["0x2"])
-
-    n_interrupts = 0
-    while child.poll() is None and n_interrupts < 60:  # two at once may count as one
-        child.send_signal(signal.SIGINT)
-        n_interrupts += 1
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(1)
-    child.kill()
-    assert child.wait() == 130
-    os.close(master)
-    os.close(slave)

@@ -75,21 +75,14 @@ class TestTable:
             f"8 of 8 shards completed in '{store.path}'\n",
         )
 
-    def test_a_claim_of_a_done_shard_is_not_shown(self, store) -> None:
-        for index in store.pending():
-            complete(store, index)
-        (store.path / "claims" / "shard_000002.json").write_text("{}")
-        assert run(store.path).exit_code == 0
-
     def test_a_claim_that_can_not_be_read(self, store) -> None:
         (store.path / "claims" / "shard_000002.json").write_text("{")
         assert "by a process that can't be told" in run(store.path).stdout
 
-    @pytest.mark.parametrize("since", [1e300, -1e300, 1e12])
-    def test_a_clock_that_is_wrong(self, store, since) -> None:
+    def test_a_clock_that_is_wrong(self, store) -> None:
         store.claim(5)
         path = store.path / "claims" / "shard_000005.json"
-        path.write_text(json.dumps(json.loads(path.read_bytes()) | {"since": since}))
+        path.write_text(json.dumps(json.loads(path.read_bytes()) | {"since": 1e300}))
         assert "claimed    by uid" in run(store.path).stdout
 
     def test_only_valid_sees_changed_outputs(self, store) -> None:
@@ -154,13 +147,6 @@ os.kill(os.getpid(), signal.SIGKILL)
         assert subprocess.run([sys.executable, "-c", code, store.path]).returncode == -9
         store.claim(5)
 
-    def change(self, store, process) -> None:
-        """As if the claim came from elsewhere."""
-        path = store.path / "claims" / "shard_000002.json"
-        claim = json.loads(path.read_bytes())
-        *here, pid, started = claim["process"].split("/")
-        path.write_text(json.dumps(claim | {"process": process(here, pid, started)}))
-
     def states(self, store) -> list[tuple[int, str]]:
         said = json.loads(run(store.path, "--json").stdout)["shards"]
         return [(row["index"], row["status"]) for row in said]
@@ -178,29 +164,6 @@ os.kill(os.getpid(), signal.SIGKILL)
             1,
             0,
         ]
-
-    @pytest.mark.parametrize(
-        "process",
-        [
-            lambda here, pid, started: f"other-boot/{here[1]}/{pid}/{started}",
-            lambda here, pid, started: f"{here[0]}/1/{pid}/{started}",  # another container
-            lambda here, pid, started: "",
-            lambda here, pid, started: f"{pid}",
-            lambda here, pid, started: f"{'/'.join(here)}/{os.getpid()}/{started_at()}",
-        ],
-        ids=["another machine", "another container", "not told", "torn", "it lives"],
-    )
-    def test_in_doubt_it_lives(self, store, process) -> None:
-        self.change(store, process)
-        assert self.states(store)[0] == (2, "claimed")
-
-    def test_its_number_is_that_of_another_process_now(self, store) -> None:
-        self.change(store, lambda here, pid, started: f"{'/'.join(here)}/{os.getpid()}/{started}")
-        assert self.states(store)[0] == (2, "dead")
-
-
-def started_at() -> str:
-    return Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
 
 
 class TestOutputDirectory:
@@ -231,20 +194,6 @@ class TestOutputDirectory:
         assert [plan["path"] for plan in said["plans"]] == plans
         assert [plan["n_completed"] for plan in said["plans"]] == [3, 1]
 
-    def test_of_every_part_of_it(self, output_dir, plans) -> None:
-        runs = output_dir / "runs"
-        for part in (runs, Path(plans[0]).parents[2], Path(plans[0]).parents[1]):
-            said = json.loads(run(part, "--json").stdout)
-            assert [plan["path"] for plan in said["plans"]] == plans, part
-        assert f"'{plans[1]}'" in run(Path(plans[1]).parent).stdout
-        assert run(Path(plans[1]).parent).exit_code == 0
-
-    def test_data_sets_may_be_called_as_directories_are(self, store, tmp_path) -> None:
-        for name in ("runs", "datasets", "receipts"):
-            plan = receipts.make_plan(name, [source("a")], n_shards=1)
-            receipts.open_run(tmp_path, datasets=["corpus"]).store(plan)
-        assert len(json.loads(run(tmp_path, "--json").stdout)["plans"]) == 4
-
     def test_a_plan_that_can_not_be_read_hides_no_other(self, output_dir, plans) -> None:
         (Path(plans[0]) / "plan.json").unlink()
         result = run(output_dir, "--json")
@@ -265,12 +214,6 @@ class TestOutputDirectory:
         assert f"3 of 8 shards completed in '{plans[0]}'" in result.stdout
         result = run(output_dir, "--pending")
         assert (result.exit_code, result.stdout) == (3, "")
-
-    def test_nor_the_directory_itself(self, output_dir, make_shard_faults) -> None:
-        make_shard_faults(output_dir).fail("scandir", errno.ESTALE)
-        result = run(output_dir)
-        assert (result.exit_code, result.stdout) == (3, "")
-        assert f"Could not look at '{output_dir}'" in result.stderr
 
     def test_links_that_lead_round_in_a_circle(self, tmp_path) -> None:
         for name in ("runs", "datasets", "x"):
@@ -307,14 +250,6 @@ class TestTrouble:
             assert result.stdout == ""
         assert "no plan below: runs/*/datasets/*/*/plan.json" in run(tmp_path).stderr
 
-    def test_why_it_could_not_look(self, store, make_shard_faults) -> None:
-        make_shard_faults(store.path).fail("open", errno.EACCES, match="receipts", nth=2)
-        result = run(store.path)
-        assert result.exit_code == 3
-        assert "permission denied" in result.stderr.lower()
-        assert str(store.path / "receipts") in result.stderr
-        assert "None" not in result.stderr
-
     def test_could_not_look(self, store, make_shard_faults) -> None:
         make_shard_faults(store.path / "receipts").fail("read", errno.EIO)
         result = run(store.path, "--pending")
@@ -322,22 +257,17 @@ class TestTrouble:
         assert result.stdout == ""
         assert f"Could not look at '{store.path}'" in result.stderr
 
-    def test_a_form_of_what_is_not_printed(self, store) -> None:
-        """Who forgets --pending would hand a table to sbatch."""
-        result = run(store.path, "--ranges")
+    @pytest.mark.parametrize(
+        ("options", "problem"),
+        [
+            (["--ranges"], "give --pending too"),  # else sbatch would be handed a table
+            (["--pending", "--json"], "leave one of the two out"),
+        ],
+    )
+    def test_forms_that_exclude_each_other(self, store, options, problem: str) -> None:
+        result = run(store.path, *options)
         assert (result.exit_code, result.stdout) == (2, "")
-        assert "--ranges" in result.stderr
-        assert "give --pending too" in words(result.stderr)
-
-    def test_two_forms_at_once(self, store) -> None:
-        """Whatever one of them reads would get the other."""
-        result = run(store.path, "--pending", "--json")
-        assert (result.exit_code, result.stdout) == (2, "")
-        assert "leave one of the two out" in words(result.stderr)
-
-    def test_wrong_options_are_wrong_usage(self, store) -> None:
-        assert run(store.path, "--format", "slurm").exit_code == 2
-        assert run().exit_code == 2
+        assert problem in words(result.stderr)
 
     def test_a_damaged_receipt(self, store) -> None:
         receipt_path(store, 0).write_text("{")

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-import shardproof
 from shardproof import formats
 from shardproof.cli import app
 from tests.goldens import GOLDENS
@@ -102,18 +101,6 @@ def test_what_can_not_be_repaired(run, make_shards_dir, tmp_path: Path) -> None:
     assert "'acts000001.bin' is not repaired: " in text
     assert run("repair", path)[0] == 2
     assert run("repair", empty, "--from", path)[0] == 2
-
-
-def test_against_and_quick(run, make_shards_dir, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("shardproof._base.proofs.SETTLED_SECONDS", -3600.0)
-    path = make_shards_dir(3)
-    other = shutil.copytree(path, tmp_path / "other")
-    shardproof.seal(path)
-    code, text = run("validate", "--level", "valid", "--quick", path)
-    assert (code, "3 (3 not read again) of 3 files" in text) == (0, True)
-    (path / "acts000001.bin").unlink()
-    assert run("validate", "--against", other, path)[0] == 1
-    assert run("validate", "--against", tmp_path / "gone", path)[0] == 2
 
 
 def test_a_source_that_can_not_be_asked(run, make_shards_dir, tmp_path: Path) -> None:

@@ -28,10 +28,9 @@ def run(*args: object):
     return result
 
 
-@pytest.mark.parametrize("level", ["present", "complete", "valid"])
-def test_it_prints_where_the_copy_is(make_shards_dir, to, level: str) -> None:
+def test_it_prints_where_the_copy_is(make_shards_dir, to) -> None:
     shards_dir = make_shards_dir(3)
-    result = run(shards_dir, "--to", to, "--level", level)
+    result = run(shards_dir, "--to", to)
     assert (result.exit_code, result.stderr) == (0, "")
     (path,) = result.stdout.splitlines()
     assert Path(path).parent == to / f"shardproof-{os.geteuid()}"
@@ -75,11 +74,8 @@ def test_no_readable_promise(to) -> None:
     assert run(to / "nowhere", "--to", to).exit_code == 2
 
 
-@pytest.mark.parametrize(
-    "options", [["--to", "/nowhere"], ["--level", "whole"], ["--workers", "0"], ["--to"]]
-)
-def test_wrong_options_are_wrong_usage(make_shards_dir, options: list[str]) -> None:
-    assert run(make_shards_dir(1), *options).exit_code == 2
+def test_no_directory_to_copy_to_is_wrong_usage(make_shards_dir) -> None:
+    assert run(make_shards_dir(1), "--to", "/nowhere").exit_code == 2
 
 
 def test_a_source_that_can_not_be_looked_at(make_shards_dir, to) -> None:
@@ -91,28 +87,9 @@ def test_a_source_that_can_not_be_looked_at(make_shards_dir, to) -> None:
     assert "acts000001.bin" in result.stderr
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EMFILE])
-def test_a_target_that_can_not_be_looked_at(make_shards_dir, to, number: int) -> None:
+def test_a_target_that_can_not_be_looked_at(make_shards_dir, to) -> None:
     with FileSystemFaults(to) as fs:
-        fs.fail("stat", number, times=1)
+        fs.fail("stat", errno.EIO, times=1)
         result = run(make_shards_dir(1), "--to", to)
     assert (result.exit_code, result.stdout) == (3, "")
-    assert f"Could not look at '{to}': [Errno {number}]" in result.stderr
-
-
-def test_a_disk_that_is_full(make_shards_dir, to) -> None:
-    shards_dir = make_shards_dir(3)
-    with FileSystemFaults(to) as fs:
-        fs.fail("write", errno.ENOSPC, match="*.tmp")
-        result = run(shards_dir, "--to", to)
-    assert (result.exit_code, result.stdout) == (3, "")
-    assert f"Could not stage '{shards_dir}': [Errno 28] No space left" in result.stderr
-
-
-def test_a_source_that_changes(make_shards_dir, to) -> None:
-    shards_dir = make_shards_dir(3)
-    with FileSystemFaults(shards_dir) as fs:
-        fs.short("read", 0, match="acts000001.bin")
-        result = run(shards_dir, "--to", to)
-    assert (result.exit_code, result.stdout) == (3, "")
-    assert "it changed while it was copied" in result.stderr
+    assert f"Could not look at '{to}': [Errno 5]" in result.stderr

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
+from shardproof.loaders.order._epoch_plan import EpochPosition
 from shardproof.loaders.order._passes import Passes, WorkerTurn
-from shardproof.loaders.order._state import EpochPosition
 from shardproof.testing import Layout
 from tests.helpers.memmaps import delivered
 

@@ -3,9 +3,7 @@
 import contextlib
 import itertools
 import os
-import subprocess
 import sys
-import textwrap
 import threading
 import weakref
 from typing import Any
@@ -168,37 +166,6 @@ def test_after_an_interrupt_nothing_looks_as_if_in_use(
             break
         opened.clear()
     assert step > 40 or sys.version_info >= (3, 12)  # which traces few steps of what ran before
-
-
-def test_a_process_ends_that_was_forked_while_a_thread_held_a_lock(path):
-    script = f"""
-        import os, signal, sys, threading
-        import shardproof
-        dataset = shardproof.IndexedDataset({str(path)!r}, layer=6)
-        dataset[0]
-        is_held, may_end = threading.Event(), threading.Event()
-        def hold():
-            with dataset._shards._files._lock:
-                is_held.set()
-                may_end.wait()
-        threading.Thread(target=hold).start()
-        is_held.wait()
-        child = os.fork()
-        if not child:
-            signal.alarm({PATIENCE:.0f})  # which ends it if it hangs
-            sys.exit(7)
-        status = os.waitpid(child, 0)[1]
-        may_end.set()
-        print(os.waitstatus_to_exitcode(status))
-    """
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)],
-        capture_output=True,
-        text=True,
-        timeout=2 * PATIENCE,
-        check=True,
-    )
-    assert run.stdout == "7\n"
 
 
 def test_an_iteration_is_dropped_in_a_process_forked_while_a_thread_held_a_lock(path, opened):

@@ -8,9 +8,9 @@ import pickle
 
 import pytest
 
-from shardproof import OrderedDataLoader, ShuffledDataLoader
+from shardproof import ShuffledDataLoader
+from shardproof.loaders.order._epoch_plan import DeliveredPart, EpochPosition
 from shardproof.loaders.order._passes import Passes, WorkerTurn
-from shardproof.loaders.order._state import DeliveredPart, EpochPosition
 from shardproof.testing.contracts._child import run_in_child
 from tests.helpers.loading import counted, flat, taken, whole_pass
 
@@ -52,13 +52,6 @@ def test_each_iteration_is_the_next_epoch(make, expected):
     assert len({frozenset(counted(flat(order)).items()) for order in orders}) == 1
 
 
-def test_the_number_is_that_of_what_was_delivered_last(make):
-    loader = make()
-    numbers = [[loader.epoch for _ in loader] for _ in range(2)]
-    assert [set(each) for each in numbers] == [{0}, {1}]
-    assert loader.epoch == 1
-
-
 def test_an_epoch_that_is_set_comes_next_and_then_those_after_it(make, expected):
     loader = make()
     orders = []
@@ -77,24 +70,6 @@ def test_an_abandoned_epoch_comes_again(make, expected, n_taken):
     assert [taken(loader, 6), taken(loader, 6)] == [expected(0), expected(1)]
 
 
-def test_all_batches_and_no_more_are_a_whole_epoch(make, expected):
-    """Whoever counts never asks for the one after the last."""
-    loader = make()
-    for epoch in range(3):
-        assert first(loader, len(loader)) == expected(epoch)
-
-
-def test_an_iteration_that_is_begun_and_not_used_changes_nothing(make, expected):
-    loader, other = make(), make()
-    rest = expected(0)[3:]
-    first(other, 3)
-    loader.load_state_dict(saved(other))
-    unused = [iter(loader), iter(loader)]
-    assert taken(loader, 6) == rest
-    assert taken(loader, 6) == expected(1)
-    del unused
-
-
 def test_iterations_side_by_side_are_of_one_epoch(make, expected):
     loader = make(batch_size=1000)  # the first batch is the last one
     both = [(taken([one], 6), taken([other], 6)) for one, other in zip(loader, loader, strict=True)]
@@ -108,31 +83,6 @@ def test_a_resumed_epoch_that_is_abandoned_begins_where_it_was_resumed(make, exp
     assert first(loader, 2) == expected(0)[5:7]
     assert taken(loader, 6) == expected(0)[5:]
     assert taken(loader, 6) == expected(1)
-
-
-@pytest.mark.parametrize("n_epochs", [1, 2])
-def test_the_state_carries_the_epoch(make, expected, n_epochs):
-    loader, resumed = make(), make()
-    for _ in range(n_epochs):
-        taken(loader, 6)
-    resumed.load_state_dict(saved(loader))
-    assert taken(resumed, 6) == expected(n_epochs)
-    first(loader, 4)
-    resumed.load_state_dict(saved(loader))
-    assert taken(resumed, 6) == expected(n_epochs)[4:]
-    assert taken(resumed, 6) == expected(n_epochs + 1)
-
-
-def test_a_loop_that_counts_does_not_train_on_a_finished_epoch_again(make, expected):
-    """It was saved at the last step of the epoch, whose number the loop remembers."""
-    loader, resumed = make(), make()
-    first(loader, len(loader))
-    resumed.load_state_dict(saved(loader))
-    found = []
-    for epoch in range(3):
-        resumed.set_epoch(epoch)
-        found.append(taken(resumed, 6))
-    assert found == [[], expected(1), expected(2)]
 
 
 def test_what_is_set_during_an_iteration_is_of_the_next_one(make, expected):
@@ -170,25 +120,6 @@ def test_ranks_stay_in_step(make, even, world_size):
             rank.set_epoch(epoch)
         assert found == [flat(taken(rank, 6)) for rank in told]
         assert len({json.dumps(saved(rank)) for rank in ranks}) == 1
-
-
-def test_an_empty_directory_has_epochs_too(tmp_path):
-    from shardproof.testing import Layout, shards_dir
-
-    with shards_dir(Layout(n_shards=1, n_examples=0)) as path:
-        loader = OrderedDataLoader(path, layer=6)
-        assert [list(loader), list(loader)] == [[], []]
-
-
-def test_a_copy_goes_its_own_way(make, expected):
-    loader = make()
-    taken(loader, 6)
-    other = pickle.loads(pickle.dumps(loader))
-    assert [taken(other, 6), taken(loader, 6), taken(loader, 6)] == [
-        expected(1),
-        expected(1),
-        expected(2),
-    ]
 
 
 # What workers agree by. torch's own are in tests/interop.

@@ -16,7 +16,6 @@ from shardproof.testing.contracts._child import returned, run_in_child
 
 PATIENCE = 60.0
 N_SHARDS = 200
-NAMES = [f"acts{number:06}.bin" for number in range(N_SHARDS)]
 
 
 @pytest.fixture
@@ -132,20 +131,4 @@ def test_many_threads_share_few_descriptors(path, monkeypatch):
         return found == [row // 3 for row in range(3 * N_SHARDS)]
 
     monkeypatch.setattr(_read_ahead, "_ROWS_AT_ONCE", 1)  # so that each batch has a thread
-    assert limited(read) is True
-
-
-def test_files_in_use_are_not_closed_for_others(path):
-    def read() -> bool:
-        pool = FilePool(str(path), NAMES)
-        used = pool.file(0)
-        for index in range(1, N_SHARDS):
-            pool.file(index)
-        before = n_open()
-        is_open = bool(os.fstat(used.fd))
-        pool.close()
-        is_open = is_open and bool(os.fstat(used.fd))
-        del used
-        return is_open and n_open() < before - 16
-
     assert limited(read) is True

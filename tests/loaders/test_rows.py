@@ -1,6 +1,5 @@
 """Every row that a loader delivers equals what a plain np.memmap of the protocol gives."""
 
-import dataclasses
 import os
 import weakref
 
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from shardproof import IndexedDataset, OrderedDataLoader, ShuffledDataLoader
 from shardproof.loaders.io import _memory, _read_ahead, _read_plan
 from shardproof.loaders.io._memory import Buffer
-from shardproof.loaders.io._read_plan import ReadPlan, _ascending, _split
+from shardproof.loaders.io._read_plan import _ascending
 from shardproof.testing import Layout, shards_dir
 from tests.helpers.drawing import examples
 from tests.helpers.loading import counted, flat, selections, taken, whole_layouts, with_dtype
@@ -153,14 +152,6 @@ def test_an_extra_shard_has_no_rows():
         assert loader.metadata.n_examples == 4
 
 
-def test_not_a_number_is_a_number(shards_dir_factory):
-    path = shards_dir_factory(n_shards=1)
-    shard = path / "acts000000.bin"
-    shard.write_bytes(b"\xff" * shard.stat().st_size)
-    (batch,) = OrderedDataLoader(path, layer=6)
-    assert np.isnan(batch["act"]).all()
-
-
 def test_a_batch_is_the_callers(shards_dir_factory):
     """Whatever is held on to: the batch, an array, a view of one, a memoryview."""
     path = shards_dir_factory(n_shards=3, examples_per_shard=16)
@@ -196,44 +187,6 @@ def test_memory_is_used_again(kind, shards_dir_factory, monkeypatch):
         for batch in loader:
             assert len(batch["act"])
     assert len(made) <= 5 * 4 < len(loader)
-
-
-def test_memory_for_rows_by_number_is_used_again(shards_dir_factory, monkeypatch):
-    made = []
-    monkeypatch.setattr(_memory, "Buffer", lambda *size: made.append(size) or Buffer(*size))
-    dataset = IndexedDataset(shards_dir_factory(n_shards=3), layer=6)
-    for _ in range(9):
-        assert len(dataset[[1, 2, 3]]["act"]) == 3
-    assert len(made) == 1
-
-
-@pytest.mark.parametrize("workers", [1, 2, 3])
-@pytest.mark.parametrize("buffer_size", [32, None])
-def test_each_window_is_planned_once(workers, buffer_size, shards_dir_factory, monkeypatch):
-    """Before any of it is read, whatever number of threads read it."""
-    path = shards_dir_factory(n_shards=3, examples_per_shard=8)
-    make, read = ReadPlan.of.__func__, ReadPlan.read
-    planned, used = [], []
-
-    def noted(kind, *args):
-        planned.append(make(kind, *args))
-        return planned[-1]
-
-    def noted_read(plan, *which):
-        used.append(plan)
-        return read(plan, *which)
-
-    monkeypatch.setattr(ReadPlan, "of", classmethod(noted))
-    monkeypatch.setattr(ReadPlan, "read", noted_read)
-    options = {"batch_size": 4, "buffer_size": buffer_size, "workers": workers}
-    loader = ShuffledDataLoader(path, layer=6, **options)
-    n_windows = -(-loader.n_samples // 16) if buffer_size else 5  # stretches: 1, 2, 4, 8, 3
-    assert sorted(flat(taken(loader, 6))) == sorted(rows(path, 6, "content"))
-    assert len(planned) == n_windows
-    assert len(used) == n_windows * (workers if buffer_size else 1)
-    assert {id(plan) for plan in planned} == {id(plan) for plan in used}
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        planned[0].reads = None
 
 
 def test_runs_longer_than_one_call_may_take(shards_dir_factory):
@@ -305,18 +258,3 @@ def test_a_few_rows_between_many_cost_no_call(
 def test_places_are_sorted_by_16_bits_at_a_time(highest, n_places, seed):
     places = np.random.default_rng(seed).integers(0, highest, n_places, endpoint=True)
     assert np.array_equal(_ascending(places), np.argsort(places, kind="stable"))
-
-
-@examples(200)
-@given(st.lists(st.integers(1, 9), max_size=8), st.integers(1, 6))
-def test_only_what_is_too_long_is_split(lengths, most):
-    """What follows a read at once makes the kernel read ahead, which is in vain where a gap is."""
-    begins = np.zeros(sum(lengths), np.bool_)
-    starts = np.cumsum([0, *lengths])[:-1][: len(lengths)]
-    begins[starts] = True
-    expected = [
-        at
-        for start, length in zip(starts.tolist(), lengths, strict=True)
-        for at in range(start, start + length, most)
-    ]
-    assert _split(begins, most).tolist() == expected

@@ -97,13 +97,6 @@ def test_the_first_batch_is_read_alone_and_more_and_more_together(kind, path, mo
     assert stretches(monkeypatch, loader) == [1, 2, *[3] * 9]
 
 
-def test_after_a_resume_it_begins_anew(path, monkeypatch):
-    (loader,) = loaders(path, ORDERED, 1)
-    taken(itertools.islice(loader, 7), 6)
-    loader.load_state_dict(loader.state_dict())
-    assert stretches(monkeypatch, loader) == [1, 2, 4, 8, 8]
-
-
 def test_large_batches_and_windows_are_read_alone(path, monkeypatch):
     monkeypatch.setattr(_read_ahead, "_BYTES_AT_ONCE", 2 * BATCH * 8 * 4)  # of two batches
     (loader,) = loaders(path, ORDERED, 1)

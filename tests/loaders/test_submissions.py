@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shardproof import IndexedDataset, ShardReadError, ShuffledDataLoader
-from shardproof.loaders.io import _file_pool, _shard_reads, _submissions
+from shardproof.loaders.io import _file_pool, _open_shards, _submissions
 from shardproof.loaders.io._memory import vectors
 from shardproof.loaders.io._submissions import (
     Submissions,
@@ -92,26 +92,6 @@ def test_what_the_kernel_does_not_take_has_no_answer(queue, file):
     assert read(queue, file, [5], [4])[0] == [4]
 
 
-def test_what_fails_without_a_queue_has_no_answer(file):
-    assert read(Singly, [file, 10**6, file], [5, 5, 5], [4, 4, 4])[0] == [4, -1, 4]
-
-
-def test_a_read_that_fails_has_a_negative_errno(queue, file):
-    pieces = vectors(np.array([1]), np.array([4]))
-    places = np.array([pieces.ctypes.data])
-    requests = requests_of(np.array([file]), np.array([0]), places, np.array([1]))
-    n_read = np.zeros(1, np.int64)
-    queue.read(requests, n_read)
-    assert n_read.tolist() == [-errno.EFAULT]
-
-
-def test_a_closed_queue_takes_nothing(queue, file):
-    queue.close()
-    queue.close()
-    with pytest.raises(OSError, match="Invalid argument"):
-        read(queue, file, [0], [4])
-
-
 def test_a_wrong_descriptor_is_an_error_and_ends_the_queue(queue, file):
     with pytest.raises(OSError, match="Bad file descriptor"):
         read(queue, 10**6, [0], [4])
@@ -186,7 +166,7 @@ def test_long_reads_need_no_queue(path, monkeypatch):
     """Where each takes longer than the call for it, calls of two threads are faster."""
     made = []
     monkeypatch.setattr(_file_pool, "open_submissions", lambda: made.append(1))
-    monkeypatch.setattr(_shard_reads, "_LONG", 1)
+    monkeypatch.setattr(_open_shards, "_LONG", 1)
     with IndexedDataset(path, layer=6) as dataset:
         assert len(dataset[range(0, 800, 2)]["act"]) == 400
         assert not made

@@ -116,14 +116,6 @@ class TestValidate:
             with pytest.raises(FileNotFoundError, match=f"  - {shards_dir}/acts000001.bin"):
                 ShardInfo.load(path).validate(path)
 
-    def test_the_error_carries_its_report(self, make_shards_dir) -> None:
-        shards_dir = make_shards_dir(2, missing_shards=[1])
-        with pytest.raises(ShardValidationError) as caught:
-            ShardInfo.load(shards_dir).validate(shards_dir)
-        assert [finding.path for finding in caught.value.report.findings] == [
-            shards_dir / "acts000001.bin"
-        ]
-
     def test_no_directory(self, tmp_path) -> None:
         with pytest.raises(ManifestNotFoundError, match="no such directory"):
             ShardInfo([Shard("a", 1)]).validate(tmp_path / "gone")
@@ -226,21 +218,10 @@ class TestLoad:
         ("text", "problem"),
         [
             ('{"name": "acts000000.bin"}', "expected `array`"),
-            ('[{"name": "acts000000.bin", "n_examples": -1}]', "expected `int` >= 0"),
-            ('[{"name": "acts000000.bin", "n_examples": 1e99}]', "got `float`"),
-            (
-                '[{"name": "acts000000.bin", "n_examples": 99999999999999999999}]',
-                "<= 9007199254740992",
-            ),
             ('[{"name": "a", "n_examples": -7}]', "found '-7'"),
-            ('[{"name": "acts000000.bin", "n_examples": true}]', "got `bool`"),
-            ('[{"name": "acts000000.bin", "n_examples": NaN}]', "not JSON"),
             ('[{"name": "a", "n_examples": 1, "name": "b"}]', "'name' stands twice"),
             ('[{"name": "../x", "n_examples": 1}]', "'../x' (entry 0): it has an empty"),
-            ('[{"name": "/abs", "n_examples": 1}]', "it is absolute"),
             ('[{"name": "a\\u0000b", "n_examples": 1}]', "control character"),
-            ('[{"name": "a\\nb", "n_examples": 1}]', "control character"),
-            ('[{"name": "' + "x" * 256 + '", "n_examples": 1}]', "over 255 bytes"),
             ('[{"name": "a", "n_examples": 1}, {"name": "a", "n_examples": 1}]', "twice"),
             ('[{"name": "a", "n_examples": 1}, {"name": "A", "n_examples": 1}]', "twin 'a'"),
         ],
@@ -302,9 +283,6 @@ class TestShard:
         with pytest.raises(error, match="expected"):
             ShardInfo([Shard("acts000000.bin", 1), Shard(name, n_examples)])
 
-    def test_as_many_examples_as_json_can_count(self) -> None:
-        assert ShardInfo([Shard("a", 2**53)])[0].n_examples == 2**53
-
     def test_shards_are_shards(self) -> None:
         with pytest.raises(TypeError, match="expected Shard, found str"):
             ShardInfo(["acts000000.bin"])
@@ -331,10 +309,6 @@ class TestMetadata:
     def test_the_writer_opens_one_more_shard_when_the_last_is_full(self) -> None:
         metadata = Metadata(**FIELDS | {"n_examples": 12})
         assert (metadata.n_shards, metadata.has_extra_shard) == (3, True)
-
-    def test_without_a_special_token(self) -> None:
-        metadata = Metadata(**FIELDS | {"cls_token": False})
-        assert (metadata.tokens_per_example, metadata.examples_per_shard) == (49, 4)
 
     @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
     def test_sizes_of_values(self, dtype: str) -> None:
@@ -384,41 +358,15 @@ class TestMetadata:
         with pytest.raises(ManifestError, match=r"metadata\.json'.*"):
             Metadata.load(tmp_path)
 
-    def test_a_budget_too_small_says_what_one_example_needs(self) -> None:
-        with pytest.raises(ValueError, match="expected at least 100, the tokens of one example"):
-            Metadata(**FIELDS | {"max_tokens_per_shard": 99})
-
     def test_a_shard_larger_than_any_file_is_refused(self) -> None:
         with pytest.raises(ValueError, match=r"2\*\*63"):
             Metadata(**FIELDS | {"max_tokens_per_shard": 2**52, "d_model": 2**52})
 
     @pytest.mark.parametrize(
-        ("field", "value"),
-        [
-            ("protocol", "3.0"),
-            ("dtype", "int8"),
-            ("pixel_agg", "mean"),
-            ("family", None),
-        ],
-    )
-    def test_an_unknown_convention_is_refused(self, tmp_path, field: str, value) -> None:
-        (tmp_path / "metadata.json").write_text(json.dumps(FIELDS | {field: value}))
-        with pytest.raises(ManifestError) as caught:
-            Metadata.load(tmp_path)
-        assert field in str(caught.value)
-
-    def test_round_trip(self, tmp_path) -> None:
-        metadata = Metadata(**FIELDS, pixel_agg="prefer-fg", protocol="1.1")
-        metadata.dump(tmp_path)
-        assert Metadata.load(tmp_path) == metadata
-
-    @pytest.mark.parametrize(
         ("field", "value", "error", "text"),
         [
             ("family", 3, TypeError, "expected str, found 3"),
-            ("ckpt", None, TypeError, "expected str, found None"),
             ("cls_token", 1, TypeError, "expected bool, found 1"),
-            ("d_model", True, TypeError, "expected int, found True"),
             ("layers", 6, TypeError, "expected tuple[int, ...], found 6"),
             ("dtype", "float64", ValueError, "expected 'float32', 'float16' or 'bfloat16', found"),
             ("protocol", "3.0", ValueError, "expected '1.0.0', '1.1' or '2.1', found '3.0'"),
@@ -539,10 +487,6 @@ class TestMetadata:
         assert done.returncode == 0, done.stderr
         assert done.stderr.count("tokenizer") == 1
 
-    def test_unknown_fields_are_no_finding_of_pytest(self, future: Path, pytester) -> None:
-        result = pytester.runpytest_inprocess("--validate-shards", str(future))
-        result.assert_outcomes(passed=1)
-
     @pytest.mark.parametrize("value", ["5", "{}", '"x"', "null"])
     def test_a_field_by_the_name_of_ours_is_unknown(self, future: Path, value: str) -> None:
         path = future / "metadata.json"
@@ -557,8 +501,3 @@ class TestMetadata:
         path.write_text(path.read_text().replace('"family"', '"famly"'))
         with pytest.raises(ManifestError, match="family"):
             Metadata.load(future)
-
-    def test_the_fixtures_directory_is_named_by_the_hash(self, make_shards_dir) -> None:
-        shards_dir = make_shards_dir(2)
-        assert shards_dir.name == Metadata.load(shards_dir).hash
-        assert shards_dir.parts[-3:-1] == ("saev", "shards")

@@ -1,35 +1,30 @@
 """Refuse wrong arguments of public functions, before any work, in one short line.
 
-What is of just the class that a hint names, or one of its words, is plain to see. beartype decides
-about all else, and is imported by the first call that needs it. What is of a wrong type is a
-`TypeError`; what is out of range, or none of the words to choose from, is a `ValueError`.
+beartype decides, and is imported by the first value that is not of just the class, or one of the
+words, that a hint names. What is of a wrong type is a `TypeError`; a text that is none of the words
+to choose from is a `ValueError`.
 """
 
 import functools
 import inspect
 import itertools
-import math
-import operator
 import re
-import reprlib
-import sys
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from numbers import Integral, Rational, Real
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from shardproof._base.messages import shown
+from shardproof._base.plain import MAX_SHOWN, plain_number, shown_value
+from shardproof._base.plain import as_int as as_int  # noqa: PLC0414 - beside `checked`, for others
+from shardproof._base.plain import count as count  # noqa: PLC0414
+from shardproof._base.plain import number as number  # noqa: PLC0414
+from shardproof._base.plain import rank_of as rank_of  # noqa: PLC0414
 
 F = TypeVar("F", bound=Callable[..., Any])
-_Hints: TypeAlias = Mapping[str, Sequence[Any]]
-"""By the name of an argument what its hint lets one choose from: the members of a union."""
 
-_MAX_SHOWN = 100
 _MAX_ITEMS = 64
 _SECRETS = {"headers", "token"}
-_REPR = reprlib.Repr()
-_REPR.maxstring = _REPR.maxother = _MAX_SHOWN
 
 
 def checked(function: F) -> F:
@@ -58,130 +53,58 @@ def checked(function: F) -> F:
 def accepted_fields(owner: Any) -> dict[str, Any]:
     """Return what an object's fields hold, by name, with numbers of numpy as Python's."""
     kind: Any = type(owner)
-    return {
-        name: _accept(lambda: kind.__name__, name, getattr(owner, name), choices)
-        for name, choices in _choices_of(kind).items()
-    }
-
-
-def as_int(name: str, value: object) -> int:
-    """Return an integer, be it numpy's, as Python's."""
-    number = plain_number(value)
-    if type(number) is not int:
-        raise TypeError(f"{name}: expected int, found {_shown(value)}")
-    return number
-
-
-def count(name: str, value: object, least: int = 0, most: int | None = None) -> int:
-    """Return an integer between two limits, be it numpy's, as Python's."""
-    found = as_int(name, value)
-    if found < least or (most is not None and found > most):
-        expected = f"{least} or more" if most is None else f"{least} to {most}"
-        raise ValueError(f"{name}: expected {expected}, found {_shown(found)}")
-    return found
-
-
-def number(name: str, value: object, least: float = 0.0) -> float:
-    """Return a finite number that is at least so large, be it numpy's, as Python's."""
-    found = plain_number(value)
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        raise TypeError(f"{name}: expected a number, found {_shown(value)}")
-    if not least <= found <= sys.float_info.max:  # an integer may be more than a float can hold
-        expected = f"a finite number, {least:g} or more"
-        if least <= found < math.inf:
-            expected = f"{least:g} to {sys.float_info.max:g}"
-        raise ValueError(f"{name}: expected {expected}, found {_shown(found)}")
-    return found
-
-
-def rank_of(rank: object, world_size: object) -> tuple[int, int]:
-    """Return rank and world size as Python's integers; refuse a rank that there can't be."""
-    n_ranks = count("world_size", world_size, 1)
-    return count("rank", rank, 0, n_ranks - 1), n_ranks
-
-
-def plain_number(value: Any) -> Any:
-    """Return a number, such as one of numpy, as Python's; anything else as it is."""
-    if isinstance(value, (bool, float, str)) or type(value) is int:
-        return value
-    if isinstance(value, Integral):
-        return operator.index(value)
-    if isinstance(value, Real) and not isinstance(value, Rational):  # which no float may hold
-        return float(value)
-    return value
-
-
-def plain_text(text: str) -> str:
-    """Return a text of a subclass, such as numpy's, as Python's; of an enum's member its value.
-
-    What writes JSON takes no other, and an enum's own ``__str__`` may return its name.
-    """
-    return str.__str__(text)
+    return {name: _accept(kind, name, getattr(owner, name)) for name in _hints(kind)}
 
 
 def _accepted(
     function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments as the function gets them; raise for the first that is wrong."""
-    hints = _choices_of(function)
-
-    def accepted(name: str, value: Any) -> Any:
-        if name not in hints:
-            return value
-        return _accept(lambda: _name_of(function, args), name, value, hints[name])
-
     positions = function.__code__.co_varnames[: function.__code__.co_argcount]
-    by_position = *map(accepted, positions, args), *args[len(positions) :]
-    return by_position, {name: accepted(name, value) for name, value in keywords.items()}
+    by_position = (_accept(function, *each) for each in zip(positions, args, strict=False))
+    by_name = {name: _accept(function, name, value) for name, value in keywords.items()}
+    return (*by_position, *args[len(positions) :]), by_name
 
 
 @functools.cache
-def _choices_of(owner: Any) -> _Hints:
-    """Return the hints of a function or class; late: they may name a class that comes after it."""
+def _hints(owner: Any) -> dict[str, tuple[Any, ...]]:
+    """Return what each hint lets one choose from; late: it may name a class that comes after it."""
     hints = typing.get_type_hints(owner).items()
-    return {
-        name: tuple(_choices(hint))
-        for name, hint in hints
-        if hint is not Any and typing.get_origin(hint) is not ClassVar
-    }
+    return {name: _choices(hint) for name, hint in hints if typing.get_origin(hint) is not ClassVar}
 
 
-def _choices(hint: Any) -> Iterator[Any]:
-    if typing.get_origin(hint) in {typing.Union, types.UnionType}:
-        for member in typing.get_args(hint):
-            yield from _choices(member)
-    else:
-        yield hint
+def _choices(hint: Any) -> tuple[Any, ...]:
+    """Return the members of a union; else the hint itself."""
+    is_union = typing.get_origin(hint) in {typing.Union, types.UnionType}
+    return tuple(itertools.chain(*map(_choices, typing.get_args(hint)))) if is_union else (hint,)
 
 
-def _accept(owner: Callable[[], str], name: str, value: Any, choices: Sequence[Any]) -> Any:
-    """Return a value as it is used; raise if it is none of those to choose from."""
+def _accept(owner: Any, name: str, value: Any) -> Any:
+    """Return an argument or a field as it is used; raise if its hint rules it out."""
+    choices = _hints(owner).get(name, (Any,))
     plain = plain_number(value) if int in choices or float in choices else value
-    if _fits(plain, choices):
+    if type(plain) in choices or any(_fits(plain, choice) for choice in choices):
         return plain
-    found = type(value).__name__ if name in _SECRETS else _shown(value)
-    problem = f"{name}: expected {shown(_words(choices), _MAX_SHOWN)}, found {found}"
+    found = type(value).__name__ if name in _SECRETS else shown_value(value)
+    called = owner.__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__")
     has_words = any(typing.get_origin(choice) is Literal for choice in choices)
     kind = ValueError if has_words and isinstance(value, str) else TypeError
-    raise kind(f"{owner()}(): {problem}")
+    expected = shown(_words(choices), MAX_SHOWN)
+    raise kind(f"{called}(): {name}: expected {expected}, found {found}")
 
 
-def _fits(value: Any, choices: Sequence[Any]) -> bool:
-    return type(value) in choices or any(_fits_one(value, choice) for choice in choices)
-
-
-def _fits_one(value: Any, choice: Any) -> bool:
+def _fits(value: Any, choice: Any) -> bool:
     kind, items = typing.get_origin(choice), typing.get_args(choice)
     if kind is Literal:
         return isinstance(value, str) and value in items
     if kind is Sequence or items[1:] == (...,):
         # beartype looks at one item, which it picks by the global random generator.
-        inside = tuple(_choices(items[0]))
         return isinstance(value, kind) and all(
-            _fits(item, inside) for item in itertools.islice(value, _MAX_ITEMS)
+            any(_fits(item, each) for each in _choices(items[0]))
+            for item in itertools.islice(value, _MAX_ITEMS)
         )
     is_no_number = isinstance(value, bool) and choice in {int, float}
-    return not is_no_number and _beartype()(value, choice)
+    return choice is Any or (not is_no_number and _beartype()(value, choice))
 
 
 @functools.cache
@@ -200,26 +123,9 @@ def _words(choices: Sequence[Any]) -> str:
     for choice in choices:
         if typing.get_origin(choice) is Literal:
             words += map(repr, typing.get_args(choice))
-        elif isinstance(choice, type) and not typing.get_args(choice):
+        elif isinstance(choice, type):
             words.append("None" if choice is types.NoneType else choice.__name__)
         else:
             words.append(re.sub(r"\b(?:\w+\.)+", "", str(choice)))  # without its module
     *others, last = words
     return f"{', '.join(others)} or {last}" if others else last
-
-
-def _shown(value: object) -> str:
-    try:
-        return shown(_REPR.repr(value), _MAX_SHOWN)
-    except ValueError:  # of an integer with very many digits
-        return f"<{type(value).__name__}>"
-
-
-def _name_of(function: Callable[..., Any], args: Sequence[Any]) -> str:
-    """Return what users call it: ``MultiShardSaver.save_shard``; of a subclass its own name."""
-    *owner, name = function.__qualname__.rpartition("<locals>.")[2].split(".")
-    first = args[0] if args else None
-    kind = first if isinstance(first, type) else type(first)
-    if owner and any(base.__name__ == owner[-1] for base in kind.__mro__):  # not a static method
-        owner = [kind.__name__]
-    return ".".join([*owner, name]).removesuffix(".__init__")

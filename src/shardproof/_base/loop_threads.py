@@ -3,13 +3,10 @@
 import asyncio
 import contextlib
 import functools
-import inspect
 import threading
-import types
 from collections.abc import Callable, Coroutine
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar
 
-from shardproof._base.arguments import checked
 from shardproof._base.work import Settled, Stop, apart, settle, stoppable
 
 P = ParamSpec("P")
@@ -63,22 +60,15 @@ class LoopThreads:
 
 def in_thread(method: Callable[P, Result]) -> Callable[P, Coroutine[Any, Any, Result]]:
     """Return a coroutine function that does as a method does, in a thread of its own."""
-    name, function = f"{method.__name__}_async", cast("Any", inspect.unwrap(method))
-    # A copy, since refusals of arguments name the function that was called.
-    copy = types.FunctionType(
-        function.__code__, function.__globals__, name, function.__defaults__, function.__closure__
-    )
-    copy.__kwdefaults__, copy.__annotations__ = function.__kwdefaults__, function.__annotations__
-    copy.__module__, copy.__qualname__ = function.__module__, f"{function.__qualname__}_async"
-    blocking: Callable[P, Result] = checked(copy)
 
-    @functools.wraps(blocking)
+    @functools.wraps(method)
     async def twin(*args: P.args, **keywords: P.kwargs) -> Result:
         return await LoopThreads().run(
-            lambda stop: stoppable(lambda: blocking(*args, **keywords), stop),
-            f"shardproof-{name.partition('_')[0]}",
+            lambda stop: stoppable(lambda: method(*args, **keywords), stop),
+            f"shardproof-{method.__name__.partition('_')[0]}",
         )
 
+    twin.__name__, twin.__qualname__ = f"{method.__name__}_async", f"{method.__qualname__}_async"
     twin.__doc__ = (
         f"Do as `{method.__name__}` in a thread, which has ended when this returns or is cancelled."
     )

@@ -15,9 +15,8 @@ from typing import NamedTuple
 
 from shardproof._base.beneath import NotRegularError as NotRegularError  # noqa: PLC0414
 from shardproof._base.beneath import open_beneath
-from shardproof._base.errnos import MAX_NAME_BYTES
 from shardproof._base.messages import quoted
-from shardproof._base.opening import is_link, permission_denied, real_path
+from shardproof._base.opening import MAX_NAME_BYTES, is_link, permission_denied, real_path
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 
 MAX_PATH_BYTES = 4095  # PATH_MAX of Linux, less its closing NUL

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from shardproof._base.errnos import is_conclusive
 from shardproof._base.messages import quoted
 from shardproof._base.names import file_type
-from shardproof._base.opening import UNFINISHED, files_below, mode_of, names_in
+from shardproof._base.opening import UNFINISHED, files_below, is_conclusive, mode_of, names_in
 from shardproof.manifest import Contradiction, Manifest
 from shardproof.report import Finding, FindingKind
 

@@ -15,26 +15,36 @@ import click
 import shardproof
 from shardproof._base.messages import shown, with_kind
 from shardproof.cli.exits import COULD_NOT_LOOK
-from shardproof.cli.output import standard_streams
+from shardproof.cli.output import standard_streams, warn
 from shardproof.cli.signals import interruptible, listening, signals
 
 _NO_COLOR = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-_COMMANDS = (
-    *("validate", "seal", "repair", "formats", "fetch", "adopt", "receipts", "stage", "demo"),
-    "checkpoint",
-)
+_MODULES = {
+    "validate": "validate",
+    "seal": "repair",
+    "repair": "repair",
+    "formats": "validate",
+    "fetch": "fetch",
+    "adopt": "fetch",
+    "receipts": "receipts",
+    "stage": "fetch",
+    "demo": "demo",
+    "checkpoint": "checkpoint",
+}
+"""In which module each command is."""
 
 
 class _Commands(click.Group):
-    """Commands of which each is imported when it is used, from the module that has its name."""
+    """Commands of which each is imported when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*_COMMANDS]
+        return [*_MODULES]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
+        if cmd_name not in _MODULES:
             return None
-        command: click.Command = getattr(import_module(f"shardproof.cli.{cmd_name}"), cmd_name)
+        module = import_module(f"shardproof.cli.{_MODULES[cmd_name]}")
+        command: click.Command = getattr(module, cmd_name)
         return command
 
     def main(
@@ -86,7 +96,7 @@ def main() -> NoReturn:
         signals.end()
     except (MemoryError, OSError) as error:  # which no command expects, as of an import
         problem = "no memory is left" if isinstance(error, MemoryError) else with_kind(error)
-        click.echo(f"Could not go on: {problem}", err=True)
+        warn(f"Could not go on: {problem}")
         sys.exit(COULD_NOT_LOOK)
     except Exception:  # a mistake of ours, which is no finding
         sys.excepthook(*sys.exc_info())

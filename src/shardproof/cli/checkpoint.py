@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 
 from shardproof._base import opening
-from shardproof._base.errnos import may_be_whole
 from shardproof._base.messages import shown
+from shardproof._base.opening import may_be_whole
 from shardproof.cli.exits import (
     COULD_NOT_LOOK,
     FINDINGS,
@@ -20,10 +20,16 @@ from shardproof.cli.exits import (
     end_with,
     errors_end_it,
     outcome_of,
+)
+from shardproof.cli.output import (
+    SHOWN,
+    log_shown,
+    print_json,
+    print_lines,
+    print_path,
+    print_table,
     warn,
 )
-from shardproof.cli.logs import log_shown
-from shardproof.cli.output import SHOWN, print_json, print_lines, print_path, print_table
 from shardproof.cli.paths import (
     given_text,
     json_option,
@@ -173,7 +179,7 @@ def show(*, path: str, all_tensors: bool, as_json: bool) -> None:
     ]
     print_table(("Rank", "Tensor", "Type", "Shape", "Bytes"), rows)
     if len(tensors) > n_shown:
-        click.echo(f"and {len(tensors) - n_shown} more; --tensors lists all")
+        print_lines([f"and {len(tensors) - n_shown} more; --tensors lists all"])
 
 
 @checkpoint.command()

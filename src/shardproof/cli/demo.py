@@ -12,7 +12,8 @@ from shardproof._base import files
 from shardproof._base.messages import shown, told
 from shardproof._base.opening import is_directory, is_there, names_in, real_path
 from shardproof._base.work import apart
-from shardproof.cli.exits import COULD_NOT_LOOK, KEPT, code_of, end_with, outcome_of, warn, words_of
+from shardproof.cli.exits import COULD_NOT_LOOK, KEPT, code_of, end_with, outcome_of, words_of
+from shardproof.cli.output import warn
 from shardproof.cli.paths import given_path
 from shardproof.cli.validate import show_reports
 

@@ -13,24 +13,11 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 import click
 
-from shardproof._base.errnos import is_too_long
-from shardproof._base.messages import printable, shown, told
+from shardproof._base.messages import shown, told
+from shardproof._base.opening import is_too_long
+from shardproof.cli.output import warn
 from shardproof.errors import ShardproofError
 from shardproof.report import Report
-
-__all__ = [
-    "COULD_NOT_LOOK",
-    "FINDINGS",
-    "KEPT",
-    "NO_PROMISE",
-    "PathOutcome",
-    "code_of",
-    "end_with",
-    "errors_end_it",
-    "outcome_of",
-    "warn",
-    "words_of",
-]
 
 KEPT, FINDINGS, NO_PROMISE, COULD_NOT_LOOK = range(4)
 
@@ -122,11 +109,6 @@ def words_of(error: BaseException, verb: str, path: str | os.PathLike[str]) -> s
 def _absolute(path: str | os.PathLike[str]) -> str:
     text = os.fspath(path)
     return text if "://" in text else os.path.abspath(text)
-
-
-def warn(problem: object) -> None:
-    """Print what should be known on standard error."""
-    click.echo(printable(str(problem)), err=True)
 
 
 def end_with(problem: str, code: int, *, json_of: str | None = None) -> NoReturn:

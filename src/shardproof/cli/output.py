@@ -1,4 +1,4 @@
-"""What the command writes to, and how: streams that may be gone, lines, tables.
+"""What the command writes to, and how: streams that may be gone, lines, tables, what is logged.
 
 The same text goes to a terminal, a file and a pipe; click takes the colours out where no terminal
 is. Lines are as long as they are, and are written one by one, because there may be millions.
@@ -95,6 +95,33 @@ def _stream(fd: int, old: TextIO | None) -> TextIO:
         errors="backslashreplace",
         line_buffering=fd == 2 or raw.isatty(),
     )
+
+
+def warn(problem: object) -> None:
+    """Print what should be known on standard error."""
+    click.echo(printable(str(problem)), err=True)
+
+
+@contextlib.contextmanager
+def log_shown(room: str, *, is_on: bool = True, level: str = "WARNING") -> Iterator[None]:
+    """Print on standard error what a room of the library logs meanwhile."""
+    import logging  # noqa: PLC0415 - a look at a directory needs none
+
+    class Shown(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            warn(record.getMessage())
+
+    logger = logging.getLogger(f"shardproof.{room}")
+    # Without a handler, Python prints warnings.
+    handler = Shown() if is_on else logging.NullHandler()
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+        logger.removeHandler(handler)
 
 
 def print_lines(lines: Iterable[str], color: str | None = None) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import click
 
 from shardproof._base.messages import shown
-from shardproof.cli.exits import FINDINGS, KEPT, PathOutcome, outcome_of, warn
-from shardproof.cli.output import print_json, print_lines, print_table
+from shardproof.cli.exits import FINDINGS, KEPT, PathOutcome, outcome_of
+from shardproof.cli.output import print_json, print_lines, print_table, warn
 from shardproof.cli.paths import given_path, json_option, level_option
 from shardproof.errors import ManifestNotFoundError, ShardproofError
 from shardproof.report import Level

@@ -1,15 +1,13 @@
-"""The command ``shardproof repair``: fetch what is missing or wrong, and nothing else."""
+"""The commands ``seal`` and ``repair``: a directory can prove itself, and is whole again."""
 
-import logging
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 import shardproof
-from shardproof._base.messages import printable, shown
-from shardproof.cli.exits import COULD_NOT_LOOK, errors_end_it, warn
-from shardproof.cli.logs import log_shown
-from shardproof.cli.output import first_of, print_json
+from shardproof._base.messages import printable, shown, told
+from shardproof.cli.exits import COULD_NOT_LOOK, code_of, end_with, errors_end_it
+from shardproof.cli.output import first_of, log_shown, print_json, warn
 from shardproof.cli.paths import (
     against_option,
     format_option,
@@ -18,9 +16,53 @@ from shardproof.cli.paths import (
     json_option,
     level_option,
     quiet_option,
+    workers_option,
 )
-from shardproof.repairing import Repair
 from shardproof.report import MOST_KEPT
+from shardproof.sealing import SealAlgorithm
+
+
+@click.command()
+@click.argument("path", metavar="DIR", type=given_path)
+@click.option(
+    "--algorithm",
+    type=click.Choice(get_args(SealAlgorithm)),
+    default="sha256",
+    show_default=True,
+    help="blake3 is the fastest that proves; xxh3-128 is against accidents only.",
+)
+@click.option("--update", is_flag=True, help="Add files that the list does not have.")
+@format_option
+@workers_option("Files that are read at once. By default one for each processor.")
+@quiet_option()
+def seal(*, path: str, update: bool, quiet: bool, **how: Any) -> None:
+    """Write down the digests of a directory's files.
+
+    From then on --level valid verifies them, and `sha256sum -c` accepts the list. A directory with
+    findings is refused, also one in which a digest or a checksum that is stated already differs. A
+    seal that was killed goes on when it is called again. --update keeps the digests that are
+    written down, whatever the bytes are now.
+
+    Exit codes: 0 sealed; 1 it is not as expected, or a file changed meanwhile; 2 it is sealed
+    already, nothing says what to expect, or wrong usage; 3 a file could not be read, or the list
+    not be written.
+    """
+    with errors_end_it("seal", path):
+        try:
+            sealed = shardproof.seal(path, update=update, progress=not quiet, **how)
+        except shardproof.ShardValidationError as error:
+            end_with(f"It is not sealed, for it is not as expected. {told(error)}", code_of(error))
+    if quiet:
+        return
+    resumed = f", {sealed.n_resumed} of them as an earlier attempt read them"
+    added = f"{len(sealed.added)} added" if update else f"{sealed.n_files} files"
+    more = resumed if sealed.n_resumed else ""
+    click.echo(printable(f"'{shown(sealed.list_path)}': {added}{more}"))
+    for line in first_of([f"  - {shown(name)}" for name in sealed.added]) if update else ():
+        click.echo(line)
+    left_out = [f"'{shown(name)}' ({why})" for name, why in sealed.left_out.items()]
+    if left_out:
+        click.echo(printable(f"left out: {', '.join(map(str.strip, first_of(left_out)))}"))
 
 
 @click.command()
@@ -60,7 +102,7 @@ def repair(
     fetch; 2 nothing that says what to expect, or wrong usage; 3 something could not be read, or the
     source not be asked.
     """
-    shown_log = log_shown("fetching", is_on=verbose, level=logging.INFO)
+    shown_log = log_shown("fetching", is_on=verbose, level="INFO")
     with errors_end_it("repair", path, refused=COULD_NOT_LOOK), shown_log:
         done = shardproof.repair(path, source, dry_run=dry_run, progress=not quiet, **how)
     failed = [f"'{shown(name)}' is not repaired: {why}" for name, why in done.failed.items()]
@@ -68,17 +110,12 @@ def repair(
         warn(line)
     if as_json:
         print_json(done.to_dict())
-    elif not quiet:
-        _say(done, dry_run=dry_run)
-    raise click.exceptions.Exit(done.report.exit_code or int(not done.ok))
-
-
-def _say(done: Repair, *, dry_run: bool) -> None:
-    if dry_run:
+    elif dry_run and not quiet:
         lines = [f"{shown(name)}\t{'?' if size is None else size}" for name, size in done.wanted]
         for line in first_of(lines, MOST_KEPT):
             click.echo(line)
         click.echo(printable(f"{len(done.wanted)} files, {done.n_bytes} bytes"))
-    else:
+    elif not quiet:
         click.echo(printable(f"{len(done.repaired)} of {len(done.wanted)} files fetched"))
         click.echo(printable(str(done.report)))
+    raise click.exceptions.Exit(done.report.exit_code or int(not done.ok))

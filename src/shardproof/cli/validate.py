@@ -1,14 +1,14 @@
-"""The command ``shardproof validate``: check every file that is expected."""
+"""The commands ``validate``, which checks every file that is expected, and ``formats``."""
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import click
 
 import shardproof
-from shardproof import formats
-from shardproof._base.messages import shown
+from shardproof import formats as _formats
+from shardproof._base.messages import printable, shown, told
 from shardproof.checks import Links
 from shardproof.cli.exits import (
     FINDINGS,
@@ -16,9 +16,8 @@ from shardproof.cli.exits import (
     PathOutcome,
     errors_end_it,
     outcome_of,
-    warn,
 )
-from shardproof.cli.output import print_json, print_lines
+from shardproof.cli.output import print_json, print_lines, warn
 from shardproof.cli.paths import (
     against_option,
     format_option,
@@ -107,7 +106,7 @@ def _all_below(paths: Iterable[str]) -> list[str]:
     found = []
     for path in paths:
         with errors_end_it("look at", path):
-            below = list(formats.find(path))
+            below = list(_formats.find(path))
         found += below or [path]
     return found
 
@@ -151,3 +150,35 @@ def _detail(finding: Finding) -> str:
     code = f" ({name})" if name else ""
     said = f"expected {finding.expected}, found {finding.found}{code}"
     return f"{shown(finding.path)}: {said}; {finding.advice}"
+
+
+@click.command()
+@json_option
+def formats(*, as_json: bool) -> None:
+    """Print the formats, and what each level proves of them.
+
+    A package that adds formats and is broken is named with its error.
+    """
+    about_all = [dict(_about(name)) for name in _formats.names()]
+    if as_json:
+        print_json(about_all)
+        return
+    for about in about_all:
+        name = about.pop("name")
+        click.echo(printable(f"{name}: {about.pop('description')}"))
+        for title, text in about.items():
+            click.echo(printable(f"  {title + ':':13}{text}"))
+
+
+def _about(name: str) -> Iterator[tuple[str, str]]:
+    try:
+        form = _formats.get(name)
+    except ValueError as error:
+        yield from (("name", printable(name)), ("description", told(error)))
+        return
+    yield "name", form.name
+    yield "description", form.description
+    yield "manifest", form.manifest_file
+    yield "complete", form.complete
+    yield "valid", form.valid
+    yield "blind spots", form.blind_spots or "none"

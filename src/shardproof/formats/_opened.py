@@ -4,8 +4,8 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from shardproof._base.errnos import is_conclusive
 from shardproof._base.names import NotRegularError, open_inside, open_root
+from shardproof._base.opening import is_conclusive
 
 
 @contextlib.contextmanager

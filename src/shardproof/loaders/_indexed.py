@@ -19,12 +19,11 @@ from shardproof.loaders._reader import (
     refuse_no_torch,
     torch_module,
 )
-from shardproof.loaders.io._helper import Helper
+from shardproof.loaders.io._crew import Helper
 from shardproof.loaders.io._memory import BufferPool, Contiguous
-from shardproof.loaders.io._open_shards import OpenShards
+from shardproof.loaders.io._open_shards import OpenShards, ShardRead
 from shardproof.loaders.io._read_plan import ReadPlan
 from shardproof.loaders.io._row_source import UNLABELLED, Batch, WholeBatch, batches_of, open_source
-from shardproof.loaders.io._shard_reads import ShardRead
 from shardproof.loaders.order._epoch_plan import Window
 from shardproof.loaders.order._selection import LayerChoice, TokenChoice
 

@@ -22,15 +22,14 @@ from shardproof.loaders._reader import (
 from shardproof.loaders.io._memory import BufferPool
 from shardproof.loaders.io._read_ahead import ReadAhead, windows_at_once
 from shardproof.loaders.io._row_source import Batch, RowSource
-from shardproof.loaders.order._cursor import EpochCursor
-from shardproof.loaders.order._epoch_plan import RankShare
-from shardproof.loaders.order._orders import Order
-from shardproof.loaders.order._state import (
+from shardproof.loaders.order._cursor import EpochCursor, LoaderState
+from shardproof.loaders.order._epoch_plan import (
     MOST_COUNTED,
     DeliveredPart,
     EpochPosition,
-    LoaderState,
+    RankShare,
 )
+from shardproof.loaders.order._orders import Order
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

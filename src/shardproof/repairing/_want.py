@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from shardproof._base.errnos import may_be_whole
+from shardproof._base.opening import may_be_whole
 from shardproof._base.proofs import SealedProof
 from shardproof.checks import check
 from shardproof.fetching import RemoteFile

@@ -8,10 +8,9 @@ import re
 import secrets
 from collections.abc import Callable
 
-from shardproof._base.errnos import MAX_NAME_BYTES
 from shardproof._base.files._removing import discard, temporary_name
 from shardproof._base.files._syncing import as_unsynced, opened_directory, sync, sync_name
-from shardproof._base.opening import mode_of
+from shardproof._base.opening import MAX_NAME_BYTES, mode_of
 
 _ASIDE = re.compile(r".*\.bad-[0-9a-f]{8}", re.DOTALL)
 

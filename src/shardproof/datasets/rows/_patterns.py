@@ -14,9 +14,9 @@ import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from shardproof._base.errnos import MAX_NAME_BYTES
 from shardproof._base.messages import quoted
 from shardproof._base.names import MAX_PATH_BYTES
+from shardproof._base.opening import MAX_NAME_BYTES
 
 _MAGIC = re.compile(r"[*?\[]")
 _WILD = re.compile(r"\[[^\]]*\]|[*?]")

@@ -16,10 +16,11 @@ import msgspec
 
 from shardproof._base import digest as _digest
 from shardproof._base import files
-from shardproof._base.arguments import checked, plain_text
+from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import OPEN_FLAGS, file_type, refusals
 from shardproof._base.opening import is_there, refuse_empty
+from shardproof._base.plain import plain_text
 from shardproof._base.progress import bar
 from shardproof._base.work import Cancelled, Deadline, apart, go_on, to_waiter
 from shardproof.errors import FetchError, FetchTimeoutError, SourceError, UnsyncedError

@@ -20,9 +20,8 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 
 from shardproof._base import digest, digest_lists, json
-from shardproof._base.errnos import is_conclusive
 from shardproof._base.messages import quoted, told
-from shardproof._base.opening import files_below, real_path
+from shardproof._base.opening import files_below, is_conclusive, real_path
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._format import SignerKey
 from shardproof.formats._signed import require_signature

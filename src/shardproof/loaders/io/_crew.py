@@ -1,5 +1,7 @@
 """Threads under an iteration, or a dataset, that the caller's own thread begins and ends."""
 
+import collections
+import contextlib
 import itertools
 import os
 import queue
@@ -128,3 +130,45 @@ class Results(Generic[Result]):
             self._early[other] = settled
             del settled  # or the memory of a batch would not be the caller's alone
         return self._early.pop(number).get()
+
+
+class Helper:
+    """A second thread for work that is over before a thread would be started for it."""
+
+    def __init__(self, name: str) -> None:
+        self._crew = Crew(name)
+        self._begins = collections.deque([self._crew.begin])  # called once, by whoever takes it
+
+    def share(self, work: Callable[[], None]) -> None:
+        """Do some work here, and in the helper at the same time; return when neither is at it."""
+        # What the work raises here, as an interrupt, is raised at once: the helper may be at it.
+        with contextlib.suppress(IndexError, RuntimeError):
+            self._begins.popleft()(1)
+        free = collections.deque([work])  # until the helper takes it
+        done: queue.SimpleQueue[Settled[None]] = queue.SimpleQueue()
+
+        def help_out() -> None:
+            for taken in _popped(free):
+                done.put(settle(taken))
+
+        self._crew.calls.put(help_out)
+        try:
+            work()
+        finally:
+            is_free = bool(_popped(free))
+        while not is_free and self._crew.is_running:  # in a forked process there is no helper
+            with contextlib.suppress(queue.Empty):
+                done.get(timeout=_TICK).get()
+                return
+
+    def end(self) -> None:
+        """End the thread, and wait until it has ended; work that is under way is done by others."""
+        self._crew.end()
+
+
+def _popped(free: collections.deque[Callable[[], None]]) -> list[Callable[[], None]]:
+    """Return what is still free, the first time only."""
+    try:
+        return [free.pop()]
+    except IndexError:
+        return []

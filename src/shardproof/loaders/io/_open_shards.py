@@ -1,10 +1,11 @@
 """Reads from shards that are open, or are opened for it; several threads may read at once."""
 
+import collections
 import contextlib
 import errno
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tenacity  # here, since no thread that reads is to import anything
@@ -12,11 +13,20 @@ import tenacity  # here, since no thread that reads is to import anything
 from shardproof._base.messages import told
 from shardproof._base.names import NotRegularError
 from shardproof.errors import ShardReadError
+from shardproof.loaders.io._crew import Helper
 from shardproof.loaders.io._file_pool import FilePool, OpenFile
-from shardproof.loaders.io._helper import Helper
-from shardproof.loaders.io._shard_reads import ShardRead, ShardReads, SharedReads
-from shardproof.loaders.io._submissions import read_singly
+from shardproof.loaders.io._memory import VECTOR, Destination, Scattered, Vectors
+from shardproof.loaders.io._submissions import MOST_AT_ONCE, Requests, read_singly, requests_of
 from shardproof.loaders.order._selection import Rows
+
+_BYTES_AT_ONCE = 2**21
+"""What one call reads, about: no thread waits long for the other, nor a signal for the call."""
+
+_LONG = 2**16
+"""Reads of so many bytes are made one by one: the kernel takes longer for many in one call."""
+
+_LONG_BYTES_AT_ONCE = 2**23
+"""What a thread reads of such before it takes more."""
 
 _MANY = 32
 """So few reads as are less take no longer one by one, each by a call from Python."""
@@ -26,6 +36,74 @@ _SECONDS = 10.0
 # What a network file system says when a server was away or a file was replaced: open it again. And
 # of descriptors that are short, others may have given some back by then.
 _PASSING = {errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE, errno.ENFILE}
+
+
+class ShardRead(NamedTuple):
+    """A read of bytes of one shard that follow each other."""
+
+    shard: int
+    offset: int
+    destination: Destination  # which says how many they are
+
+
+class ShardReads(NamedTuple):
+    """Many such reads, in the order of the shards, as arrays with an item for each read."""
+
+    shard: Rows
+    offset: Rows
+    first: Rows  # of its vectors
+    stop: Rows
+    length: Rows  # in bytes
+    vectors: Vectors  # of all reads
+    memory: object  # to which these point: it is not to be gone while any of this is there
+
+    def part(self, chosen: "slice | Rows") -> "ShardReads":
+        """Return some of them."""
+        shard, offset, first, stop, length = (each[chosen] for each in self[:5])
+        return self._replace(shard=shard, offset=offset, first=first, stop=stop, length=length)
+
+    def singly(self) -> Iterator[ShardRead]:
+        """Yield one after the other."""
+        lists = (each.tolist() for each in self[:4])
+        for shard, offset, first, stop in zip(*lists, strict=True):
+            yield ShardRead(shard, offset, Scattered(self.vectors[first:stop]))
+
+    @property
+    def addresses(self) -> Rows:
+        """Where each finds its vectors."""
+        return self.vectors.ctypes.data + self.first * VECTOR.itemsize
+
+    def pieces(self, n_bytes: int) -> Iterator[slice]:
+        """Yield which of them a thread does next, and next: so many bytes at most, or one read."""
+        ends, start = np.cumsum(self.length), 0
+        while start < len(ends):
+            bound = int(ends[start] - self.length[start]) + n_bytes
+            stop = max(start + 1, int(np.searchsorted(ends, bound, "right")))
+            stop = min(stop, start + MOST_AT_ONCE)
+            yield slice(start, stop)
+            start = stop
+
+
+class SharedReads:
+    """Reads of files that are open, which several threads do together, a piece at a time."""
+
+    def __init__(self, reads: ShardReads, files: Sequence[OpenFile], fds: Rows) -> None:
+        self.is_over = False
+        self._reads, self._files = reads, files  # whose memory and descriptors last as long as this
+        counts = reads.stop - reads.first
+        self._requests = requests_of(fds, reads.offset, reads.addresses, counts)
+        self.are_long = int(reads.length.sum()) >= _LONG * len(fds)
+        n_bytes = _LONG_BYTES_AT_ONCE if self.are_long else _BYTES_AT_ONCE
+        self._pieces = collections.deque(reads.pieces(n_bytes))
+        self.n_pieces = len(self._pieces)
+        self.n_read = np.full(len(fds), -1, np.int64)
+
+    def next_piece(self) -> Requests | None:
+        """Return what no thread has begun; None when there is nothing left to do."""
+        with contextlib.suppress(IndexError):
+            if not self.is_over:
+                return self._requests[self._pieces.popleft()]
+        return None
 
 
 class OpenShards:
@@ -38,10 +116,6 @@ class OpenShards:
     def close(self) -> None:
         """Close all; what is in use is closed after that, and what is wanted later opened anew."""
         self._files.close()
-
-    def path(self, index: int) -> str:
-        """Return the absolute path of a shard."""
-        return os.path.join(self._root, self._names[index])
 
     def read_each(self, reads: ShardReads, helper: Helper | None = None) -> None:
         """Do many reads, each of them whole."""
@@ -102,7 +176,8 @@ class OpenShards:
             raise self._failed(piece, "it is shorter than when it was validated", found=n_read)
 
     def _failed(self, piece: ShardRead, problem: str, **more: Any) -> ShardReadError:
-        path, n_bytes = self.path(piece.shard), piece.destination.n_bytes
+        path = os.path.join(self._root, self._names[piece.shard])
+        n_bytes = piece.destination.n_bytes
         return ShardReadError(problem, path=path, offset=piece.offset, expected=n_bytes, **more)
 
     def _read_patiently(self, piece: ShardRead) -> int:

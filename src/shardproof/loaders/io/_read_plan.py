@@ -12,10 +12,9 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from shardproof.loaders.io._helper import Helper
+from shardproof.loaders.io._crew import Helper
 from shardproof.loaders.io._memory import MOST_VECTORS, VECTOR, Buffer, Vectors, vectors
-from shardproof.loaders.io._open_shards import OpenShards
-from shardproof.loaders.io._shard_reads import ShardReads
+from shardproof.loaders.io._open_shards import OpenShards, ShardReads
 from shardproof.loaders.order._epoch_plan import Window
 from shardproof.loaders.order._selection import Rows, Selection
 

@@ -15,8 +15,7 @@ from shardproof._base.work import apart
 from shardproof.checks import check
 from shardproof.errors import ShardReadError
 from shardproof.loaders.io._memory import Buffer, Contiguous
-from shardproof.loaders.io._open_shards import OpenShards
-from shardproof.loaders.io._shard_reads import ShardRead
+from shardproof.loaders.io._open_shards import OpenShards, ShardRead
 from shardproof.loaders.order._selection import LayerChoice, Rows, Selection, TokenChoice
 from shardproof.saev import LABELS_FILE, Metadata, read_manifest
 

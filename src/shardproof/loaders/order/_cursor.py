@@ -1,10 +1,28 @@
-"""Which epoch a loader delivers next, and where in it the loader is."""
+"""Which epoch a loader delivers next, where in it the loader is, and the state that says so."""
 
 from collections.abc import Iterator
+from typing import Any, Literal
 
-from shardproof.loaders.order._epoch_plan import RankShare
+import msgspec
+
+from shardproof.loaders.order._epoch_plan import Count, DeliveredPart, EpochPosition, RankShare
 from shardproof.loaders.order._passes import Passes
-from shardproof.loaders.order._state import EpochPosition
+
+
+class LoaderState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What `state_dict` returns: of which loader it is, and where in which epoch that was."""
+
+    loader: str
+    directory: str
+    layer: int | Literal["all"]
+    tokens: str
+    batch_size: int
+    drop_last: bool
+    even_batches: bool
+    order: dict[str, Any]
+    epoch: Count
+    delivered: list[DeliveredPart]
+    version: Literal[1] = 1
 
 
 class EpochCursor:

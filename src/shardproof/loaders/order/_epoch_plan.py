@@ -2,13 +2,33 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
+import msgspec
 import numpy as np
 
 from shardproof.loaders.order._orders import InOrder, Order, Remainder, Stream, permutation
 from shardproof.loaders.order._selection import Rows
-from shardproof.loaders.order._state import DeliveredPart, EpochPosition
+
+MOST_COUNTED = 2**53
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_COUNTED)]
+
+
+class DeliveredPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of an epoch: how many batches each of so many ranks had."""
+
+    world_size: Annotated[int, msgspec.Meta(ge=1, le=MOST_COUNTED)]
+    n_batches: Count
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class EpochPosition:
+    """A position in an epoch: after so many batches, and what other world sizes had before."""
+
+    epoch: int
+    before: tuple[DeliveredPart, ...] = ()
+    n_batches: int = 0
 
 
 class Window(NamedTuple):

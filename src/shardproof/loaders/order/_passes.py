@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardproof._base import files
-from shardproof.loaders.order._state import DeliveredPart, EpochPosition
+from shardproof.loaders.order._epoch_plan import DeliveredPart, EpochPosition
 
 _MAX_WORKERS = 1024
 _MAX_PARTS = 64
