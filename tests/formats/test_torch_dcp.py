@@ -456,6 +456,7 @@ def test_a_pickle_that_breaks_off_is_refused(data: bytes) -> None:
         (b"h\5.", "it refers to what is not there"),
         (b"(" * 1001, "it is nested too deep"),
         (b"cos", "no newline found"),
+        (b"ctorch\\)\nx\n(", "no step"),
         (b"c" + b"a" * 9999 + b"\nb\n", "a name of no class"),
         (b"X\xe8\x07\0\0" + b"a" * 2024 + b"\x8c\1b\x93.", "a name of no class"),
         (b"X\1\0\0\0\xff.", "can't decode byte 0xff"),

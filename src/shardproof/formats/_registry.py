@@ -29,6 +29,15 @@ def _ours(rooms: tuple[str, ...] = (*_LISTED, "plain")) -> dict[str, Format]:
     return {form.name: form for module in modules for form in module.FORMATS}
 
 
+@functools.cache
+def _ends() -> list[tuple[Format, frozenset[str]]]:
+    """Return our formats, each with the ends of names by which it may be known."""
+    return [
+        (form, frozenset(os.path.splitext(suffix)[1] or suffix for suffix in form.suffixes))
+        for form in _ours().values()
+    ]
+
+
 class Located(NamedTuple):
     """Where something that has a manifest really is.
 
@@ -138,13 +147,15 @@ def detect(path: str) -> Format:
 
 def claims(path: str) -> list[Format]:
     """Return the formats that recognize a directory; of those only the ones no other includes."""
-    # Those of plain files have none.
-    by_mark = {form: _marks_in(path, form) for form in _ours(_LISTED).values()}
-    marked = [form for form, marks in by_mark.items() if marks]
+    marked, marks = list[Format](), set[str]()
+    for form in _ours(_LISTED).values():  # those of plain files have no marks
+        if there := _marks_in(path, form):
+            marked.append(form)
+            marks.update(there)
     if found := _recognizing(marked, path):
         return found
     names = os.listdir(path)
-    _refuse_what_lost_its_manifest(path, names, {m for marks in by_mark.values() for m in marks})
+    _refuse_what_lost_its_manifest(path, names, marks)
     found = (
         _recognizing(_by_suffix(names), path)
         or _of_others(path)
@@ -176,11 +187,7 @@ def _marks_in(path: str, form: Format) -> list[str]:
 def _by_suffix(names: Iterable[str]) -> list[Format]:
     # A number may follow: x.tfrecord-00000-of-00010.
     ends = {os.path.splitext(name)[1].partition("-")[0] or name for name in names}
-    return [
-        form
-        for form in _ours().values()
-        if any((os.path.splitext(suffix)[1] or suffix) in ends for suffix in form.suffixes)
-    ]
+    return [form for form, its_ends in _ends() if not its_ends.isdisjoint(ends)]
 
 
 def _refuse_what_lost_its_manifest(path: str, names: Collection[str], marks: set[str]) -> None:

@@ -68,15 +68,13 @@ def read_pickle(data: bytes, *, path: str) -> object:
             raise ValueError(f"{quoted(data[:20])} at its begin")
         for _ in range(_MAX_STEPS):
             at = file.tell()
-            opcode = _OPCODES.get(file.read(1))
-            if opcode is None:
-                raise ValueError("no step" if at < len(data) else "its end")
-            if opcode.name == "STOP":
+            name, argument = _OPCODES.get(file.read(1), ("", None))
+            if name == "STOP":
                 return reader.stack.pop()
-            step = _STEPS.get(opcode.name)
+            step = _STEPS.get(name)
             if step is None:  # whose argument is not decoded, either
-                raise ValueError(f"the step {opcode.name}")
-            step(reader, opcode.arg.reader(file) if opcode.arg else None)
+                raise ValueError(f"the step {name}" if name else "no step")
+            step(reader, argument(file) if argument else None)
         raise ValueError(f"more than {_MAX_STEPS} steps")
     except (IndexError, ValueError, RecursionError) as error:
         why = "it takes what is not there" if isinstance(error, IndexError) else told(error)
@@ -173,7 +171,18 @@ def _memoize(reader: _Reader, index: Any) -> None:
     reader.memo[len(reader.memo) if index is None else index] = reader.stack[-1]
 
 
-_OPCODES = {opcode.code.encode("latin-1"): opcode for opcode in pickletools.opcodes}
+def _two_lines(file: io.BytesIO) -> tuple[str, str]:
+    """Return a module and a name as they are: pickletools would take a backslash for more."""
+    module, name = file.readline(), file.readline()
+    if not name.endswith(b"\n"):
+        raise ValueError("no newline found behind a name")
+    return module[:-1].decode(), name[:-1].decode()
+
+
+_OPCODES: dict[bytes, tuple[str, Callable[[io.BytesIO], Any] | None]] = {
+    opcode.code.encode("latin-1"): (opcode.name, opcode.arg.reader if opcode.arg else None)
+    for opcode in pickletools.opcodes
+} | {b"c": ("GLOBAL", _two_lines)}
 _Step = Callable[[_Reader, Any], object]
 _TAKEN = (
     *("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "SHORT_BINUNICODE", "BINUNICODE"),
@@ -205,7 +214,7 @@ _STEPS: dict[str, _Step] = {
     **dict.fromkeys(("MEMOIZE", "BINPUT", "LONG_BINPUT"), _memoize),
     **dict.fromkeys(("BINGET", "LONG_BINGET"), _Reader.recall),
     "STACK_GLOBAL": lambda reader, _: reader.name(*reader.top(2)),
-    "GLOBAL": lambda reader, arg: reader.name(*str(arg).split(" ", 1)),
+    "GLOBAL": lambda reader, arg: reader.name(*arg),
     **dict.fromkeys(("REDUCE", "NEWOBJ"), lambda r, _: r.call(*r.top(2))),
     "NEWOBJ_EX": lambda reader, _: reader.call(*reader.top(3)),
     "BUILD": lambda reader, _: reader.build(*reader.top(1)),
