@@ -384,3 +384,20 @@ def test_bytes_that_are_saved_again_while_they_are_removed(tmp_path: Path) -> No
     assert prune(tmp_path, keep=1, storage=Busy()) == []
     assert n_saves == 1
     assert ShardFileVerifier().verify_checkpoint(prefix).is_valid
+
+
+def test_one_that_is_given_up_before_its_removal_begins_is_left_to_its_save(tmp_path: Path) -> None:
+    for step in (1, 2):
+        save(tmp_path / f"{step}" / "model", step)
+    prefix = tmp_path / "1" / "model"
+    saver = MultiShardSaver()
+
+    class Busy(LocalStorage):
+        def write(self, path: str, data: bytes, *, sync: bool) -> None:
+            for rank in range(WORLD_SIZE):
+                saver.save_shard(prefix, rank, arrays_of(1), overwrite=True)
+            super().write(path, data, sync=sync)
+
+    assert prune(tmp_path, keep=1, storage=Busy()) == []
+    saver.save_metadata(prefix, world_size=WORLD_SIZE)
+    assert ShardFileVerifier().verify_checkpoint(prefix).is_valid
