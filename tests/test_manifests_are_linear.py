@@ -26,7 +26,7 @@ import shardproof
 from shardproof import testing
 from shardproof.checkpoint import MultiShardLoader, from_safetensors
 from shardproof.datasets.rows._card import _configs, configs_of, told_default, yaml_block
-from shardproof.datasets.rows._patterns import matching
+from shardproof.datasets.rows._file_names import matching
 from shardproof.datasets.rows._splits import split_files
 from shardproof.errors import ShardproofError
 from shardproof.fetching.sources._source import RemoteFile

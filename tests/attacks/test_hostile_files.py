@@ -28,7 +28,7 @@ from shardproof import testing
 from shardproof._base import holds
 from shardproof.checkpoint import MultiShardLoader, from_safetensors, to_safetensors
 from shardproof.datasets.rows._card import configs_of, told_default
-from shardproof.datasets.rows._row_counts import row_count
+from shardproof.datasets.rows._parquet import row_count
 from shardproof.datasets.tokens._token_files import IDS, read_header
 from shardproof.errors import ShardproofError
 from shardproof.fetching.cache._proofs import ProofFiles

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardproof._base import yaml
 from shardproof._base.yaml import NotYamlError, yaml_field
 from tests.helpers.drawing import examples
 
@@ -33,6 +34,19 @@ def test_a_billion_laughs_are_none() -> None:
     ]
     with pytest.raises(NotYamlError, match="an anchor or an alias"):
         yaml_field("\n".join(["a: &a [x, x]", *lines]), "x", "it")
+
+
+def test_one_item_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes many seconds to read as many as are allowed."""
+    monkeypatch.setattr(yaml, "_MAX_ITEMS", 3000)
+    assert len(yaml_field("a: [" + "b," * 2990 + "]", "a", "it")) == 2990
+    with pytest.raises(NotYamlError, match="expected at most 64 levels and 3000 items"):
+        yaml_field("a: [" + "b," * 3000 + "]", "a", "it")
+
+
+def test_a_long_yaml_is_not_read() -> None:
+    with pytest.raises(NotYamlError, match="expected at most 2097152 bytes of YAML"):
+        yaml_field("a: " + "b" * yaml.MAX_YAML_BYTES, "a", "it")
 
 
 @examples(200)

@@ -11,12 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardproof._base import yaml
-from shardproof._base.yaml import NotYamlError, yaml_field
-from shardproof.datasets.rows import _listings, _patterns
+from shardproof.datasets.rows import _file_names, _listings
 from shardproof.datasets.rows._card import configs_of, yaml_block
-from shardproof.datasets.rows._datasets import hf_load_dataset_sharded, resolve_resume_plan
-from shardproof.datasets.rows._patterns import matching
+from shardproof.datasets.rows._datasets import hf_load_dataset_sharded
+from shardproof.datasets.rows._file_names import matching
 from shardproof.datasets.rows._splits import chosen_files, split_files
 from shardproof.errors import SourceError
 from shardproof.fetching.sources._source import RemoteFile
@@ -84,18 +82,6 @@ def test_the_card_says_which_files_are_those_of_a_split(read: Read, repo: Hub) -
     }.items():
         with pytest.raises(SourceError, match=said):
             read(*wrong)
-
-
-def test_files_are_read_in_the_order_of_their_names(shard_hub: Hub, tmp_path: Path) -> None:
-    names = [f"train_{n}.parquet" for n in (0, 10, 2)]
-    for name in names:
-        shard_hub.put(name, parquet(name), repo="org/numbers")
-    options: Any = {"cache_dir": tmp_path, "endpoint": shard_hub.url, "limits": LIMITS}
-    rows = hf_load_dataset_sharded("org/numbers", **options)
-    assert rows.data_files == names
-    assert [row["file"] for row in rows.skip(3)] == [names[1], names[2], names[2]]
-    plan = resolve_resume_plan("hf:org/numbers", 3, tmp_path, endpoint=shard_hub.url, limits=LIMITS)
-    assert (plan.data_files, plan.in_shard_offset) == (tuple(names[1:]), 1)
 
 
 def test_a_card_elsewhere_counts_too(tmp_path: Path) -> None:
@@ -203,19 +189,6 @@ def test_a_card_that_cannot_be_understood_is_refused(text: str, said: str) -> No
     assert caught.value.kind == "unusable"
 
 
-def test_one_item_too_many(monkeypatch) -> None:
-    """It takes many seconds to read as many as are allowed."""
-    monkeypatch.setattr(yaml, "_MAX_ITEMS", 3000)
-    assert len(yaml_field("a: [" + "b," * 2990 + "]", "a", "it")) == 2990
-    with pytest.raises(NotYamlError, match="expected at most 64 levels and 3000 items"):
-        yaml_field("a: [" + "b," * 3000 + "]", "a", "it")
-
-
-def test_a_long_yaml_is_not_read() -> None:
-    with pytest.raises(NotYamlError, match="expected at most 2097152 bytes of YAML"):
-        yaml_field("a: " + "b" * yaml.MAX_YAML_BYTES, "a", "it")
-
-
 @pytest.mark.parametrize("field", ["columns", "filters", "on_bad_files"])
 def test_fields_that_change_the_rows_are_refused(field: str, read: Read, repo: Hub) -> None:
     card = configs({"config_name": "en", "data_files": "en/x.parquet", field: ["a"]})
@@ -291,13 +264,6 @@ def test_a_pattern_that_no_name_could_fit_is_refused(pattern: str, said: str) ->
     assert len(str(caught.value)) < 400
 
 
-def test_a_pattern_of_sets_may_be_longer_than_a_name() -> None:
-    name = "0123456789abcdef" * 8
-    assert matching("[0-9a-f]" * 128, [name, "x"]) == [name]
-    assert matching("x" * 255, ["x" * 255]) == ["x" * 255]
-    assert matching("a/" * 2047 + "a", ["a/" * 2047 + "a"]) == ["a/" * 2047 + "a"]
-
-
 def split_of(card: str, *names: str) -> list[str]:
     configs = configs_of({"README.md": card}, URL)
     files = [RemoteFile(name) for name in names]
@@ -333,9 +299,9 @@ def test_what_is_compared_with_the_patterns_of_a_card_is_bounded(
 ) -> None:
     """By the parts of names, since a name of many parts takes as long as many names."""
     names = [f"{'a/' * 9}{n}.parquet" for n in range(10)]
-    monkeypatch.setattr(_patterns, "_MOST_COMPARISONS", n_compared)
+    monkeypatch.setattr(_file_names, "_MOST_COMPARISONS", n_compared)
     assert split_of(card, *names) == names
-    monkeypatch.setattr(_patterns, "_MOST_COMPARISONS", n_compared - 1)
+    monkeypatch.setattr(_file_names, "_MOST_COMPARISONS", n_compared - 1)
     with pytest.raises(SourceError, match="too many patterns for so many files"):
         split_of(card, *names)
 

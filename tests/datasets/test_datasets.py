@@ -1,7 +1,6 @@
 """Datasets shard by shard: the rows, where they go on, and what is fetched and kept for it."""
 
 import contextlib
-import enum
 import errno
 import io
 import itertools
@@ -14,7 +13,6 @@ import sys
 import tempfile
 import threading
 import types
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,11 +28,10 @@ from shardproof.datasets.rows._datasets import (
     load_dataset_from_spec,
     resolve_resume_plan,
 )
-from shardproof.datasets.rows._row_counts import CountsFile
 from shardproof.datasets.rows._rows import ShardedRows
+from shardproof.datasets.rows._shard_lists import CountsFile
 from shardproof.datasets.rows._specs import TextSpec
 from shardproof.errors import FetchError, ShardReadError, SourceError
-from shardproof.fetching.sources import CallableSource
 from shardproof.fetching.transfer._attempts import Limits
 from shardproof.testing.faults import FileSystemFaults, Hub
 from tests.helpers.drawing import examples
@@ -177,30 +174,6 @@ def test_a_state_is_of_the_row_that_came_last(load: Load) -> None:
     assert list(load(skip=state["total_rows"])) == ROWS[6:]
 
 
-def test_a_state_is_plain_whatever_text_names_the_files(tmp_path: Path) -> None:
-    class Name(enum.StrEnum):
-        FIRST = "first.parquet"
-        SECOND = "second.parquet"
-
-    def fetch(name: str, dest: Path) -> None:
-        dest.write_bytes(next(shards([5])))
-
-    rows = hf_load_dataset_sharded(
-        "org/name", cache_dir=tmp_path, source=CallableSource(fetch, list(Name)), data_files=None
-    )
-    state = rows.state_dict()
-    assert state["shard"] == "first.parquet"
-    assert set(map(type, state.values())) == {str, int}
-
-
-def test_a_skip_holds_for_each_epoch_and_a_state_for_one(load: Load) -> None:
-    rows = load(skip=4)
-    assert list(rows) == list(rows) == ROWS[4:]
-    rows.load_state_dict(load(skip=2).state_dict())
-    assert list(rows) == ROWS[2:]
-    assert list(rows) == ROWS[4:]
-
-
 # What is fetched, what is kept
 
 
@@ -210,27 +183,6 @@ def test_shards_that_are_skipped_are_not_fetched(load: Load, repo: Hub) -> None:
     asked = [request for name in NAMES[:3] for request in repo.requests_for(name)]
     assert asked
     assert all("range" in request.headers for request in asked)
-
-
-def test_a_state_needs_nothing_of_the_shards_before_it(load: Load, repo: Hub) -> None:
-    state = load(skip=8).state_dict()
-    n_before = len(repo.requests)
-    rows = load()
-    rows.load_state_dict(state)
-    assert list(rows) == ROWS[8:]
-    names = {request.file for request in repo.requests[n_before:]}
-    assert names.isdisjoint(NAMES[:3])
-
-
-def test_a_wrong_variable_is_refused_where_it_counts(
-    load: Load, repo: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_SHARD_CACHE_CLEANUP", "garbage")
-    assert list(load(cleanup="keep")) == ROWS
-    plan = resolve_resume_plan("hf:org/name", 6, cache_dir=tmp_path, endpoint=repo.url)
-    assert plan.data_files == (NAMES[3],)
-    with pytest.raises(ValueError, match="HF_SHARD_CACHE_CLEANUP: expected 'auto', 'keep' or"):
-        load()
 
 
 def test_numbers_of_rows_are_asked_for_once(load: Load, repo: Hub, tmp_path: Path) -> None:
@@ -348,11 +300,6 @@ def test_all_epochs_are_of_the_commit_that_was_found_first(load: Load, repo: Hub
     assert list(load()) == ROWS[:2] * 4
 
 
-def test_a_repository_that_is_not_there(load: Load, repo: Hub, tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"hf://datasets/org/other.*RepoNotFound"):
-        hf_load_dataset_sharded("org/other", cache_dir=tmp_path, endpoint=repo.url)
-
-
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
@@ -391,21 +338,6 @@ def test_an_empty_text_means_neither_the_hub_nor_the_current_directory(
     with pytest.raises(ValueError, match="is a variable not set"):
         load_dataset_from_spec(f"txt:{texts}/a9.txt", texts, data_files="")
     assert not repo.requests
-
-
-def test_a_relative_source_stays_where_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, data in zip(NAMES, shards(COUNTS), strict=True):
-        path = tmp_path / "here" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    monkeypatch.chdir(tmp_path)
-    rows = hf_load_dataset_sharded("org/name", cache_dir="cache", source="file://here")
-    (tmp_path / "elsewhere").mkdir()
-    monkeypatch.chdir("elsewhere")
-    assert list(rows) == ROWS
-    assert rows.state_dict()["source"] == f"file://{tmp_path}/here"
 
 
 def test_batches_go_on_where_rows_are(load: Load) -> None:
@@ -478,28 +410,6 @@ def test_each_shard_as_a_whole(load: Load, monkeypatch: pytest.MonkeyPatch) -> N
     assert pa.concat_tables(rows.shards()).to_pylist() == ROWS[3:]
 
 
-def test_a_shard_is_let_go_before_the_next_one_is_read(
-    load: Load, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alive: weakref.WeakSet[Any] = weakref.WeakSet()
-    n_alive = []
-
-    class Dataset:
-        def __init__(self, table: pa.Table) -> None:
-            n_alive.append(len(alive))
-            alive.add(self)
-            self.n_rows = len(table)
-
-        def __len__(self) -> int:
-            return self.n_rows
-
-    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(Dataset=Dataset))
-    iterator = iter(load().shards())
-    while next(iterator, None) is not None:
-        pass  # none of them is kept here
-    assert n_alive == [0] * len(NAMES)
-
-
 def test_a_dataset_needs_datasets(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(ImportError, match="pip install datasets"):
@@ -533,29 +443,7 @@ def test_a_plan_and_its_files_lead_to_the_rest(load: Load, repo: Hub, tmp_path: 
     assert resolve_resume_plan([("a", 1)], None).in_shard_offset == 0
 
 
-def test_a_plan_takes_a_shard_of_the_hub_for_what_it_is_today(repo: Hub, tmp_path: Path) -> None:
-    assert resolve_resume_plan("hf:org/name", 6, tmp_path, endpoint=repo.url).data_files == (
-        NAMES[3],
-    )
-    (data,) = shards([9])
-    repo.put(NAMES[0], data, repo="org/name")
-    plan = resolve_resume_plan("hf:org/name", 6, tmp_path, endpoint=repo.url)
-    assert plan == (tuple(NAMES), 6, f"{NAMES[0]} (1/4) row 6")
-
-
-@pytest.mark.parametrize("row_offset", [0, 1])
-def test_a_plan_takes_no_number_of_rows_below_zero(row_offset: int) -> None:
-    for rows in ([("a", -3), ("b", 5)], [("a", 5), ("b", -3)]):
-        with pytest.raises(ValueError, match="spec: expected 0 or more, found -3"):
-            resolve_resume_plan(rows, row_offset)
-
-
 # Specs
-
-
-def test_a_spec_of_the_hub(repo: Hub, tmp_path: Path) -> None:
-    rows = load_dataset_from_spec("hf:org/name:train:x", tmp_path, skip=3, endpoint=repo.url)
-    assert list(rows) == ROWS[3:]
 
 
 @pytest.fixture
@@ -616,30 +504,6 @@ def test_text_files_that_nobody_could_look_for_are_not_fewer(
     assert caught.value.errno == number
 
 
-def test_a_text_file_of_which_nothing_can_be_told_is_not_left_open(texts: Path) -> None:
-    path = min(texts.glob("*.txt"))
-    before = len(os.listdir("/proc/self/fd"))
-    with FileSystemFaults(texts) as fs:
-        fs.fail("stat", errno.EIO, nth=2, match=path.name)
-        with pytest.raises(OSError, match=re.escape(os.strerror(errno.EIO))):
-            list(load_dataset_from_spec(f"txt:{texts}/*.txt"))
-    assert len(os.listdir("/proc/self/fd")) == before
-
-
-def test_counts_that_may_not_be_read_are_told_and_done_without(tmp_path: Path, caplog) -> None:
-    path = tmp_path / "counts.json"
-    CountsFile(str(path))
-    assert not caplog.records
-    path.write_text('{"row_counts": {}}')
-    with FileSystemFaults(tmp_path) as fs:
-        fs.fail("stat", errno.EACCES, match=path.name)
-        CountsFile(str(path))
-    assert "permission denied" in caplog.text.lower()
-
-
-# Sources that are no hub
-
-
 def test_files_of_a_web_server_are_those_that_are_named(shard_hub: Hub, tmp_path: Path) -> None:
     for n, data in enumerate(shards(COUNTS)):
         shard_hub.put(f"s/{n}.parquet", data)
@@ -656,3 +520,17 @@ def test_files_of_a_web_server_are_those_that_are_named(shard_hub: Hub, tmp_path
     )
     with pytest.raises(ValueError, match="source: expected"):
         moved.load_state_dict(state)
+
+
+def test_counts_that_may_not_be_read_are_told_and_done_without(tmp_path: Path, caplog) -> None:
+    path = tmp_path / "counts.json"
+    CountsFile(str(path))
+    assert not caplog.records
+    path.write_text('{"row_counts": {}}')
+    with FileSystemFaults(tmp_path) as fs:
+        fs.fail("stat", errno.EACCES, match=path.name)
+        CountsFile(str(path))
+    assert "permission denied" in caplog.text.lower()
+
+
+# Sources that are no hub

@@ -5,16 +5,13 @@ import contextlib
 import errno
 import json
 import logging
-import multiprocessing
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-import types
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -22,25 +19,19 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import pytest
 
-from shardproof import ShardReadError, ShardValidationError
-from shardproof._base import work
-from shardproof.datasets.tokens import _ranks, _token_checks, _token_files
+from shardproof import ShardValidationError
+from shardproof.datasets.tokens import _ranks
 from shardproof.datasets.tokens._comms import Comms
 from shardproof.datasets.tokens._manager import ShardedDatasetManager
 from shardproof.errors import FetchError, FetchTimeoutError
 from shardproof.fetching import (
-    HttpSource,
     HubSource,
     Limits,
     PrefetchEvent,
     PrefetchStats,
-    ReadRequest,
-    RemoteFile,
-    Response,
     open_source,
 )
-from shardproof.fetching.cache import Lease
-from shardproof.fetching.transfer import _attempts, _relay
+from shardproof.fetching.transfer import _attempts
 from shardproof.testing.faults import Hub, HubFault, serve_hub
 from tests.helpers import ROOT
 from tests.helpers.forking import PATIENCE, ended, forked
@@ -193,51 +184,12 @@ class TestOneRank:
                 assert one.swap() == (index + 1) % N_SHARDS
         assert_clean(tmp_path)
 
-    def test_it_is_called_as_the_one_it_stands_in_for(self, hub, tmp_path, monkeypatch) -> None:
-        monkeypatch.setenv("DATASET_BINS_PATH", str(tmp_path))
-
-        async def main() -> None:
-            shards = ShardedDatasetManager(
-                sequence_length=LENGTH,
-                rank=0,
-                world_size=1,
-                comms=f"{hub.url}/t",
-                token_dtype=np.uint32,
-                file_prefix="train",
-                max_download_retries=3,
-                download_timeout=600,
-            )
-            await shards.initialize_datasets(0)
-            assert await shards.swap_datasets() == 1
-            await shards.aclose()
-
-        run(main())
-
     def test_keep_removes_nothing(self, hub, tmp_path) -> None:
         with driven(hub, tmp_path, cleanup="keep") as one:
             one.begin()
             one.swap()
             assert one.is_next_there()
         assert shards_in(tmp_path) == names(0, 1, 2)
-
-    def test_what_is_there_is_not_fetched_again(self, hub, tmp_path) -> None:
-        n_asked = []
-        for _ in range(2):
-            with driven(hub, tmp_path) as one:
-                one.begin()
-                assert one.is_next_there()
-            n_asked.append(len(hub.requests_for("*", method="GET")))
-        assert n_asked[0] == n_asked[1]
-
-    def test_only_what_it_fetched_goes(self, hub, tmp_path) -> None:
-        kept = {"notes.txt", "train_000099.npy", "eval_000000.npy"}
-        for name in kept:
-            (tmp_path / name).write_text("mine")
-        with driven(hub, tmp_path) as one:
-            one.begin()
-            for _ in range(3):
-                one.swap()
-        assert shards_in(tmp_path) >= kept
 
     def test_the_old_dataset_can_be_read_after_the_swap(self, hub, tmp_path) -> None:
         with driven(hub, tmp_path) as one:
@@ -276,16 +228,6 @@ class TestFaults:
             one.begin()
             one.swap()
             assert one.rows() == expected(1)
-
-    def test_a_stall_is_told_with_the_attempt(self, hub, tmp_path, caplog) -> None:
-        hub.fault("t/train_000000*", HubFault.STALL_IN_BODY, times=1)
-        caplog.set_level(logging.INFO, "shardproof.fetching")
-        with driven(hub, tmp_path, download_timeout=0.5) as one:
-            one.begin()
-            assert one.rows() == expected(0)
-        told = r"Timeout downloading shard 0.* after [\d.]+s \(attempt 1/3\)"
-        assert re.search(told, caplog.text)
-        assert re.search(r"Retrying in \d+\.\ds", caplog.text)
 
     @pytest.mark.parametrize(
         "fault", [HubFault.STATUS_503, HubFault.TRUNCATED, HubFault.STALL_IN_BODY]
@@ -370,15 +312,6 @@ class TestCancelled:
         run(main())
         assert_clean(tmp_path)
 
-    def test_a_swap_that_waits_for_the_background(self, hub, tmp_path) -> None:
-        hub.fault("t/train_000001*", HubFault.STALL_IN_BODY, times=1)
-        with driven(hub, tmp_path, download_timeout=1) as one:
-            one.begin()
-            with pytest.raises(TimeoutError):
-                one.run(asyncio.wait_for(one.shards.swap_datasets(), 0.2))
-            assert one.shards.shard_index == 0
-            assert one.swap() == 1
-
     @pytest.mark.parametrize("how", ["aclose", "close", "end of the loop"])
     def test_while_the_next_one_comes(self, hub, tmp_path, how: str) -> None:
         hub.fault("t/train_000001*", HubFault.STALL_IN_BODY)
@@ -397,18 +330,6 @@ class TestCancelled:
         kept: list[ShardedDatasetManager] = []
         run(main())
         kept.pop().close()
-        assert_clean(tmp_path)
-
-    def test_one_that_nobody_closes(self, hub, tmp_path) -> None:
-        async def main() -> None:
-            shards = manager(hub, tmp_path)
-            await shards.initialize_datasets(0)
-            await shards.upcoming_dataset
-
-        run(main())
-        import gc
-
-        gc.collect()
         assert_clean(tmp_path)
 
     def test_an_interrupt(self, hub, tmp_path) -> None:
@@ -475,19 +396,6 @@ class TestFunctions:
 
         self.fetched_by(fetch, tmp_path / "here")
 
-    def test_one_that_fails_once_and_one_that_tears(self, there, tmp_path) -> None:
-        calls = []
-
-        async def fetch(name: str, dest: Path) -> None:
-            calls.append(name)
-            data = (there / name).read_bytes()
-            if calls.count(name) == 1:
-                dest.write_bytes(data[:50])
-                raise RuntimeError("no route to the bucket")
-            dest.write_bytes(data)
-
-        self.fetched_by(fetch, tmp_path / "here")
-
     def test_one_that_hangs_is_cancelled(self, there, tmp_path) -> None:
         calls, cancelled = [], []
 
@@ -531,17 +439,6 @@ class TestFunctions:
         cut = f"the function has written no whole '{kind}_000000.npy': expected"
         assert f"Could not download shard 0 (attempt 1/3): {cut}" in caplog.text
         assert f"(attempt 2/3): {cut}" in caplog.text
-
-    def test_one_that_always_cuts(self, there, tmp_path) -> None:
-        def fetch(name: str, dest: Path) -> None:
-            dest.write_bytes((there / name).read_bytes()[:-3])
-
-        with pytest.raises(FetchError) as caught:
-            self.fetched_by(fetch, tmp_path / "here")
-        cause = "attempts 1 to 3: the function has written no whole 'sample_ids_000000.npy': "
-        cause += "expected 168 bytes for 5 items of type '<u8', found 165 bytes"
-        assert cause in str(caught.value)
-        assert shards_in(tmp_path / "here") == set()
 
     @pytest.mark.parametrize("what", ["nothing", "a directory"])
     def test_one_that_brings_no_file(self, tmp_path, what: str) -> None:
@@ -670,18 +567,6 @@ class TestWhatLiesThere:
         assert (tmp_path / aside).stat().st_ino == before["train_000000.npy"]
         assert "What lies there is not taken for shard 0" in caplog.text
 
-    def test_what_is_no_shard_at_its_source_either_is_not_called_bad(self, hub, tmp_path) -> None:
-        put_there(tmp_path, 0)
-        np.save(tmp_path / "train_000000.npy", tokens_of(2))
-        hub.put("t/train_000000.npy", bytes_of(tokens_of(2)))
-        before = inodes(tmp_path)
-        for _ in range(2):
-            with pytest.raises(ShardValidationError):
-                self.taken(f"{hub.url}/t", tmp_path, level="valid")
-            assert inodes(tmp_path) == before
-        put(hub, 0)
-        assert self.taken(f"{hub.url}/t", tmp_path, level="valid") == expected(0)
-
     def test_what_can_not_be_replaced_stays(self, tmp_path) -> None:
         put_there(tmp_path, 0)
         np.save(tmp_path / "train_000000.npy", tokens_of(2))
@@ -702,54 +587,6 @@ class TestWhatLiesThere:
         assert inodes(tmp_path) == before
         assert not hub.requests
 
-    def test_what_it_fetched_itself_is_of_the_source_of_now(self, hub, tmp_path) -> None:
-        """A shard of an earlier run is asked for: there may be another revision."""
-        self.taken(f"{hub.url}/t", tmp_path, cleanup="keep")
-        hub.put("t/train_000000.npy", bytes_of(tokens_of(2)))
-        hub.put("t/sample_ids_000000.npy", bytes_of(ids_of(tokens_of(2), LENGTH)))
-        assert self.taken(f"{hub.url}/t", tmp_path, level="valid") == expected(2)
-        assert shards_in(tmp_path) == names(0, 1)
-
-    @pytest.mark.parametrize("cleanup", ["auto", "keep"])
-    def test_what_it_fetched_for_nothing_leaves_no_copies(
-        self, hub, tmp_path, cleanup: str
-    ) -> None:
-        hub.put("t/train_000000.npy", bytes_of(tokens_of(2)))
-        for _ in range(3):
-            with pytest.raises(ShardValidationError):
-                self.taken(f"{hub.url}/t", tmp_path, level="valid", cleanup=cleanup)
-            assert shards_in(tmp_path) == set()
-
-    def test_after_its_records_are_lost(self, tmp_path) -> None:
-        with serve_hub() as hub:
-            for index in (0, 1):
-                put(hub, index)
-            self.taken(f"{hub.url}/t", tmp_path, max_dataset_idx=2)
-        before = inodes(tmp_path)
-        shutil.rmtree(tmp_path / ".shardproof")
-        assert self.taken(Nowhere(), tmp_path, max_dataset_idx=2) == expected(0)
-        assert inodes(tmp_path) == before
-
-    @pytest.mark.parametrize("is_moved", [True, False])
-    def test_what_another_moves_aside_after_the_look(
-        self, hub, tmp_path, monkeypatch, is_moved: bool
-    ) -> None:
-        put_there(tmp_path, 0)
-        path = tmp_path / "train_000000.npy"
-
-        def open_later(shard) -> tuple:
-            if shard.index == 0 and not is_moved:
-                raise ShardReadError("the disk is broken", path=path)
-            if shard.index == 0 and not (tmp_path / "aside").exists():
-                path.rename(tmp_path / "aside")
-            return _token_files.open_tokens(shard)
-
-        monkeypatch.setattr(_token_checks, "open_tokens", open_later)
-        is_told = contextlib.nullcontext() if is_moved else pytest.raises(ShardReadError)
-        with is_told, driven(hub, tmp_path) as one:
-            one.begin()
-            assert one.rows() == expected(0)
-
     @pytest.mark.once
     @pytest.mark.parametrize("level", ["complete", "valid"])
     def test_several_jobs_at_once(self, hub, tmp_path, level: str) -> None:
@@ -769,67 +606,8 @@ class TestWhatLiesThere:
         assert [ended(pid) for pid in pids] == [0] * 3
         assert len([name for name in shards_in(tmp_path) if ".bad-" in name]) == 1
 
-    def test_one_that_is_replaced_while_it_is_looked_at(self, hub, tmp_path, monkeypatch) -> None:
-        real = _token_files.mark_at
-
-        def mark_at(path: Path):
-            mark = real(path)
-            if path.name == "train_000000.npy" and not replaced:
-                replaced.append(path)
-                np.save(tmp_path / "new", tokens_of(0)[::-1])
-                (tmp_path / "new.npy").replace(path)
-            return mark
-
-        replaced: list[Path] = []
-        put_there(tmp_path, 0, 1)
-        monkeypatch.setattr(_token_files, "mark_at", mark_at)
-        assert self.taken(f"{hub.url}/t", tmp_path) == expected(0)
-
-    def test_other_ranks_take_it_too(self, tmp_path) -> None:
-        async def train(rank: int) -> None:
-            async with ShardedDatasetManager(
-                LENGTH, rank, 3, Nowhere(), shards_path=tmp_path, max_dataset_idx=2
-            ) as shards:
-                await shards.initialize_datasets(0)
-                for index in (0, 1, 0):
-                    assert rows(shards.active_dataset) == expected(index)
-                    await asyncio.to_thread(in_step.wait, PATIENCE)  # as in training
-                    await shards.swap_datasets()
-                await asyncio.to_thread(in_step.wait, PATIENCE)
-
-        put_there(tmp_path, 0, 1)
-        in_step = multiprocessing.get_context("fork").Barrier(3)
-        in_ranks(train, 3)
-
 
 class TestLimits:
-    def test_a_download_timeout_is_all_that_ends_an_attempt(self, tmp_path, monkeypatch) -> None:
-        """Not a silence of 80 s by this clock, nor that the file before came much faster."""
-        clock = types.SimpleNamespace(monotonic=lambda: 200 * time.monotonic(), sleep=time.sleep)
-        monkeypatch.setattr(_relay, "time", clock)
-        monkeypatch.setattr(work, "time", clock)
-        waits = []
-
-        class Slow(HttpSource):
-            @contextlib.contextmanager
-            def read(self, request: ReadRequest, _: object = None) -> Iterator[Response]:
-                name = request.name
-                waits.append(request.timeout)
-                time.sleep(0.4 if name.startswith("train") else 0)
-                data = (tmp_path / "there" / name).read_bytes()
-                yield Response(RemoteFile(name, len(data)), 0, len(data), iter([data]))
-
-            def stat(self, name: str, *, timeout: float, cancellation: object = None) -> RemoteFile:
-                return RemoteFile(name, (tmp_path / "there" / name).stat().st_size)
-
-        put_there(tmp_path / "there", 0, 1)
-        options = {"max_download_retries": 1, "download_timeout": 1800}
-        with driven(Slow("http://127.0.0.1:9"), tmp_path / "here", **options) as one:
-            one.begin()
-            assert one.rows() == expected(0)
-            assert one.shards.stats.n_failures == 0
-        assert min(waits) > 1000
-
     def test_limits_say_it_all(self, hub, tmp_path) -> None:
         hub.fault("t/train_000000*", HubFault.STALL_IN_BODY, times=2)
         limits = Limits(attempts=3, timeout=PATIENCE, stall_timeout=1)
@@ -983,28 +761,6 @@ class TestRanks:
             one.run(asyncio.wait_for(one.shards.initialize_datasets(0), 0.1))
         assert_clean(tmp_path)
 
-    def test_a_close_that_another_thread_overtakes(self, tmp_path, monkeypatch) -> None:
-        async def main() -> None:
-            shards = manager("http://127.0.0.1:9", tmp_path, 1, 2, wait_timeout=0.01)
-            for index in (0, 1):
-                with pytest.raises(FetchTimeoutError):
-                    await shards.create_dataset(index)
-            other = threading.Thread(target=shards.close)
-
-            def overtaken(lease: Lease) -> None:
-                monkeypatch.setattr(Lease, "release", real)
-                other.start()
-                other.join(PATIENCE)
-                real(lease)
-
-            real = Lease.release
-            monkeypatch.setattr(Lease, "release", overtaken)
-            shards.close()
-            assert not other.is_alive()
-
-        run(main())
-        assert_clean(tmp_path)
-
     def test_a_rank_0_that_is_far_ahead_removes_nothing_that_others_need(
         self, hub, tmp_path
     ) -> None:
@@ -1108,21 +864,6 @@ class TestWhoIsBelieved:
         (path / "said.json").write_bytes(text)
         assert self.follower(tmp_path, trusts=True).look(1) is None
 
-    def test_silence(self, tmp_path) -> None:
-        now = 0.0
-        follower = self.follower(tmp_path, trusts=True, silence=10.0, clock=lambda: now)
-        self.said(tmp_path, "other-boot/1/2/3")
-        assert follower.look(2) is None
-        now = 9.0
-        assert follower.look(2) is None
-        self.said(tmp_path, "other-boot/1/2/3", beat=1)
-        assert follower.look(2) is None
-        now = 18.0
-        assert follower.look(2) is None
-        now = 19.5
-        with pytest.raises(FetchError, match="no sign of life for 10s"):
-            follower.look(2)
-
     def test_the_next_run_sweeps(self, tmp_path, dead: str) -> None:
         path = self.said(tmp_path, dead)
         other = self.said(tmp_path, "other-boot/1/2/3")
@@ -1193,14 +934,6 @@ class TestArguments:
     def test_out_of_range(self, tmp_path, keywords: dict, problem: str) -> None:
         usual = {"sequence_length": 8, "rank": 0, "world_size": 1, "comms": "http://127.0.0.1:9"}
         with pytest.raises(ValueError, match=problem):
-            ShardedDatasetManager(**{**usual, **keywords}, shards_path=tmp_path)
-
-    @pytest.mark.parametrize(
-        "keywords", [{"comms": 3}, {"rank": True}, {"level": 1}, {"cleanup": 2.5}]
-    )
-    def test_wrong_types(self, tmp_path, keywords: dict) -> None:
-        usual = {"sequence_length": 8, "rank": 0, "world_size": 1, "comms": "http://127.0.0.1:9"}
-        with pytest.raises(TypeError):
             ShardedDatasetManager(**{**usual, **keywords}, shards_path=tmp_path)
 
     def test_a_swap_before_a_shard_is_active(self, hub, tmp_path) -> None:

@@ -17,7 +17,7 @@ from huggingface_hub import constants
 
 from shardproof.datasets.rows._datasets import hf_load_dataset_sharded
 from shardproof.datasets.rows._rows import ShardedRows
-from shardproof.errors import FetchError, SourceError
+from shardproof.errors import SourceError
 from shardproof.fetching.cache import key_of
 from shardproof.fetching.transfer._attempts import Limits
 from shardproof.testing.faults import Hub, serve_hub
@@ -91,20 +91,6 @@ def test_a_listing_is_asked_for_no_more_than_limits_say(load: Load, repo: Hub) -
     assert len(repo.requests_for("api/*/tree/*")) == 3
 
 
-def test_a_wait_that_the_hub_asks_for_ends_at_the_limit(load: Load, repo: Hub) -> None:
-    repo.fault("api/*/tree/*", "status-429", times=1, retry_after="3600")
-    assert list(load()) == ROWS
-
-
-def test_a_listing_of_many_pages(shard_hub: Hub, tmp_path: Path) -> None:
-    fill(shard_hub)
-    for n in range(1100):
-        shard_hub.put(f"a/{n}.txt", b"x", repo="org/name")
-    options: Any = {"cache_dir": tmp_path, "endpoint": shard_hub.url, "limits": LIMITS}
-    assert list(hf_load_dataset_sharded("org/name", **options)) == ROWS
-    assert len(shard_hub.requests_for("api/*/tree/*")) == 2
-
-
 def test_a_card_that_is_none_is_told_although_an_earlier_listing_is_kept(
     load: Load, repo: Hub
 ) -> None:
@@ -161,25 +147,6 @@ def test_a_branch_is_taken_for_its_last_known_commit(
     assert f"what is kept of commit {commit} is taken" in caplog.text
     with pytest.raises(SourceError, match=r"nothing is kept of it in '.*listings/org--name'"):
         load(revision="v1")
-
-
-def test_proofs_that_are_lost_are_made_again(gone: tuple[Load, str], tmp_path: Path) -> None:
-    load, commit = gone
-    for state in tmp_path.glob("hf_shards/*/*/*/.shardproof"):
-        shutil.rmtree(state)
-    assert list(load(revision=commit)) == ROWS
-
-
-def test_a_shard_that_is_not_there_is_an_error_in_its_place(
-    gone: tuple[Load, str], tmp_path: Path
-) -> None:
-    load, commit = gone
-    (there,) = tmp_path.glob(f"hf_shards/org/name@{commit}/train/{NAMES[1]}")
-    there.unlink()
-    iterator = iter(load(revision=commit))
-    assert list(itertools.islice(iterator, 2)) == ROWS[:2]
-    with pytest.raises(FetchError, match=NAMES[1]):
-        next(iterator)
 
 
 def test_without_a_listing_the_error_says_what_to_do(

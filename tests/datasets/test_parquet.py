@@ -16,11 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof.datasets.rows import _lines, _row_counts
+from shardproof.datasets.rows import _lines, _parquet
 from shardproof.datasets.rows._lines import TextShard, line_count
-from shardproof.datasets.rows._parquet import ParquetShard
-from shardproof.datasets.rows._row_counts import row_count
-from shardproof.errors import FetchError, ShardReadError
+from shardproof.datasets.rows._parquet import ParquetShard, row_count
+from shardproof.errors import ShardReadError
 from shardproof.fetching.sources._open import open_source
 from shardproof.fetching.sources._source import RemoteFile
 from shardproof.fetching.transfer._attempts import Limits
@@ -119,23 +118,6 @@ def test_columns_that_are_not_wanted_are_not_read(write: Callable[[bytes], Path]
     assert str(path) in str(caught.value)
 
 
-def test_of_all_columns_none_is_looked_up(
-    write: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The schema of thousands takes longer to make than the file to open."""
-    monkeypatch.delattr(pq.ParquetFile, "schema_arrow")
-    assert rows_of(write(parquet(5))) == table(5).to_pylist()
-
-
-def test_batches_are_as_large_as_asked_until_the_row_group_ends(
-    write: Callable[[bytes], Path],
-) -> None:
-    shard = ParquetShard(write(parquet(10, 5)))
-    assert [batch.num_rows for batch in shard.batches(1, 2)] == [2, 2, 2, 2, 1]
-    assert [batch.num_rows for batch in shard.batches(0, None)] == [5, 5]
-    shard.close()
-
-
 def test_large_rows_come_a_few_at_once(tmp_path: Path) -> None:
     path = tmp_path / "large.parquet"
     large = pa.table({"x": [bytes([n]) * 2**20 for n in range(24)]})
@@ -221,17 +203,6 @@ def test_an_end_that_lies(lie: str, write: Callable[[bytes], Path]) -> None:
     assert caught.value.path == str(path)
 
 
-def test_a_row_group_with_other_rows_than_it_says(write: Callable[[bytes], Path]) -> None:
-    data = lies()["fewer rows"][0]
-    path = write(footer_with(data, 1000, 999, last=True))
-    with pytest.raises(ShardReadError, match="column 'x': expected 999 rows, found 1000"):
-        rows_of(path)
-    data = footer_with(lies()["fewer rows"][0], 2999, 3001)
-    path = write(footer_with(footer_with(data, 1000, 1001), 1000, 1001, last=True))
-    with pytest.raises(ShardReadError, match=r"row group 1: expected 1001 rows, found|shard\.parq"):
-        rows_of(path)
-
-
 def test_checksums_of_pages_are_compared_where_there_are_some(
     write: Callable[[bytes], Path],
 ) -> None:
@@ -240,12 +211,6 @@ def test_checksums_of_pages_are_compared_where_there_are_some(
     with pytest.raises(ShardReadError, match="CRC") as caught:
         rows_of(write(bytes(data)))
     assert caught.value.__cause__ is not None
-
-
-def test_text_that_is_none(write: Callable[[bytes], Path]) -> None:
-    data = parquet(6, compression="none").replace(b"text 4", b"text\xff4")
-    with pytest.raises(ShardReadError, match=r"shard.parquet.*UnicodeDecodeError"):
-        rows_of(write(data))
 
 
 def test_a_file_that_is_gone_or_is_none(tmp_path: Path) -> None:
@@ -272,7 +237,7 @@ def test_a_file_that_shrinks_while_it_is_read(write: Callable[[bytes], Path]) ->
 def test_without_pyarrow_the_command_is_told(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['pyarrow'] = None\n"
-        "from shardproof.datasets.rows._parquet import ParquetShard\n"
+        "from shardproof.datasets.rows._parquet import ParquetShard, row_count\n"
         "try:\n    ParquetShard('x')\nexcept ImportError as error:\n    print(error)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -309,11 +274,6 @@ def test_a_long_end_takes_two(shard_hub: Hub) -> None:
     assert [request.bytes_sent for request in requests] == [2**16, n_bytes]
 
 
-@pytest.mark.parametrize("n_rows", [0, 1])
-def test_the_end_of_a_small_file(n_rows: int, shard_hub: Hub) -> None:
-    assert count(shard_hub, parquet(n_rows)) == n_rows
-
-
 @pytest.mark.parametrize("lie", ["fewer rows", "more rows", "length", "short", "encrypted"])
 def test_the_end_of_a_file_elsewhere_that_lies(lie: str, shard_hub: Hub) -> None:
     data, said = lies()[lie]
@@ -334,21 +294,11 @@ def test_the_end_of_what_is_no_parquet_file(data: bytes, shard_hub: Hub) -> None
 def test_an_end_that_would_be_huge_is_not_asked_for(
     shard_hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_row_counts, "MAX_READ_BYTES", 2**17)
+    monkeypatch.setattr(_parquet, "_MAX_READ_BYTES", 2**17)
     data = bytes(2**18) + struct.pack("<I", 2**17 + 1) + b"PAR1"
     with pytest.raises(ShardReadError, match="an end of at most 131072 bytes, found 131073"):
         count(shard_hub, data)
     assert sum(request.bytes_sent for request in shard_hub.requests) == 2**16
-
-
-def test_a_file_of_another_size_than_was_listed(shard_hub: Hub) -> None:
-    data = parquet(3)
-    with pytest.raises((FetchError, ShardReadError)):
-        count(shard_hub, data, len(data) + 10)
-    with pytest.raises(
-        ShardReadError, match="expected a parquet file whose end can be read, found none"
-    ):
-        count(shard_hub, data, len(data) - 1)
 
 
 # Text files
@@ -380,17 +330,6 @@ def test_lines(data: bytes, expected: list[str], tmp_path: Path) -> None:
     with pytest.raises(ShardReadError, match=f"{len(expected) + 1} rows or more, found"):
         list(shard.rows(len(expected) + 1))
     shard.close()
-
-
-def test_lines_from_far_on(tmp_path: Path) -> None:
-    path = tmp_path / "x.txt"
-    lines = [f"{n} " * (n % 7) for n in range(200_000)]
-    path.write_text("\n".join(lines))
-    assert line_count(path) == len(lines)
-    for start in (1, 33_333, 199_999):
-        shard = TextShard(path, "x")
-        assert next(iter(shard.rows(start)))[0] == {"x": lines[start]}
-        shard.close()
 
 
 def test_lines_that_are_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

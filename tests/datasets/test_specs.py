@@ -2,12 +2,9 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof.datasets.rows._positions import plan_of
@@ -131,69 +128,6 @@ def test_a_huge_text_is_refused_unread() -> None:
 
 TEXTS = st.text(st.sampled_from("aB.-_/@ :") | st.characters(), max_size=12)
 FIELDS = st.sampled_from([*SPLIT_WORDS, "text", "en"]) | TEXTS
-
-
-@given(
-    st.sampled_from(["name", "owner/name"]), st.none() | FIELDS, FIELDS, FIELDS, st.none() | FIELDS
-)
-@example("o/n", None, "en", "train", None)
-@example("o/n", None, "train", "a:b", None)
-@example("o/n", None, "train", "text", "a:b")
-def test_a_spec_is_written_as_it_is_read(
-    repo_id: str, name: str | None, split: str, text_key: str, revision: str | None
-) -> None:
-    try:
-        spec = HubSpec(repo_id, name, split, text_key, revision)
-    except ValueError:
-        return
-    fields = [name or "", split, text_key, revision or ""]
-    if not any(":" in field or "," in field or field != field.strip() for field in fields):
-        assert parse_dataset_specs(spec.spec) == [spec]
-    elif not any("," in field or field != field.strip() for field in fields):
-        with pytest.raises(ValueError, match="expected at most 4 fields"):
-            parse_dataset_specs(spec.spec)
-
-
-@given(TEXTS, FIELDS)
-def test_a_spec_of_text_files_is_written_as_it_is_read(path: str, text_key: str) -> None:
-    try:
-        spec = TextSpec(path, text_key)
-    except ValueError:
-        return
-    if not any(
-        ":" in field or "," in field or field != field.strip() for field in (path, text_key)
-    ):
-        assert parse_dataset_specs(spec.spec) == [spec]
-
-
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: HubSpec(b"o/n"), "HubSpec.*repo_id: expected str, found b'o/n'"),  # type: ignore[arg-type]
-        (lambda: HubSpec("o/n", name=3), "name: expected str or None, found 3"),  # type: ignore[arg-type]
-        (lambda: TextSpec(Path("a.txt")), "TextSpec.*path: expected str"),  # type: ignore[arg-type]
-        (lambda: parse_dataset_specs(None), "text"),  # type: ignore[arg-type]
-    ],
-)
-def test_a_part_of_the_wrong_type_is_named(make: Callable[[], object], said: str) -> None:
-    with pytest.raises(TypeError, match=said):
-        make()
-
-
-@pytest.mark.parametrize("repo_id", ["", None])
-def test_a_repository_that_is_not_named(repo_id: Any) -> None:
-    with pytest.raises(ValueError, match="the repo_id is missing"):
-        HubSpec(repo_id)
-
-
-def test_specs_made_by_hand_are_looked_at_too() -> None:
-    with pytest.raises(ValueError, match=r"repo_id.*; split.*; the text key is missing"):
-        HubSpec("a b", split="x/y", text_key="")
-    spec = HubSpec("o/n", name="en", split="test", revision="v1")
-    assert parse_dataset_specs(spec.spec) == [spec]
-    assert parse_dataset_specs(TextSpec("a.txt", "line").spec) == [TextSpec("a.txt", "line")]
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        spec.split = "train"  # type: ignore[misc]
 
 
 @given(st.text(st.sampled_from("hftx:/@,. \0\n-a") | st.characters(), max_size=40))

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import re
-import resource
 import shutil
 import signal
 import threading
@@ -32,7 +31,7 @@ from shardproof.testing.faults import FileSystemFaults
 from tests.helpers.file_limit import no_file_above
 from tests.helpers.forking import ended, forked
 from tests.helpers.killing import Begin, at_every_state, skip_where_not_permitted
-from tests.helpers.planning import complete, new_store, receipt_path, rewrite_receipt
+from tests.helpers.planning import complete, new_store, receipt_path
 from tests.helpers.waiting import until
 
 OURS = {".shardproof-stage.jsonl", ".shardproof-stage.lock"}
@@ -78,27 +77,13 @@ def assert_same(source: Path, copy: Path) -> None:
 
 class TestCopy:
     @pytest.mark.parametrize("level", ["present", "complete", "valid"])
-    @pytest.mark.parametrize("workers", [1, None])
-    def test_a_healthy_directory(self, make_shards_dir, to, level: str, workers) -> None:
+    def test_a_healthy_directory(self, make_shards_dir, to, level: str) -> None:
         shards_dir = make_shards_dir(5, labels=True)
-        copy = stage(shards_dir, to, level=level, workers=workers)
+        copy = stage(shards_dir, to, level=level)
         assert copy.parent == base(to)
         assert copy.name.startswith(f"{shards_dir.name}-")
         assert_same(shards_dir, copy)
         assert copy.parent.stat().st_mode & 0o777 == copy.stat().st_mode & 0o777 == 0o700
-
-    def test_receipts_and_what_they_promise(self, tmp_path, to) -> None:
-        store = new_store(tmp_path, 3)
-        for index in (0, 2):
-            complete(store, index)
-        (store.path / "notes.txt").write_text("not promised")
-        copy = stage(store.path, to, level="valid")
-        expected = content(store.path)
-        del expected["notes.txt"]
-        assert {name: data for name, data in expected.items() if "claims" not in name} == content(
-            copy
-        )
-        assert shardproof.validate(copy, level="valid").ok
 
     def test_folders_in_folders(self, tmp_path, to) -> None:
         store = new_store(tmp_path, 1)
@@ -123,17 +108,6 @@ class TestCopy:
         with pytest.raises(NotADirectoryError, match="gone"):
             stage(make_shards_dir(1))
 
-    def test_two_directories_of_one_name(self, tmp_path, to) -> None:
-        layout = testing.Layout(n_shards=1)
-        one, other = (testing.write_layout(layout, tmp_path / name) for name in "ab")
-        assert one.name == other.name
-        assert stage(one, to) != stage(other, to)
-
-    def test_a_link_to_the_directory_is_the_directory(self, make_shards_dir, tmp_path, to) -> None:
-        shards_dir = make_shards_dir(1)
-        (tmp_path / "link").symlink_to(shards_dir)
-        assert stage(tmp_path / "link", to) == stage(shards_dir, to)
-
     def test_a_name_that_no_one_would_give(self, make_shards_dir, tmp_path, to) -> None:
         odd = tmp_path / os.fsdecode(b"a \xff\n\xc3\xa9*" + b"x" * 150)
         make_shards_dir(2).rename(odd)
@@ -148,11 +122,6 @@ class TestCopy:
         assert (copy / "acts000001.bin").read_bytes() == (
             shards_dir / "acts000001.bin"
         ).read_bytes()
-
-    def test_progress(self, make_shards_dir, to) -> None:
-        calls = []
-        stage(make_shards_dir(3), to, progress=lambda *call: calls.append(call))
-        assert calls[-1] == (4, 4)
 
     def test_threads_and_descriptors_are_given_back(self, make_shards_dir, to) -> None:
         shards_dir = make_shards_dir(9)
@@ -294,12 +263,6 @@ class TestReuse:
         rewrite_proofs(copy, copy=[status.st_size, status.st_mtime_ns, status.st_ino])
         assert_same(shards_dir, stage(shards_dir, to))
 
-    @pytest.mark.parametrize("digest", ["", "sha256:", "nonsense", "sha256:" + "g" * 64, "md5:0"])
-    def test_a_digest_that_is_none(self, make_shards_dir, to, digest: str) -> None:
-        shards_dir = make_shards_dir(2)
-        rewrite_proofs(stage(shards_dir, to, level="valid"), digest=digest)
-        assert_same(shards_dir, stage(shards_dir, to, level="valid"))
-
     def test_what_an_earlier_start_of_the_machine_left_is_not_believed(
         self, make_shards_dir, to
     ) -> None:
@@ -400,18 +363,6 @@ class TestSource:
         assert leftovers(to) == []
         assert_same(shards_dir, stage(shards_dir, to))
 
-    def test_the_first_error_is_told_though_others_were_stopped_by_it(
-        self, make_shards_dir, to, monkeypatch
-    ) -> None:
-        shards_dir = make_shards_dir(3)
-        with FileSystemFaults(shards_dir) as fs:
-            # The first file may be stopped before it is read.
-            fs.slow("read", 0.02, match="acts000000.bin", optional=True)
-            fs.short("read", 10, match="acts000000.bin", optional=True)
-            fs.fail("read", errno.EIO, match="acts000001.bin")
-            with pytest.raises(OSError, match="Input/output error"):
-                stage(shards_dir, to)
-
 
 def two_plans(base: Path, n_done: int = 3) -> ReceiptStore:
     """A plan with receipts, beside the directory of another one."""
@@ -464,46 +415,6 @@ class TestWhatCanNotBeLookedAt:
                 stage(shards_dir, to, workers=1)
         assert finished(to) == []
 
-    def test_the_disk_of_the_copies(self, make_shards_dir, to) -> None:
-        with FileSystemFaults(to) as fs:
-            fs.fail("stat", errno.EIO, match="shardproof-*/*", times=1)
-            with pytest.raises(OSError, match="Input/output error"):
-                stage(make_shards_dir(1), to)
-
-    def test_each_limit_of_open_files_ends_in_an_error_that_names_what(
-        self, make_shards_dir, to
-    ) -> None:
-        """Real limits of the kernel's, from none on until it succeeds."""
-        shards_dir = make_shards_dir(4)
-
-        def limited() -> None:
-            stage(shards_dir, to)  # what is imported late is there
-            shutil.rmtree(base(to))
-            told = []
-            highest = max(map(int, os.listdir("/dev/fd")))
-            while (begin := os.open(os.devnull, os.O_RDONLY) + 1) <= highest:
-                pass  # until all numbers below are taken
-            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-            for limit in range(begin, begin + 64):
-                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-                try:
-                    stage(shards_dir, to)
-                except OSError as error:
-                    told.append(error)
-                else:
-                    break
-                finally:
-                    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-            assert len(told) > 3
-            for error in told:
-                assert type(error) is OSError, repr(error)
-                assert error.errno == errno.EMFILE
-                assert os.path.isabs(error.filename), repr(error)
-            assert len(told) < 64
-            assert_same(shards_dir, finished(to)[0])
-
-        assert ended(forked(limited)) == 0
-
     def test_none_of_the_source_s_files(self, make_shards_dir, to) -> None:
         shards_dir = make_shards_dir(3)
         with FileSystemFaults(shards_dir) as fs:
@@ -514,17 +425,6 @@ class TestWhatCanNotBeLookedAt:
         assert not isinstance(caught.value, FileNotFoundError)
         assert caught.value.errno == errno.EIO
         assert caught.value.filename == str(shards_dir / "acts000000.bin")
-
-    def test_some_of_them_beside_what_is_missing(self, make_shards_dir, to) -> None:
-        shards_dir = make_shards_dir(3, missing=[1])
-        with FileSystemFaults(shards_dir) as fs:
-            fs.fail("open", errno.EIO, match="acts000000.bin")
-            with pytest.raises(ShardValidationError) as caught:
-                stage(shards_dir, to)
-        assert [finding.path.name for finding in caught.value.report.findings] == [
-            "acts000000.bin",
-            "acts000001.bin",
-        ]
 
     @pytest.mark.parametrize("name", [".shardproof-stage.jsonl", ".shardproof-stage.lock"])
     def test_what_a_copy_has_of_its_own_is_named_whole(
@@ -596,14 +496,6 @@ def test_another_checkpoint_beside_the_first_is_another_copy(tmp_path, to) -> No
     assert not list(second.glob("step_3*"))
 
 
-def test_a_checkpoint_of_two_that_is_broken(tmp_path, to) -> None:
-    source = checkpoints(tmp_path / "c", "a", "b")
-    os.truncate(source / "b_shard_1.shard", 50)
-    with pytest.raises(ShardValidationError, match=r"b_shard_1\.shard"):
-        stage(source, to)
-    assert finished(to) == []
-
-
 class TestReceiptsThatAreGone:
     """A shard is to be made again: its receipt is removed, and the plan is the same one."""
 
@@ -625,14 +517,6 @@ class TestReceiptsThatAreGone:
         assert_promised(store.path, copy)
         assert leftovers(to) == []
 
-    @pytest.mark.parametrize("status", ["started", "failed"])
-    def test_those_that_promise_nothing_go_too(self, store, to, status: str) -> None:
-        rewrite_receipt(store, 1, status=status)
-        copy = stage(store.path, to)
-        receipt_path(store, 1).unlink()
-        stage(store.path, to)
-        assert set(os.listdir(copy / "receipts")) == set(os.listdir(store.path / "receipts"))
-
     def test_what_others_put_there_stays_and_is_told(self, store, to) -> None:
         copy = stage(store.path, to)
         receipt_path(store, 1).unlink()
@@ -648,13 +532,6 @@ class TestReceiptsThatAreGone:
             assert receipt.read_bytes() == data + b" "
         receipt.unlink()
         assert_promised(store.path, stage(store.path, to))
-
-    @pytest.mark.parametrize("text", [b'{"status": "started"}', b"notes"])
-    def test_what_others_put_there_and_nobody_reads_stays(self, store, to, text: bytes) -> None:
-        receipts = stage(store.path, to) / "receipts"
-        (receipts / "shard_1_notes.json").write_bytes(text)
-        assert_promised(store.path, stage(store.path, to))
-        assert (receipts / "shard_1_notes.json").read_bytes() == text
 
     @pytest.mark.parametrize(
         ("place", "name"),
@@ -679,16 +556,6 @@ class TestReceiptsThatAreGone:
         assert later
         assert_promised(store.path, copy)
         assert leftovers(to) == []
-
-    def test_many_processes_at_once(self, store, to) -> None:
-        copy = stage(store.path, to)
-        for index in (0, 2):
-            receipt_path(store, index).unlink()
-        pids = [
-            forked(lambda: assert_promised(store.path, stage(store.path, to))) for _ in range(8)
-        ]
-        assert [ended(pid) for pid in pids] == [0] * 8
-        assert_promised(store.path, copy)
 
     @pytest.mark.parametrize("side", ["source", "copy"])
     def test_where_nobody_can_look(self, store, to, side: str) -> None:
@@ -731,15 +598,6 @@ class TestReceiptsThatAreGone:
             complete(store, 1)
         assert leftovers(to) == []
 
-    def test_one_that_was_about_to_be_replaced(self, store, to) -> None:
-        stage(store.path, to)
-        name = receipt_path(store, 1).name
-        rewrite_receipt(store, 1, worker="another")
-        died = forked(lambda: stage_and_die(store, to, "replace", name, "before"))
-        assert ended(died) == KILLED
-        receipt_path(store, 1).unlink()
-        assert_promised(store.path, stage(store.path, to))
-
 
 KILLED = -signal.SIGKILL
 
@@ -772,13 +630,6 @@ def before(monkeypatch, owner: object, name: str, act) -> None:
 
 
 class TestName:
-    def test_it_is_there_when_the_copy_is_whole(self, make_shards_dir, to) -> None:
-        shards_dir = make_shards_dir(3)
-        seen: list[list[Path]] = []
-        copy = stage(shards_dir, to, progress=lambda *_: seen.append(finished(to)))
-        assert seen == [[]] * len(seen) != []
-        assert finished(to) == list(base(to).iterdir()) == [copy]
-
     def test_what_is_unfinished_is_gone_on_with(self, make_shards_dir, to) -> None:
         shards_dir = make_shards_dir(3)
         with FileSystemFaults(to) as fs:
@@ -942,43 +793,6 @@ class TestDestination:
         assert leftovers(to) == list(to.rglob("*.bin")) == []
         assert_same(shards_dir, stage(shards_dir, to))
 
-    @pytest.mark.parametrize("level", ["complete", "valid"])
-    def test_a_quota_names_both_files(self, make_shards_dir, to, monkeypatch, level: str) -> None:
-        shards_dir = make_shards_dir(1)
-
-        def refuse(*_: object) -> None:
-            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
-
-        monkeypatch.setattr(os, "preadv", refuse)
-        with pytest.raises(OSError, match="Disk quota exceeded") as caught:
-            stage(shards_dir, to, workers=1, level=level)
-        assert caught.value.filename == str(shards_dir / "acts000000.bin")
-        assert Path(caught.value.filename2).name == "acts000000.bin"
-        assert Path(caught.value.filename2).is_relative_to(base(to))
-
-    def test_a_full_disk_names_the_list_of_what_is_proven(self, make_shards_dir, to) -> None:
-        """A call that has but a descriptor says nothing of where."""
-        with FileSystemFaults(to) as fs:
-            fs.fail("write", errno.ENOSPC, match=".shardproof-stage.jsonl")
-            with pytest.raises(OSError, match="No space left") as caught:
-                stage(make_shards_dir(1), to, workers=1)
-        assert caught.value.filename.endswith("/.shardproof-stage.jsonl")
-        assert Path(caught.value.filename).is_relative_to(base(to))
-
-    def test_a_full_disk_names_the_list_of_shards(self, make_shards_dir, to, monkeypatch) -> None:
-        """A real limit of the kernel's: the list is the largest file."""
-        shards_dir = make_shards_dir(1)
-        listing = shards_dir / "shards.json"
-        listing.write_bytes(listing.read_bytes() + b" " * 50_000)
-
-        def limited() -> None:
-            refused = pytest.raises(OSError, match=r"File too large: '.*/shards\.json'")
-            with no_file_above(40_000), refused:
-                stage(shards_dir, to)
-
-        assert ended(forked(limited)) == 0
-        assert not list(to.rglob("shards.json"))
-
 
 @pytest.mark.parametrize(
     ("keywords", "error"),
@@ -1041,32 +855,6 @@ class TestManyProcesses:
         shards_dir = make_shards_dir(3)
         assert_same(shards_dir, stage(shards_dir, to))
 
-    def test_who_holds_a_lock_for_ever_is_not_waited_for(
-        self, make_shards_dir, to, monkeypatch
-    ) -> None:
-        shards_dir = make_shards_dir(3)
-        copy = stage(shards_dir, to)
-        for path in copy.glob("*.bin"):
-            path.unlink()
-        reading, writing = os.pipe()
-
-        def hold() -> None:
-            fd = os.open(copy / ".shardproof-stage.lock", os.O_RDWR)
-            fcntl.lockf(fd, fcntl.LOCK_EX)
-            os.write(writing, b"!")
-            signal.pause()
-
-        pid = forked(hold)
-        os.read(reading, 1)
-        monkeypatch.setattr(_copy, "_WAIT_SECONDS", 0.2)
-        try:
-            assert_same(shards_dir, stage(shards_dir, to))
-        finally:
-            os.kill(pid, signal.SIGKILL)
-            ended(pid)
-            os.close(reading)
-            os.close(writing)
-
 
 class TestACheckpointByItsPrefix:
     def test_it_alone_is_copied(self, tmp_path, to) -> None:
@@ -1091,12 +879,6 @@ class TestACheckpointByItsPrefix:
         assert shardproof.validate(stage(prefix, to), level="valid").ok
         with pytest.raises(ShardValidationError):
             stage(prefix.parent, to)
-
-    def test_a_shard_that_is_gone_is_found(self, to, make_checkpoint) -> None:
-        prefix = make_checkpoint(world_size=2, missing_ranks=[1])
-        with pytest.raises(ShardValidationError, match=r"_shard_1\.shard"):
-            stage(prefix, to)
-        assert not list(to.rglob("*.metadata.json"))
 
 
 SHARDS_OF_TWO = ("_shard_0.shard", "_shard_1.shard")

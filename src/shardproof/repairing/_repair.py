@@ -20,8 +20,7 @@ from shardproof.fetching import Cancellation, Limits, Source, open_source, sourc
 from shardproof.fetching.transfer import listed, parts_beneath
 from shardproof.manifest import PromisedFile
 from shardproof.promises import Promise, promise_of
-from shardproof.repairing._fetch import Fetcher, sweep
-from shardproof.repairing._want import broken_in, look, want
+from shardproof.repairing._fetch import Fetcher, broken_in, look, sweep, want
 from shardproof.report import MOST_KEPT, FindingKind, Level, MoreFindings, Report
 
 _AT_ONCE = 4

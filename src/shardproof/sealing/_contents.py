@@ -7,7 +7,6 @@ import functools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from shardproof import formats
 from shardproof._base import digest, digest_lists
@@ -91,16 +90,17 @@ def manifest_of(
     """Return what is to be sealed, with all that is stated of it; what is below has to be whole."""
     with contextlib.suppress(ManifestNotFoundError):
         form = form or formats.detect(root)
-    manifest = Manifest(root=Path(root), path=Path(root), format=formats.LISTS, files=())
-    if form is not None:
-        manifest = formats.read_manifest(form, root)
+    manifest = (
+        formats.read_manifest(form, root) if form else Manifest.at(root, "", formats.LISTS, ())
+    )
     promised = {file.name: file for file in manifest.files}
     proves = dict[str, list[tuple[Prove, PromisedFile]]]()
     for other in (manifest, *_others(root, manifest.format, files)):
         below = os.path.relpath(other.root, manifest.root)
         for file in other.files:
             name = os.path.normpath(f"{below}/{file.name}")
-            stated.setdefault(name, []).extend(file.digests)
+            if file.digests:
+                stated.setdefault(name, []).extend(file.digests)
             if other.prove:
                 proves.setdefault(name, []).append((other.prove, file))
     if manifest.format == formats.LISTS:
@@ -114,11 +114,15 @@ def manifest_of(
         return next((each for each in said if isinstance(each, Mismatch)), False)
 
     damaged = dict.fromkeys([*manifest.damaged, *(RefusedEntry.of(each, root) for each in wrong)])
-    all_files = [
-        formats.with_digests(file, stated.get(name, ())) for name, file in promised.items()
-    ]
-    make = functools.partial(dataclasses.replace, manifest, prove=prove, damaged=[*damaged])
-    return Manifest.without_refused(make, files=all_files)
+    make = functools.partial(dataclasses.replace, manifest, damaged=[*damaged])
+    return Manifest.without_refused(
+        make,
+        files=[
+            formats.with_digests(file, stated[name]) if name in stated else file
+            for name, file in promised.items()
+        ],
+        prove=prove if proves else None,
+    )
 
 
 def _others(root: str, own: str, files: Reasons) -> Iterator[Manifest]:

@@ -175,14 +175,16 @@ def _seal(
             noting=Noting(plan.algorithm, note),
             most=MOST_KEPT,
         ).raise_for_findings()
-    list_path, before = os.path.join(root, list_name), b""
+    list_path = os.path.join(root, list_name)
+    data = b"".join(digest_lists.format_line(name, text) for name, text in added.items())
     if plan.before:
-        before = json.read_bytes(root, list_name, max_bytes=2**28).removesuffix(b"\n") + b"\n"
+        before = json.read_bytes(root, list_name, max_bytes=2**28)
+        data = before.removesuffix(b"\n") + b"\n" + data
+        if not {*added}.issubset(name for name, _ in digest_lists.parse(data, path=list_path)):
+            problem = "no line can be added to it: write it anew, in plain UTF-8"
+            raise SealError(problem, path=list_path)
     else:
         _refuse_sealed(list_path)  # by another one, meanwhile
-    data = before + b"".join(digest_lists.format_line(name, text) for name, text in added.items())
-    if not {*added}.issubset(name for name, _ in digest_lists.parse(data, path=list_path)):
-        raise SealError("no line can be added to it: write it anew, in plain UTF-8", path=list_path)
     files.write_whole(list_path, data, dir_fd=dir_fd)
     return Seal(
         path=Path(root),

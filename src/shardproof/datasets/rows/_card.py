@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.yaml import NotYamlError, yaml_field
-from shardproof.datasets.rows._conventions import SPLIT_NAME
+from shardproof.datasets.rows._file_names import SPLIT_NAME
 from shardproof.errors import SourceError
 
 CARD_FILES = ("README.md", ".huggingface.yaml")

@@ -10,9 +10,9 @@ from shardproof._base.messages import quoted, shown
 from shardproof._base.names import refusals
 from shardproof._base.opening import refuse_empty
 from shardproof.datasets.rows._card import configs_of, told_default
-from shardproof.datasets.rows._kept import KeptListings
 from shardproof.datasets.rows._listings import (
     HubAddress,
+    KeptListings,
     Listing,
     Origin,
     ask_listing,

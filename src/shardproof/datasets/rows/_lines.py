@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from shardproof._base.messages import quoted, told
 from shardproof._base.names import OPEN_FLAGS, NotRegularError, file_type
-from shardproof.datasets.rows._row_counts import need_pyarrow
+from shardproof.datasets.rows._parquet import need_pyarrow
 from shardproof.errors import ShardReadError
 
 if TYPE_CHECKING:

@@ -1,16 +1,24 @@
-"""The rows of one local parquet file from any row on; row groups before it are not read."""
+"""Parquet: the rows of a local file from any row on, and how many rows one elsewhere has.
 
+Of a file elsewhere the end says it, of which nothing else is read, in two short requests.
+"""
+
+import io
 import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shardproof._base.messages import quoted, shown, traced
-from shardproof.datasets.rows._row_counts import MAX_READ_BYTES, TO_DO, check_rows, need_pyarrow
-from shardproof.errors import ShardReadError
+from shardproof._base.work import Deadline, Stop
+from shardproof.errors import FetchError, ShardReadError
+from shardproof.fetching.sources import RemoteFile, Source
+from shardproof.fetching.transfer import Goal, Limits, ask, read_range
 
 if TYPE_CHECKING:
-    import pyarrow
+    import pyarrow.parquet
 
+_MAX_READ_BYTES = 64 * 2**20  # a hundred times the end of a file with 1000 row groups
+_TO_DO = "Compare it with the original; remove a damaged copy, and it is fetched again"
 _BUFFER_BYTES = 2**20
 _BATCH_BYTES = 4 * 2**20
 _MAX_ROWS = 2**16
@@ -33,7 +41,7 @@ class ParquetShard:
                 pre_buffer=False,  # which would hold whole row groups
                 page_checksum_verification=True,
             )
-            check_rows(self._file.metadata, self._path)
+            _check_rows(self._file.metadata, self._path)
             self._columns = None if columns is None else list(columns)
             if self._columns:  # else no schema is made, which takes long for many columns
                 names = self._file.schema_arrow.names
@@ -50,9 +58,9 @@ class ParquetShard:
         size = self._asked(self._source.size)
         end = self._asked(self._source.read_at, min(8, size), max(0, size - 8))
         n_bytes = int.from_bytes(end[:4], "little") if end.endswith(b"PAR1") else 0
-        if n_bytes > MAX_READ_BYTES:
-            problem = f"expected an end of at most {MAX_READ_BYTES} bytes, found {n_bytes}"
-            raise ShardReadError(f"{problem}. {TO_DO}", path=self._path)
+        if n_bytes > _MAX_READ_BYTES:
+            problem = f"expected an end of at most {_MAX_READ_BYTES} bytes, found {n_bytes}"
+            raise ShardReadError(f"{problem}. {_TO_DO}", path=self._path)
 
     def close(self) -> None:
         self._file.close()
@@ -104,7 +112,7 @@ class ParquetShard:
             found += batch.num_rows
         if found != expected:
             problem = f"row group {group}: expected {expected} rows, found {found}"
-            raise ShardReadError(f"{problem}. {TO_DO}", path=self._path)
+            raise ShardReadError(f"{problem}. {_TO_DO}", path=self._path)
 
     def _check_columns(self, group: int) -> None:
         """Refuse columns of another length than the row group's: pyarrow would leave rows out."""
@@ -116,7 +124,7 @@ class ParquetShard:
             if is_flat and column.num_values != expected:
                 where = f"row group {group}, column {quoted(column.path_in_schema)}"
                 problem = f"expected {expected} rows, found {column.num_values}"
-                raise ShardReadError(f"{where}: {problem}. {TO_DO}", path=self._path)
+                raise ShardReadError(f"{where}: {problem}. {_TO_DO}", path=self._path)
 
     def _asked(self, work: Any, *arguments: Any, **keywords: Any) -> Any:
         """Return what pyarrow returns; of a damaged file it raises `ShardReadError` instead."""
@@ -127,6 +135,84 @@ class ParquetShard:
         except Exception as error:
             # There is no class for a damaged file: it is ArrowInvalid, OSError, ValueError, ...
             found = f"{type(error).__name__}: {quoted(str(error), 300)}"
-            problem = f"expected whole parquet, found what pyarrow can't read, {found}. {TO_DO}"
+            problem = f"expected whole parquet, found what pyarrow can't read, {found}. {_TO_DO}"
             errno = error.errno if isinstance(error, OSError) else None
             raise ShardReadError(problem, path=self._path, errno=errno) from traced(error)
+
+
+def row_count(source: Source, file: RemoteFile, limits: Limits) -> int:
+    """Return how many rows a parquet file of a source has."""
+    pa = need_pyarrow()
+    where = f"{source.url.rstrip('/')}/{file.name}"
+    if file.size is None:
+        goal = Goal(quoted(file.name), where, "memory")
+        deadline = Deadline(limits.deadline, Stop())
+        file = ask(source, file.name, goal=goal, limits=limits, deadline=deadline)
+    if file.size is None:
+        raise ShardReadError("its size is not known, so neither is its end", path=where)
+    try:
+        metadata = pa.parquet.read_metadata(_RemoteShard(source, file, file.size, limits))
+    except FetchError:
+        raise
+    except Exception as error:
+        # pyarrow has no class of its own for this: it is OSError, ValueError, or its own.
+        found = quoted(str(error), 200)
+        problem = f"expected a parquet file whose end can be read, found none: {found}"
+        raise ShardReadError(f"{problem}. {_TO_DO}", path=where) from traced(error)
+    _check_rows(metadata, where)
+    return int(metadata.num_rows)
+
+
+class _RemoteShard(io.RawIOBase):
+    """A file of a source as one of Python, for pyarrow, which asks for its end in short reads."""
+
+    def __init__(self, source: Source, file: RemoteFile, size: int, limits: Limits) -> None:
+        self._source, self._file, self._size, self._limits = source, file, size, limits
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + {os.SEEK_CUR: self._at, os.SEEK_END: self._size}.get(whence, 0)
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        start, stop = self._at, self._size if size < 0 else min(self._at + size, self._size)
+        if stop - start > _MAX_READ_BYTES:
+            problem = f"expected an end of at most {_MAX_READ_BYTES} bytes, found {stop - start}"
+            raise ValueError(problem)
+        if start >= stop:
+            return b""
+        # A listing that states digests is of one commit, whose files stay the same; what it calls
+        # them is not what a web server does.
+        known = self._file if self._file.digest is None else None
+        name, limits = self._file.name, self._limits
+        data = read_range(self._source, name, start, stop, known=known, limits=limits)
+        self._at += len(data)
+        return data
+
+
+def _check_rows(metadata: "pyarrow.parquet.FileMetaData", where: str) -> None:
+    """Raise `ShardReadError` where the number of rows is not what the row groups come to."""
+    counts = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
+    if metadata.num_rows != sum(counts) or min(counts, default=0) < 0:
+        found = f"{sum(counts)} in {len(counts)} row groups"
+        problem = f"expected {metadata.num_rows} rows, as its metadata say, found {found}"
+        raise ShardReadError(f"{problem}. {_TO_DO}", path=where)
+
+
+def need_pyarrow() -> Any:
+    """Return the module pyarrow, or raise `ImportError` with the command that installs it."""
+    try:
+        import pyarrow.parquet  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        problem = "parquet files are read by pyarrow: pip install 'shardproof[hf]'"
+        raise ImportError(problem) from error
+    return pyarrow

@@ -1,25 +1,41 @@
-"""The shards of a hub or of a local directory, as `ShardedRows` reads them."""
+"""The shards of a hub or of a local directory, as `ShardedRows` reads them, and their row counts.
+
+How many rows a shard has is written down, so that a job that is resumed need not ask.
+"""
 
 import contextlib
 import dataclasses
+import logging
 import os
 from collections.abc import Generator, Sequence
 from pathlib import Path
+from typing import Annotated
 
-from shardproof._base.messages import shown
-from shardproof._base.opening import is_directory, is_there, matching, names_in
+import msgspec
+
+from shardproof._base import files, json
+from shardproof._base.fanout import over_threads
+from shardproof._base.messages import shown, told
+from shardproof._base.opening import is_directory, is_there, matching, names_in, real_path
 from shardproof._base.work import apart, closed_apart
 from shardproof.datasets.rows._lines import TextShard, line_count
 from shardproof.datasets.rows._listings import Origin, opened
-from shardproof.datasets.rows._parquet import ParquetShard
+from shardproof.datasets.rows._parquet import ParquetShard, row_count
 from shardproof.datasets.rows._positions import ResumePlan, plan_of
-from shardproof.datasets.rows._row_counts import CountsFile, row_counts
 from shardproof.datasets.rows._specs import TextSpec
-from shardproof.errors import SourceError
+from shardproof.errors import (
+    ManifestError,
+    ManifestNotFoundError,
+    SourceError,
+)
 from shardproof.fetching import ShardPrefetcher
 from shardproof.fetching.cache import CleanupPolicy
-from shardproof.fetching.sources import RemoteFile
+from shardproof.fetching.sources import RemoteFile, Source
 from shardproof.fetching.transfer import Limits
+
+logger = logging.getLogger("shardproof.fetching")
+
+_THREADS = 8  # as many as a browser has to one host
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -126,3 +142,69 @@ def _sized(path: str) -> RemoteFile:
         return RemoteFile(os.path.basename(path), os.stat(path).st_size)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise SourceError(f"there is no file '{shown(path)}'", kind="unusable") from error
+
+
+class _Counts(msgspec.Struct):
+    row_counts: dict[str, Annotated[int, msgspec.Meta(ge=0)]]  # by digest or identity
+
+
+class CountsFile:
+    """How many rows files of a certain content have; what it can't keep costs another question."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+        self._known = self._read()
+        self._new: dict[str, int] = {}
+
+    def get(self, file: RemoteFile) -> int | None:
+        """Return how many rows a file has, if that is known."""
+        return self._known.get(file.digest or file.identity or "")
+
+    def put(self, file: RemoteFile, n_rows: int) -> None:
+        content = file.digest or file.identity
+        if content and content not in self._known:
+            self._new[content] = n_rows
+
+    def save(self) -> None:
+        if not self._new or self._path is None:
+            return
+        data = msgspec.json.encode(_Counts(self._read() | self._new))
+        try:
+            files.make_directories(os.path.dirname(self._path))
+            files.write_whole(self._path, data)
+        except OSError as error:
+            logger.warning("Could not keep row counts in '%s': %s", shown(self._path), told(error))
+
+    def _read(self) -> dict[str, int]:
+        if self._path is None:
+            return {}
+        try:
+            return json.read(*os.path.split(real_path(self._path)), _Counts).row_counts
+        except ManifestNotFoundError:
+            pass
+        except (ManifestError, OSError) as error:
+            logger.warning("%s; the source is asked for row counts instead", told(error))
+        return {}
+
+
+def row_counts(
+    source: Source, files: Sequence[RemoteFile], counts: CountsFile, limits: Limits
+) -> Generator[int, None, None]:
+    """Yield how many rows each file has, in order; what is not known yet is asked for, and kept."""
+
+    def count_rows(some: Sequence[RemoteFile]) -> list[tuple[RemoteFile, int]]:
+        known = [(file, counts.get(file)) for file in some]
+        return [
+            (file, row_count(source, file, limits) if n_rows is None else n_rows)
+            for file, n_rows in known
+        ]
+
+    asked = over_threads(count_rows, files, _THREADS, chunk=1)
+    try:
+        for _, found in asked:
+            for file, n_rows in found:
+                counts.put(file, n_rows)
+                yield n_rows
+    finally:
+        asked.close()
+        counts.save()

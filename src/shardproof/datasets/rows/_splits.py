@@ -1,7 +1,7 @@
 """Which files of a repository are those of a split, and in which order: as datasets reads them.
 
 The dataset card says it, if it has configurations (`_card`); else the names of the files do
-(`_conventions`). Where datasets would fail, or reads another format, nothing is guessed.
+(`_file_names`). Where datasets would fail, or reads another format, nothing is guessed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,15 +9,18 @@ from collections.abc import Mapping, Sequence
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import MAX_PATH_BYTES
 from shardproof.datasets.rows._card import Config, config_of, first_of
-from shardproof.datasets.rows._conventions import (
+from shardproof.datasets.rows._file_names import (
     PARQUET,
     SUFFIX,
+    Budget,
     default_patterns,
     format_of,
+    has_magic,
     is_data,
     is_for_parquet,
+    matching,
+    meant,
 )
-from shardproof.datasets.rows._patterns import Budget, has_magic, matching, meant
 from shardproof.errors import SourceError
 from shardproof.fetching.sources import RemoteFile
 

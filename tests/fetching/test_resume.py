@@ -24,6 +24,7 @@ from shardproof._base.liveness import this_process
 from shardproof.fetching import (
     CallableSource,
     Cancellation,
+    FetchResult,
     FsspecSource,
     HttpSource,
     Limits,
@@ -33,8 +34,8 @@ from shardproof.fetching import (
 from shardproof.fetching.sources import _answers, _fsspec
 from shardproof.fetching.transfer import _relay
 from shardproof.fetching.transfer._kept import sweep_parts
-from shardproof.fetching.transfer._partial_file import extents_in, hash_of
-from shardproof.testing.faults import FileSystemFaults, Hub, HubFault, serve_hub
+from shardproof.fetching.transfer._partial_file import hash_of
+from shardproof.testing.faults import Hub, HubFault, serve_hub
 from tests.helpers.forking import ended, forked
 from tests.helpers.kept_parts import PARTS, beside_parts, parts_in
 from tests.helpers.killing import Begin, at_every_state, skip_where_not_permitted
@@ -78,9 +79,13 @@ def fail(hub: Hub, directory: Path, *, at: int = 300_000, digest: str | None = N
     return caught.value
 
 
-def fetch(hub: Hub, directory: Path, *, digest: str | None = None) -> bytes:
+def get(hub: Hub, directory: Path, **options: Any) -> FetchResult:
     with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
-        fetched = fetch_file(source, "0.bin", directory / "0.bin", digest=digest, limits=ONCE)
+        return fetch_file(source, "0.bin", directory / "0.bin", **options)
+
+
+def fetch(hub: Hub, directory: Path, *, digest: str | None = None) -> bytes:
+    fetched = get(hub, directory, digest=digest, limits=ONCE)
     assert os.listdir(directory) == ["0.bin"]
     return fetched.path.read_bytes()
 
@@ -89,21 +94,6 @@ def flip(path: Path, at: int) -> None:
     data = bytearray(path.read_bytes())
     data[at] ^= 1
     path.write_bytes(data)
-
-
-def children_fetch(hub: Hub, directory: Path, digest: str | None, *, until: float) -> None:
-    """Fetch in a child, and kill that when so many bytes were sent to it."""
-
-    def act() -> None:
-        with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
-            fetch_file(source, "0.bin", directory / "0.bin", digest=digest)
-
-    before = got(hub).n_bytes
-    child = forked(act)
-    while got(hub).n_bytes - before < until:
-        time.sleep(0.001)
-    os.kill(child, signal.SIGKILL)
-    assert ended(child) == -signal.SIGKILL
 
 
 class TestKilled:
@@ -131,23 +121,6 @@ class TestKilled:
         assert os.listdir(tmp_path) == ["0.bin"]
 
     @pytest.mark.once
-    @pytest.mark.parametrize("digest", [None, DIGEST])
-    def test_again_and_again(self, tmp_path: Path, digest: str | None) -> None:
-        """What comes in a tenth of a second is lost each time, and no more."""
-        # At this rate the kills may come late, too, as they do beside other work.
-        with serve_hub({"a/0.bin": DATA}, rate=100_000) as hub:
-            for _ in range(5):
-                children_fetch(hub, tmp_path, digest, until=60_000)
-                assert len(parts_in(tmp_path)) == 1
-            hub._server.rate = None
-
-            assert fetch(hub, tmp_path, digest=digest) == DATA
-            starts, n_bytes = got(hub)
-        assert starts == sorted(starts)
-        assert starts[-1] > 150_000
-        assert n_bytes < 1.5 * len(DATA)
-
-    @pytest.mark.once
     @pytest.mark.parametrize("digest", [None, SMALL_DIGEST])
     @pytest.mark.parametrize("begins", ["anew", "from what was left"])
     def test_at_every_system_call(
@@ -160,8 +133,7 @@ class TestKilled:
 
         def act(begin: Begin) -> None:
             begin()
-            with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
-                fetch_file(source, "0.bin", directory / "0.bin", digest=digest, limits=ONCE)
+            get(hub, directory, digest=digest, limits=ONCE)
 
         def check(n_calls: int) -> None:
             nonlocal n_resumed
@@ -208,8 +180,7 @@ class TestWhoseItIs:
         part = leave(hub, tmp_path, this_process())
         age(part, 100)
 
-        with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
-            fetched = fetch_file(source, "0.bin", tmp_path / "0.bin")
+        fetched = get(hub, tmp_path)
 
         assert fetched.path.read_bytes() == DATA
         assert got(hub).starts == [0, 0]
@@ -223,8 +194,7 @@ class TestWhoseItIs:
     ) -> None:
         part = leave(hub, tmp_path, process)
 
-        with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
-            fetched = fetch_file(source, "0.bin", tmp_path / "0.bin")
+        fetched = get(hub, tmp_path)
 
         assert fetched.path.read_bytes() == DATA
         assert got(hub) == ([0, 300_000], 400_000)
@@ -268,8 +238,7 @@ class TestWhoseItIs:
         (part / "data").rename(outside)
         (part / "data").symlink_to(outside)
 
-        with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
-            fetch_file(source, "0.bin", tmp_path / "0.bin")
+        get(hub, tmp_path)
 
         assert got(hub).starts == [0, 0]
         assert outside.read_bytes() == DATA[:300_000]
@@ -278,8 +247,7 @@ class TestWhoseItIs:
         part = leave(hub, tmp_path, "left")
         (tmp_path / "mine").hardlink_to(part / "data")
 
-        with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
-            fetch_file(source, "0.bin", tmp_path / "0.bin")
+        get(hub, tmp_path)
 
         assert (tmp_path / "mine").read_bytes() == DATA[:300_000]
 
@@ -298,25 +266,11 @@ class TestWhoseItIs:
         part = leave(hub, tmp_path, "left")
         spoil(part)
 
-        with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
-            fetched = fetch_file(source, "0.bin", tmp_path / "0.bin", limits=ONCE)
+        fetched = get(hub, tmp_path, limits=ONCE)
 
         assert fetched.path.read_bytes() == DATA
         assert got(hub).starts == [0, 0]
         part.chmod(0o700)
-
-    def test_what_cannot_be_looked_at_ends_no_fetch(self, hub: Hub, tmp_path: Path) -> None:
-        part = leave(hub, tmp_path, "left")
-
-        with (
-            contextlib.closing(HttpSource(f"{hub.url}/a")) as source,
-            FileSystemFaults(tmp_path) as fs,
-        ):
-            fs.fail("stat", errno.EIO, match="*.part/data")
-            fetched = fetch_file(source, "0.bin", tmp_path / "0.bin", limits=ONCE)
-
-        assert fetched.path.read_bytes() == DATA
-        assert part.exists()
 
     def test_of_a_record_that_never_ends_the_beginning_is_read(
         self, hub: Hub, tmp_path: Path
@@ -325,12 +279,6 @@ class TestWhoseItIs:
 
         assert fetch(hub, tmp_path) == DATA
         assert got(hub).starts == [0, 300_000]
-
-    def test_nor_is_more_of_it_read_than_fits_into_memory(self, tmp_path: Path) -> None:
-        record = tmp_path / "record"
-        record.write_bytes(b"{}\n" + b"0 1 %032d\n" % 0 * 2**20)
-
-        assert 2**19 < sum(1 for _ in extents_in(str(record))) < 2**20
 
     @pytest.mark.parametrize("tag", [r"\"a\r\nb: c\"", r"\"\u00e4\"", f'\\"{"a" * 9999}\\"'])
     def test_what_is_no_entity_tag_is_not_sent(self, hub: Hub, tmp_path: Path, tag: str) -> None:
@@ -347,21 +295,6 @@ class TestWhoseItIs:
         (tmp_path / "0.bin").write_bytes(DATA)
 
         assert fetch(hub, tmp_path) == DATA
-
-    def test_what_another_leaves_meanwhile_goes_when_it_has_come(
-        self, hub: Hub, tmp_path: Path
-    ) -> None:
-        part = leave(hub, tmp_path, this_process())
-
-        def killed_at_the_end(n_bytes: int, size: int | None) -> None:
-            if n_bytes == size:
-                part.rename(str(part).replace(this_process().replace("/", ","), "left"))
-
-        with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
-            path = tmp_path / "0.bin"
-            fetch_file(source, "0.bin", path, digest=DIGEST, on_bytes=killed_at_the_end)
-
-        assert os.listdir(tmp_path) == ["0.bin"]
 
     def test_of_many_who_go_on_at_once_one_does(self, tmp_path: Path) -> None:
         with serve_hub({"a/0.bin": DATA}, rate=2_000_000) as hub:
@@ -413,8 +346,7 @@ class TestFailed:
             with pytest.raises(FetchError) as caught:
                 fetch(hub, tmp_path, digest=DIGEST)
             n_first = len(hub.requests_for("*", method="GET"))
-            with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
-                fetched = fetch_file(source, "0.bin", tmp_path / "0.bin", digest=DIGEST)
+            fetched = get(hub, tmp_path, digest=DIGEST)
             starts, _ = got(hub, n_first)
 
         assert 0 not in starts
@@ -429,15 +361,6 @@ class TestFailed:
 
         assert fetch(hub, tmp_path, digest=DIGEST) == DATA
         assert got(hub) == ([0, 300_000], 400_000)
-
-    def test_another_mirror_goes_on_if_the_digest_is_the_same(
-        self, hub: Hub, tmp_path: Path
-    ) -> None:
-        fail(hub, tmp_path, digest=DIGEST)
-
-        with serve_hub({"a/0.bin": DATA}) as mirror:
-            assert fetch(mirror, tmp_path, digest=DIGEST) == DATA
-            assert got(mirror) == ([300_000], 100_000)
 
     def test_a_prefetcher_goes_on_in_the_foreground(self, tmp_path: Path) -> None:
         with serve_hub({"a/0.bin": DATA, "a/1.bin": OTHER}) as hub:
@@ -481,13 +404,6 @@ class TestNotKept:
 
         assert "kept" not in str(error)
         assert os.listdir(tmp_path) == []
-
-    def test_a_time_of_change_is_no_identity_for_another_process(self, tmp_path: Path) -> None:
-        (tmp_path / "from").mkdir()
-        (tmp_path / "from/0.bin").write_bytes(DATA)
-        source = FsspecSource(f"file://{tmp_path}/from")
-
-        assert not source.stat("0.bin", timeout=1).is_lasting
 
     def test_a_source_of_whole_files(self, tmp_path: Path) -> None:
         cancellation = Cancellation()
@@ -717,40 +633,8 @@ class TestPrefetcher:
 
         assert len(self.kept(tmp_path)) == n_kept
 
-    @pytest.mark.parametrize(("cleanup", "n_kept"), [("auto", 0), ("keep", 1)])
-    def test_so_does_what_the_reader_has_passed(
-        self, shards: Hub, tmp_path: Path, cleanup: Any, n_kept: int
-    ) -> None:
-        shards.fault("a/1.bin", HubFault.STALL_IN_BODY)
-        with self.prefetcher(shards, tmp_path, cleanup=cleanup) as prefetcher:
-            prefetcher.wait_for("0.bin")
-            self.wait_for_a_part(tmp_path)
-            prefetcher.wait_for("2.bin")
-
-            assert len(self.kept(tmp_path)) == n_kept
-
 
 class TestFsspec:
-    def test_of_a_time_of_change_nothing_is_kept(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        memory = type(fsspec.filesystem("memory"))
-        memory().pipe("/untagged/0.bin", DATA)
-        give = memory.cat_file
-
-        def give_some(self: Any, path: str, start: int, **options: Any) -> bytes:
-            if start:
-                raise OSError(errno.ECONNRESET, "the store is gone")
-            return give(self, path, start=start, **options)
-
-        monkeypatch.setattr(memory, "cat_file", give_some)
-        monkeypatch.setattr(_fsspec, "_BLOCK", 100_000)
-
-        with pytest.raises(FetchError, match="the store is gone"):
-            fetch_file(FsspecSource("memory://untagged"), "0.bin", tmp_path / "0.bin", limits=ONCE)
-
-        assert os.listdir(tmp_path) == []
-
     def test_an_entity_tag_is_gone_on_from(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
