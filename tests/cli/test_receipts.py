@@ -215,6 +215,12 @@ class TestOutputDirectory:
         result = run(output_dir, "--pending")
         assert (result.exit_code, result.stdout) == (3, "")
 
+    def test_nor_the_directory_itself(self, output_dir, make_shard_faults) -> None:
+        make_shard_faults(output_dir).fail("scandir", errno.ESTALE)
+        result = run(output_dir)
+        assert (result.exit_code, result.stdout) == (3, "")
+        assert f"Could not look at '{output_dir}'" in result.stderr
+
     def test_links_that_lead_round_in_a_circle(self, tmp_path) -> None:
         for name in ("runs", "datasets", "x"):
             (tmp_path / name).symlink_to(tmp_path)

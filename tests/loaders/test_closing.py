@@ -1,9 +1,6 @@
 """Shards that are closed, or whose process is forked, while another thread reads from them."""
 
-import contextlib
-import itertools
 import os
-import sys
 import threading
 import weakref
 from typing import Any
@@ -17,7 +14,6 @@ from shardproof.loaders.io._open_shards import OpenShards
 from shardproof.loaders.io._row_source import RowSource
 from shardproof.loaders.io._submissions import Submissions, open_submissions
 from shardproof.testing.contracts._child import returned, run_in_child
-from tests.attacks.interrupting import Tracer
 
 PATIENCE = 30.0
 
@@ -144,28 +140,6 @@ def test_a_read_during_which_it_is_closed_ends_right(
     dataset.close()
     assert open_below(path) == []
     assert not any(queue.is_open for queue in queues)
-
-
-@pytest.mark.parametrize("key", [5, range(0, 400, 2)], ids=["row", "rows"])
-@pytest.mark.parametrize("n_reads_before", [0, 1])
-def test_after_an_interrupt_nothing_looks_as_if_in_use(
-    key, n_reads_before, path, queues, opened, stride
-) -> None:
-    """At each step at which the interpreter looks for one; what is closed closes all."""
-    for step in itertools.count(1, stride):
-        dataset = IndexedDataset(path, layer=6)
-        for _ in range(n_reads_before):
-            dataset[key]
-        tracer = Tracer(step)
-        with contextlib.suppress(KeyboardInterrupt), tracer:
-            dataset[key]
-        dataset.close()
-        assert open_below(path) == [], tracer.where
-        assert not any(queue.is_open for queue in queues), tracer.where
-        if not tracer.where:
-            break
-        opened.clear()
-    assert step > 40 or sys.version_info >= (3, 12)  # which traces few steps of what ran before
 
 
 def test_an_iteration_is_dropped_in_a_process_forked_while_a_thread_held_a_lock(path, opened):

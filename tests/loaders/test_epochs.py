@@ -70,12 +70,6 @@ def test_an_abandoned_epoch_comes_again(make, expected, n_taken):
     assert [taken(loader, 6), taken(loader, 6)] == [expected(0), expected(1)]
 
 
-def test_iterations_side_by_side_are_of_one_epoch(make, expected):
-    loader = make(batch_size=1000)  # the first batch is the last one
-    both = [(taken([one], 6), taken([other], 6)) for one, other in zip(loader, loader, strict=True)]
-    assert both == [(expected(0, batch_size=1000), expected(0, batch_size=1000))]
-
-
 def test_a_resumed_epoch_that_is_abandoned_begins_where_it_was_resumed(make, expected):
     other, loader = make(), make()
     first(other, 5)
@@ -106,20 +100,6 @@ def test_a_state_that_is_loaded_during_an_iteration_counts(make, expected):
     taken(running, 6)
     assert saved(loader) == saved(other)
     assert taken(loader, 6) == expected(7)[2:]
-
-
-@pytest.mark.parametrize("even", [False, True])
-@pytest.mark.parametrize("world_size", [1, 2, 5])
-def test_ranks_stay_in_step(make, even, world_size):
-    """Of 93 rows in batches of one, a rank may have a batch more than another."""
-    options = {"world_size": world_size, "even_batches": even, "batch_size": 1}
-    ranks, told = ([make(rank=rank, **options) for rank in range(world_size)] for _ in range(2))
-    for epoch in range(3):
-        found = [flat(taken(rank, 6)) for rank in ranks]
-        for rank in told:
-            rank.set_epoch(epoch)
-        assert found == [flat(taken(rank, 6)) for rank in told]
-        assert len({json.dumps(saved(rank)) for rank in ranks}) == 1
 
 
 # What workers agree by. torch's own are in tests/interop.

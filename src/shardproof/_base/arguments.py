@@ -83,7 +83,7 @@ def _accept(owner: Any, name: str, value: Any) -> Any:
     """Return an argument or a field as it is used; raise if its hint rules it out."""
     choices = _hints(owner).get(name, (Any,))
     plain = plain_number(value) if int in choices or float in choices else value
-    if type(plain) in choices or any(_fits(plain, choice) for choice in choices):
+    if _fits(plain, choices):
         return plain
     found = type(value).__name__ if name in _SECRETS else shown_value(value)
     called = owner.__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__")
@@ -93,15 +93,18 @@ def _accept(owner: Any, name: str, value: Any) -> Any:
     raise kind(f"{called}(): {name}: expected {expected}, found {found}")
 
 
-def _fits(value: Any, choice: Any) -> bool:
+def _fits(value: Any, choices: Sequence[Any]) -> bool:
+    return type(value) in choices or any(_fits_one(value, choice) for choice in choices)
+
+
+def _fits_one(value: Any, choice: Any) -> bool:
     kind, items = typing.get_origin(choice), typing.get_args(choice)
     if kind is Literal:
         return isinstance(value, str) and value in items
     if kind is Sequence or items[1:] == (...,):
         # beartype looks at one item, which it picks by the global random generator.
         return isinstance(value, kind) and all(
-            any(_fits(item, each) for each in _choices(items[0]))
-            for item in itertools.islice(value, _MAX_ITEMS)
+            _fits(item, _choices(items[0])) for item in itertools.islice(value, _MAX_ITEMS)
         )
     is_no_number = isinstance(value, bool) and choice in {int, float}
     return choice is Any or (not is_no_number and _beartype()(value, choice))
