@@ -6,7 +6,6 @@ what marks on one letter take.
 """
 
 import contextlib
-import hashlib
 import json
 import math
 import os
@@ -24,7 +23,6 @@ import pytest
 
 import shardproof
 from shardproof import testing
-from shardproof.checkpoint import MultiShardLoader, from_safetensors
 from shardproof.datasets.rows._card import _configs, configs_of, told_default, yaml_block
 from shardproof.datasets.rows._file_names import matching
 from shardproof.datasets.rows._splits import split_files
@@ -37,8 +35,12 @@ from shardproof.receipts.plan._input_files import files_below
 from shardproof.receipts.verdict._outputs import owed
 from shardproof.receipts.verdict._records import Receipt
 from shardproof.staging._proofs import Proofs as Sidecar
+from tests.attacks.targets import TARGETS, Target
 
 pytestmark = pytest.mark.once
+
+Case = Callable[[Path, int], Callable[[], object]]
+TARGET = {target.name: target for target in TARGETS}
 
 FEW, MANY = 100, 400
 MOST = 5.0 * MANY / FEW / 4
@@ -78,7 +80,7 @@ def work_of(call: Callable[[], object]) -> int:
 
 def ends(call: Callable[[], object]) -> None:
     """Call it; whether it refuses what it reads is not the question."""
-    with contextlib.suppress(ShardproofError, ValueError):
+    with contextlib.suppress(ShardproofError, ValueError, OSError):
         call()
 
 
@@ -130,19 +132,30 @@ METADATA: dict[str, Callable[[int], dict[str, Any]]] = {
 }
 
 
-def saev(base: Path, shards: str | None, changes: dict[str, Any]) -> Callable[[], object]:
-    root = testing.write_layout(testing.Layout(n_shards=2), base)
-    if shards is not None:
-        (root / "shards.json").write_bytes(shards.encode(errors="surrogateescape"))
-    said = json.loads((root / "metadata.json").read_text())
-    (root / "metadata.json").write_text(json.dumps(said | changes))
-    return lambda: validate(root)
+Change = Callable[[int, dict[str, Any]], Any]
+"""What a file of JSON holds, of what it held."""
 
 
-def validate(root: Path) -> None:
-    for load in (shardproof.Metadata.load, shardproof.ShardInfo.load):
-        ends(lambda load=load: load(root))
-    ends(lambda: str(shardproof.validate(root, level="valid", workers=1)))
+def grown(target: Target, file: str, change: Change) -> Case:
+    """A file of a target, signed again where somebody could."""
+
+    def prepare(base: Path, n: int) -> Callable[[], object]:
+        root = target.make(base)
+        text = (root / file).read_text()
+        grown = change(n, {} if text.startswith("[") else json.loads(text))
+        text = grown if isinstance(grown, str) else json.dumps(grown)
+        (root / file).write_bytes(target.seal(text.encode(errors="surrogateescape")))
+        return lambda: ends(lambda: [*target.read(root)])
+
+    return prepare
+
+
+def with_these(of: Callable[[int], dict[str, Any]]) -> Change:
+    return lambda n, said: said | of(n)
+
+
+def instead(of: Callable[[int], Any]) -> Change:
+    return lambda n, _: of(n)
 
 
 RECEIPT: dict[str, Callable[[int], dict[str, Any]]] = {
@@ -174,19 +187,6 @@ PLAN: dict[str, Callable[[int], dict[str, Any]]] = {
 }
 
 
-def receipts(base: Path, changes: dict[str, Any], file: str) -> Callable[[], object]:
-    root = testing.write_layout(testing.Layout(n_shards=2, format="receipts"), base)
-    path = root / file
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-    return lambda: look(root)
-
-
-def look(root: Path) -> None:
-    ends(lambda: shardproof.receipts.Plan.load(root))
-    ends(lambda: [*shardproof.ReceiptStore(root).verdicts(pending=True, level="valid")])
-    ends(lambda: str(shardproof.validate(root, workers=1)))
-
-
 def many_receipts(base: Path, n: int) -> Path:
     """A plan of so many shards, of which each has a receipt that says the same."""
     root = testing.write_layout(testing.Layout(n_shards=2, format="receipts"), base)
@@ -201,7 +201,7 @@ def many_receipts(base: Path, n: int) -> Path:
 
 def one_output(base: Path, n: int) -> Callable[[], object]:
     root = many_receipts(base, n // 4)
-    return lambda: look(root)
+    return lambda: ends(lambda: [*TARGET["plan of many fields"].read(root)])
 
 
 def shared_outputs(base: Path, n: int) -> Callable[[], object]:
@@ -213,7 +213,10 @@ def shared_outputs(base: Path, n: int) -> Callable[[], object]:
         said["files"] |= {kind: {"path": kind, "bytes": 1} for kind in ("bin", "idx")}
         path.write_text(json.dumps(said))
     store = shardproof.ReceiptStore(root)
-    return lambda: (look(root), *(store.is_completed(index) for index in (0, 1, 0)))
+    return lambda: (
+        ends(lambda: [*TARGET["receipts"].read(root)]),
+        *(store.is_completed(index) for index in (0, 1, 0)),
+    )
 
 
 class Compared(str):
@@ -242,11 +245,6 @@ def claims(base: Path, n: int) -> Callable[[], object]:
     return lambda: [*claims_in(str(root))]
 
 
-def sealed(value: dict[str, Any]) -> bytes:
-    body = json.dumps(value | {"checksum": ""}, separators=(",", ":")).encode()[:-2]
-    return body + b"sha256:" + hashlib.sha256(body).hexdigest().encode() + b'"}\n'
-
-
 def tensor(name: str, **changes: Any) -> dict[str, Any]:
     said = {"name": name, "dtype": "uint8", "shape": [1], "offset": 0, "size": 1, "digest": None}
     return said | changes
@@ -255,6 +253,11 @@ def tensor(name: str, **changes: Any) -> dict[str, Any]:
 def of_shard(**changes: Any) -> dict[str, Any]:
     said = {"rank": 0, "file": "model_shard_0.shard", "file_size": 1, "checksum": ""}
     return {"shards": [said | {"tensors": [tensor("a")]} | changes]}
+
+
+def unsigned(said: dict[str, Any]) -> dict[str, Any]:
+    """Metadata of one rank, whose checksum is to come at the end."""
+    return {name: value for name, value in said.items() if name != "checksum"} | {"world_size": 1}
 
 
 CHECKPOINT: dict[str, Callable[[int], dict[str, Any]]] = {
@@ -269,21 +272,6 @@ CHECKPOINT: dict[str, Callable[[int], dict[str, Any]]] = {
     "a timestamp": lambda n: {"timestamp": "2026-11-21T20:00:00." + "1" * 99 * n},
     "a strategy": lambda n: {"sharding": {"strategy": marks(n), "shard_count": 1, "precision": ""}},
 }
-
-
-def checkpoint(base: Path, changes: dict[str, Any]) -> Callable[[], object]:
-    written = Path(testing.write_layout(testing.Layout(format="checkpoint"), base / "model"))
-    path = written.parent / "model.metadata.json"
-    said = json.loads(path.read_text())
-    said.pop("checksum")
-    path.write_bytes(sealed(said | {"world_size": 1} | changes))
-    loader = MultiShardLoader(workers=1)
-
-    def read() -> None:
-        ends(lambda: loader.load_shard(written, 0))
-        ends(lambda: str(shardproof.validate(written.parent, workers=1)))
-
-    return read
 
 
 def entry(begin: int = 0, **changes: Any) -> dict[str, Any]:
@@ -301,17 +289,6 @@ HEADER: dict[str, Callable[[int], dict[str, Any]]] = {
 }
 
 
-def header(base: Path, said: dict[str, Any]) -> Callable[[], object]:
-    base.mkdir()
-    text = json.dumps(said).encode()
-    (base / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"x")
-    return lambda: converted(base)
-
-
-def converted(root: Path) -> None:
-    ends(lambda: from_safetensors(root, root / "into" / "model"))
-
-
 INDEX: dict[str, Callable[[int], dict[str, Any]]] = {
     "files": lambda n: {"weight_map": {f"t{i}": f"{i}.safetensors" for i in range(n)}},
     "tensors": lambda n: {"weight_map": {f"t{i}": "model.safetensors" for i in range(n)}},
@@ -320,17 +297,11 @@ INDEX: dict[str, Callable[[int], dict[str, Any]]] = {
 }
 
 
-def index(base: Path, said: dict[str, Any]) -> Callable[[], object]:
-    header(base, {f"é{i}": entry(i) for i in range(9)})
-    (base / "model.safetensors.index.json").write_text(json.dumps(said))
-    return lambda: converted(base)
-
-
 def numbered(base: Path, n: int) -> Callable[[], object]:
     base.mkdir()
     for i in range(n):
         (base / f"{i}-00001-of-99999.safetensors").write_bytes(b"")
-    return lambda: converted(base)
+    return lambda: ends(lambda: [*TARGET["index"].read(base)])
 
 
 def npy(base: Path, n: int) -> Callable[[], object]:
@@ -446,24 +417,30 @@ def below(base: Path, n: int) -> Callable[[], object]:
     return lambda: files_below(str(base), "**/" * (n // 50) + "*")
 
 
-def all_cases() -> Iterator[tuple[str, Callable[[Path, int], Callable[[], object]]]]:
-    for name, of in SAEV.items():
-        yield f"shards: {name}", lambda base, n, of=of: saev(base, json.dumps(of(n)), {})
-    for name, of in SPELLED.items():
-        yield f"JSON: {name}", lambda base, n, of=of: saev(base, of(n), {})
-    for name, of in METADATA.items():
-        yield f"metadata: {name}", lambda base, n, of=of: saev(base, None, of(n))
-    for name, of in RECEIPT.items():
-        file = "receipts/shard_000000.json"
-        yield f"receipt: {name}", lambda base, n, of=of, file=file: receipts(base, of(n), file)
-    for name, of in PLAN.items():
-        yield f"plan: {name}", lambda base, n, of=of: receipts(base, of(n), "plan.json")
-    for name, of in CHECKPOINT.items():
-        yield f"checkpoint: {name}", lambda base, n, of=of: checkpoint(base, of(n))
-    for name, of in HEADER.items():
-        yield f"safetensors: {name}", lambda base, n, of=of: header(base, of(n))
-    for name, of in INDEX.items():
-        yield f"index: {name}", lambda base, n, of=of: index(base, of(n))
+GROWN: dict[str, tuple[str, str, dict[str, Change]]] = {
+    "shards": ("saev", "shards.json", {k: instead(of) for k, of in (SAEV | SPELLED).items()}),
+    "metadata": ("saev", "metadata.json", {k: with_these(of) for k, of in METADATA.items()}),
+    "receipt": (
+        *("receipts", "receipts/shard_000000.json"),
+        {k: with_these(of) for k, of in RECEIPT.items()},
+    ),
+    "plan": ("receipts", "plan.json", {k: with_these(of) for k, of in PLAN.items()}),
+    "checkpoint": (
+        *("sealed", "model.metadata.json"),
+        {k: lambda n, said, of=of: unsigned(said) | of(n) for k, of in CHECKPOINT.items()},
+    ),
+    "safetensors": ("header", "model.safetensors", {k: instead(of) for k, of in HEADER.items()}),
+    "index": (
+        *("index", "model.safetensors.index.json"),
+        {k: instead(of) for k, of in INDEX.items()},
+    ),
+}
+
+
+def all_cases() -> Iterator[tuple[str, Case]]:
+    for room, (name, file, changes) in GROWN.items():
+        for what, change in changes.items():
+            yield f"{room}: {what}", grown(TARGET[name], file, change)
     for name, of in CARD.items():
         yield f"card: {name}", lambda base, n, of=of: card(base, of(n))
     for name, of in GLOBS.items():

@@ -21,7 +21,7 @@ def test_the_version_is_stated_once_and_the_same() -> None:
     assert shardproof.__version__ == PROJECT["version"] == importlib.metadata.version("shardproof")
 
 
-def test_entry_points() -> None:
+def test_the_command_and_the_plugin_are_entry_points() -> None:
     points = importlib.metadata.distribution("shardproof").entry_points
     found = {(point.group, point.name): point.value for point in points}
 

@@ -19,7 +19,7 @@ def calls() -> list[str]:
     return [code for code in codes if "shardproof." in code and "(" in code]
 
 
-def test_it_is_one_screen() -> None:
+def test_the_readme_is_one_screen() -> None:
     lines = README.splitlines()
     assert len(lines) <= 75
 

@@ -1,7 +1,7 @@
-"""What an attack is given: a tally, named by its mark."""
+"""What an attack is given, and how it is judged: in one place, by its mark."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -18,21 +18,36 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
-    """Count cases and harm; fail at the end if there was any.
+def tally(request: pytest.FixtureRequest) -> Tally:
+    """Count the cases and the harm of a test that is marked as an attack or a control."""
+    if control := request.node.get_closest_marker("control"):
+        return Tally("control", is_exhaustive=True, wanted=control.args)
+    row = request.node.get_closest_marker("attack").args[0]
+    return Tally(row, is_exhaustive=request.config.getoption("--exhaustive"))
 
-    The test is marked ``attack("the row of the table")``.
-    """
-    mark = request.node.get_closest_marker("attack")
-    tally = Tally(mark.args[0], is_exhaustive=request.config.getoption("--exhaustive"))
-    yield tally
-    figures = request.config.getoption("--figures")
-    if figures:
-        tally.write(Path(figures))
-    tally.assert_harmless()
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """Judge what an attack or a control met; one that counts no case fails, whatever it asserts."""
+    result = yield
+    attack, control = map(pyfuncitem.get_closest_marker, ("attack", "control"))
+    if control or (attack and attack.args):
+        found = pyfuncitem.funcargs.get("tally")
+        assert isinstance(found, Tally)
+        figures = pyfuncitem.config.getoption("--figures")
+        if figures and not control:
+            found.write(Path(figures))
+        found.judge()
+    return result
 
 
 @pytest.fixture
 def no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was written is there whether it was synced or not: a killed process is no power cut."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file has changed lately: a change time can't be set back."""
+    monkeypatch.setattr("shardproof._base.proofs.SETTLED_SECONDS", -3600.0)

@@ -240,7 +240,7 @@ class Tracer:
         self.where = ""
 
     def __enter__(self) -> None:
-        # Python 3.12 asks for events of opcodes only if a frame wants them before a tracer is set.
+        # Or the first one that is traced has no opcodes to tell of, in CPython 3.12.
         sys._getframe().f_trace_opcodes = True
         sys.settrace(self._called)
 

@@ -4,8 +4,6 @@ import json
 import random
 from typing import Any
 
-__all__ = ["FORGED", "mutated"]
-
 FORGED = "FORGED: all files are whole"
 """What begins no line of anything that is told, though hostile texts hold it as one."""
 

@@ -7,8 +7,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
-__all__ = ["RawServer", "Request", "Step"]
-
 Step = bytes | float | Literal["reset", "stall", "keep"]
 """Bytes to send; seconds to wait; an end: a reset, silence until the client goes, or the next
 request on the same connection. Without one of these ends the connection is closed."""
@@ -17,23 +15,13 @@ _PATIENCE = 30.0  # seconds; only what hangs waits as long
 
 
 class Request(NamedTuple):
-    """A request as it came.
-
-    Attributes:
-        method: ``"GET"``, ``"HEAD"``, ``"POST"``.
-        case: The first part of its path, which says who is asking.
-        start: Where the range begins that is asked for; None for no range.
-        headers: Names in lower case.
-        nth: How many of this method this case has made before.
-        target: What stands in its first line.
-        body: What it brings.
-    """
+    """A request as it came."""
 
     method: str
-    case: str
-    start: int | None
-    headers: dict[str, str]
-    nth: int
+    case: str  # the first part of its path, which says who is asking
+    start: int | None  # where the range begins that is asked for
+    headers: dict[str, str]  # names in lower case
+    nth: int  # how many of this method this case has made before
     target: str = ""
     body: bytes = b""
 
@@ -42,12 +30,7 @@ Respond = Callable[[Request], Iterable[Step]]
 
 
 class RawServer:
-    """Answers each request by what ``respond`` yields, until the context ends.
-
-    Attributes:
-        requests: What was asked, in order.
-        port: Where it listens, on 127.0.0.1.
-    """
+    """Answers each request by what ``respond`` yields, until the context ends."""
 
     def __init__(self, respond: Respond) -> None:
         self._respond = respond

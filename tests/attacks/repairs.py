@@ -4,10 +4,12 @@ Is any promised file worse than before, and did the exit code tell? What is ther
 by byte with what was there and with what is right; nothing of ours is asked.
 """
 
+import functools
 import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +21,7 @@ from shardproof.cli import app
 from shardproof.fetching import Limits
 from shardproof.testing import Layout, write_layout
 from tests.attacks.tally import Harm
-from tests.goldens import GOLDENS, Golden
+from tests.goldens import golden
 
 LIMITS = Limits(attempts=1, max_backoff=0.01)
 
@@ -65,37 +67,39 @@ def bytes_in(path: Path) -> dict[str, bytes]:
     return found
 
 
-class Broken(NamedTuple):
-    """A directory that is to be repaired.
-
-    Attributes:
-        path: Where it is.
-        source: Where its files are.
-        against: What promises them, if not it itself.
-        base: What is compared: it, or what it is a part of.
-        before: The tree of that.
-        was: What each name led to.
-        right: What each name is to lead to.
-    """
+@dataclass(frozen=True)
+class Place:
+    """Where a directory is that is to be repaired, where its files are, and what lists them."""
 
     path: Path
     source: Path
     against: Path | None
-    base: Path
-    before: Tree
-    was: dict[str, bytes]
-    right: dict[str, bytes]
 
-    def repair(self) -> "shardproof.Repair":
+    def repair(self) -> shardproof.Repair:
         return shardproof.repair(
             self.path, str(self.source), against=self.against, workers=1, limits=LIMITS
         )
+
+
+@dataclass(frozen=True)
+class Broken(Place):
+    """A directory that was made to be repaired.
+
+    Attributes:
+        before: The tree of it.
+        was: What each name led to.
+        right: What each name is to lead to.
+    """
+
+    before: Tree
+    was: dict[str, bytes]
+    right: dict[str, bytes]
 
     def judged(
         self, *, is_ok: bool, is_lawful: Callable[[str, bytes], bool] = lambda *_: False
     ) -> Iterator[tuple[Harm, str]]:
         """Yield the harm that a repair did."""
-        now, before = bytes_in(self.base), self.was
+        now, before = bytes_in(self.path), self.was
         for name, right in self.right.items():
             found = now.get(name)
             if found == right:
@@ -118,103 +122,105 @@ def parts() -> str:
 
 def command(broken: Broken, monkeypatch: pytest.MonkeyPatch) -> int:
     """Repair by the command, which tries once; return its exit code."""
-
-    def repair(*args: object, **keywords: object) -> "shardproof.Repair":
-        return real(*args, **keywords, limits=LIMITS)  # type: ignore[arg-type]
-
-    real = shardproof.repair
     against = ["--against", str(broken.against)] if broken.against else []
     with monkeypatch.context() as patch:
-        patch.setattr(shardproof, "repair", repair)
+        patch.setattr(shardproof, "repair", functools.partial(shardproof.repair, limits=LIMITS))
         arguments = ["repair", str(broken.path), "--from", str(broken.source), "-q", *against]
         done = CliRunner().invoke(app.app, arguments, prog_name="shardproof")
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
     return done.exit_code
 
 
-def golden_named(name: str) -> Golden:
-    return next(golden for golden in GOLDENS if golden.name == name)
+class Kind(NamedTuple):
+    """How a directory is broken that is to be repaired.
+
+    Attributes:
+        make: Makes it, below an empty directory, and returns what is right.
+        path: Where it is then.
+        source: Where its files are: below the same directory, or anywhere.
+        against: What it is compared with, if not what it states itself.
+    """
+
+    make: Callable[[Path], dict[str, bytes]]
+    path: str
+    source: str | Path
+    against: str = ""
+
+    def at(self, root: Path) -> "Place":
+        """It, where it was made."""
+        against = root / self.against if self.against else None
+        return Place(root / self.path, root / self.source, against)
+
+    def broken(self, root: Path) -> "Broken":
+        """Make it."""
+        right = self.make(root)
+        place = self.at(root)
+        before, was = tree_of(place.path), bytes_in(place.path)
+        return Broken(place.path, place.source, place.against, before, was, right)
 
 
-def made(
-    path: Path, source: Path, damage: Callable[[Path], object], against: Path | None = None
-) -> Broken:
-    """Damage a directory that is whole."""
-    base = path
-    right = bytes_in(base)
-    damage(path)
-    return Broken(path, source, against, base, tree_of(base), bytes_in(base), right)
-
-
-def _sealed(to: Path) -> Broken:
-    path = write_layout(Layout(n_shards=4), to / "x")
+def _sealed(to: Path) -> dict[str, bytes]:
+    path = write_layout(Layout(n_shards=4), to / "made").rename(to / "x")
     shardproof.seal(path)
-    source = shutil.copytree(path, to / "source")
-
-    def damage(path: Path) -> None:
-        (path / "acts000000.bin").unlink()
-        os.truncate(path / "acts000001.bin", 5)
-        (path / "acts000002.bin").write_bytes((path / "acts000002.bin").read_bytes()[::-1])
-
-    return made(path, source, damage)
+    shutil.copytree(path, to / "source")
+    right = bytes_in(path)
+    (path / "acts000000.bin").unlink()
+    os.truncate(path / "acts000001.bin", 5)
+    (path / "acts000002.bin").write_bytes((path / "acts000002.bin").read_bytes()[::-1])
+    return right
 
 
-def _listed(to: Path) -> Broken:
-    """Its promise is what is listed."""
-    golden = golden_named("webdataset-tar")
-
-    def damage(path: Path) -> None:
-        for shard in path.glob("*.tar"):
-            os.truncate(shard, 1024)
-
-    return made(golden.copy(to), golden.path, damage)
+def _listed(to: Path) -> dict[str, bytes]:
+    """What is expected of it is what is listed."""
+    path = golden("webdataset-tar").copy(to)
+    right = bytes_in(path)
+    for shard in path.glob("*.tar"):
+        os.truncate(shard, 1024)
+    return right
 
 
-def _stored(to: Path) -> Broken:
+def _stored(to: Path) -> dict[str, bytes]:
     """Its files are links to blobs."""
-    golden = golden_named("hf-cache")
-
-    def damage(path: Path) -> None:
-        blobs = sorted((path / "blobs").iterdir())
-        blobs[0].write_bytes(b"wrong")
-        blobs[1].unlink()
-
-    return made(golden.copy(to), next((golden.path / "snapshots").iterdir()), damage)
+    path = golden("hf-cache").copy(to)
+    right = bytes_in(path)
+    blobs = sorted((path / "blobs").iterdir())
+    blobs[0].write_bytes(b"wrong")
+    blobs[1].unlink()
+    return right
 
 
-def _linked(to: Path) -> Broken:
-    """A link, and a folder that is gone; nothing else promises them."""
+def _linked(to: Path) -> dict[str, bytes]:
+    """A link, and a folder that is gone; nothing else states them."""
     source, path = to / "source", to / "x"
     (source / "sub/sub").mkdir(parents=True)
     for name in ("a", "b", "sub/c", "sub/sub/d"):
         (source / name).write_bytes(name.encode() * 99)
     shutil.copytree(source, path)
-
-    def damage(path: Path) -> None:
-        (path / "a").unlink()
-        (path / "a").symlink_to("b")
-        shutil.rmtree(path / "sub")
-
-    return made(path, source, damage, against=source)
+    (path / "a").unlink()
+    (path / "a").symlink_to("b")
+    shutil.rmtree(path / "sub")
+    return bytes_in(source)
 
 
-def _nested(to: Path) -> Broken:
-    """What promises the others is fetched itself."""
-    golden = golden_named("bagit")
-
-    def damage(path: Path) -> None:
-        (path / "manifest-sha256.txt").unlink()
-        names = sorted(each for each in (path / "data").rglob("*") if each.is_file())
-        names[0].unlink()
-        names[-1].write_bytes(b"wrong")
-
-    return made(golden.copy(to), golden.path, damage)
+def _nested(to: Path) -> dict[str, bytes]:
+    """What lists the others is fetched itself."""
+    path = golden("bagit").copy(to)
+    right = bytes_in(path)
+    (path / "manifest-sha256.txt").unlink()
+    names = sorted(each for each in (path / "data").rglob("*") if each.is_file())
+    names[0].unlink()
+    names[-1].write_bytes(b"wrong")
+    return right
 
 
-KINDS: dict[str, Callable[[Path], Broken]] = {
-    "sealed": _sealed,
-    "listed": _listed,
-    "stored": _stored,
-    "linked": _linked,
-    "nested": _nested,
+KINDS: dict[str, Kind] = {
+    "sealed": Kind(_sealed, "x", "source"),
+    "listed": Kind(_listed, "webdataset-tar", golden("webdataset-tar").path),
+    "stored": Kind(
+        _stored,
+        "hf-cache/models--org--tiny",
+        next((golden("hf-cache").path / "snapshots").iterdir()),
+    ),
+    "linked": Kind(_linked, "x", "source", "source"),
+    "nested": Kind(_nested, "bagit", golden("bagit").path),
 }

@@ -1,10 +1,15 @@
-"""A process that swaps something for a stand-in and back, as fast as it can."""
+"""Something is swapped for a stand-in: before a call of who looks, or as fast as a process can."""
 
 import contextlib
+import functools
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 SWAPPER = """
 import os, sys
@@ -32,3 +37,40 @@ def swapping(place: Path, base: Path) -> Iterator[None]:
             yield
         finally:
             process.kill()
+
+
+class Steps:
+    """Counts calls of the system, and does something before some of them."""
+
+    def __init__(
+        self,
+        patch: pytest.MonkeyPatch,
+        calls: Sequence[str],
+        before: Mapping[int, Callable[[], object]],
+    ) -> None:
+        self.n, self._before, self._is_busy = 0, before, False
+        for name in calls:
+            patch.setattr(os, name, self._counted(getattr(os, name)))
+
+    def _counted(self, real: Callable[..., object]) -> Callable[..., object]:
+        @functools.wraps(real)
+        def call(*args: Any, **keywords: Any) -> object:
+            if not self._is_busy:
+                self._is_busy = True
+                try:
+                    self._before.get(self.n, lambda: None)()
+                    self.n += 1
+                finally:
+                    self._is_busy = False
+            return real(*args, **keywords)
+
+        return call
+
+
+def n_steps(
+    subject: Callable[[], object], calls: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> int:
+    with monkeypatch.context() as patch:
+        steps = Steps(patch, calls, {})
+        subject()
+    return steps.n

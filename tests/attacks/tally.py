@@ -1,9 +1,9 @@
 """What an attack met: how many cases, and which of them did harm.
 
-An attack is a test that is marked ``attack``. It asks for ``tally``, tells it of each case, and of
-each harm that a case did; at its end the fixture fails if there was any. In the gate an attack runs
-a fair sample of its cases; with ``--exhaustive`` it runs all of them, and the figures go to a file,
-of which ``table.py`` makes the table in ``docs/attacks.md``.
+A test that is marked ``attack(row)`` or ``control(harm, ...)`` asks for ``tally``, counts its cases
+there, and notes each harm that a case did. `tests/attacks/conftest.py` judges it when the test has
+ended. In the gate an attack runs a fair sample of its cases; with ``--exhaustive`` it runs all of
+them, and the figures go to a file, of which ``table.py`` makes the table in ``docs/attacks.md``.
 """
 
 import contextlib
@@ -11,11 +11,9 @@ import json
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
-
-__all__ = ["HARMS", "Harm", "Tally"]
 
 Harm = Literal["lost", "torn", "lie", "hang", "leftover", "wrong class"]
 """lost: committed, and gone. torn: half of it is there. lie: called what it is not. hang: no end.
@@ -29,26 +27,36 @@ _SHOWN = 20
 
 
 class Tally:
-    """The figures of one attack.
+    """The figures of one attack, or of a control.
 
     Attributes:
         attack: A row of the table, such as ``"kill -9 at a system call"``.
         is_exhaustive: Whether all cases are to be run.
+        wanted: The harm that a control must find; an attack must find none.
     """
 
-    def __init__(self, attack: str, *, is_exhaustive: bool) -> None:
-        self.attack = attack
-        self.is_exhaustive = is_exhaustive
+    def __init__(
+        self, attack: str, *, is_exhaustive: bool = False, wanted: Collection[Harm] = ()
+    ) -> None:
+        self.attack, self.is_exhaustive, self.wanted = attack, is_exhaustive, frozenset(wanted)
         self.n_cases = 0
         self.harms: Counter[Harm] = Counter()
         self._told: list[str] = []
 
-    def sample(self, cases: Sequence[Case], n: int) -> Sequence[Case]:
-        """Return all cases; in the gate ``n`` of them, the same ones in each run."""
-        if self.is_exhaustive or len(cases) <= n:
-            return cases
-        chosen = random.Random(self.attack).sample(range(len(cases)), n)
-        return [cases[index] for index in sorted(chosen)]
+    def each(self, cases: Sequence[Case], n: int) -> Iterator[Case]:
+        """Yield all cases; in the gate ``n``, the same ones in each run; see `until_found`."""
+        if self.wanted or self.is_exhaustive or len(cases) <= n:
+            yield from self.until_found(cases)
+        else:
+            chosen = random.Random(self.attack).sample(range(len(cases)), n)
+            yield from (cases[index] for index in sorted(chosen))
+
+    def until_found(self, cases: Iterable[Case]) -> Iterator[Case]:
+        """Yield all cases; those of a control until it has found what it must."""
+        for case in cases:
+            if self.wanted and self.wanted <= self.harms.keys():
+                return
+            yield case
 
     def count(self, n: int = 1) -> None:
         """Count cases that were run."""
@@ -67,11 +75,14 @@ class Tally:
         except (AssertionError, ValueError) as error:
             self.harm(kind, f"{case}: {error}")
 
-    def assert_harmless(self) -> None:
-        """Fail if there was any harm, or no case at all."""
+    def judge(self) -> None:
+        """Fail if no case was run, if an attack did harm, or if a control found too little."""
         assert self.n_cases, f"no case of {self.attack!r} was run"
         shown = "\n".join(self._told[:_SHOWN])
-        assert not self.harms, f"{dict(self.harms)} in {self.n_cases} cases:\n{shown}"
+        if self.wanted:
+            assert self.wanted <= self.harms.keys(), f"found only {dict(self.harms)}:\n{shown}"
+        else:
+            assert not self.harms, f"{dict(self.harms)} in {self.n_cases} cases:\n{shown}"
 
     def write(self, path: Path) -> None:
         """Append the figures to a file, a line of JSON for each attack of each process."""

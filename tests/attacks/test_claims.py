@@ -2,11 +2,9 @@
 
 import contextlib
 import errno
-import math
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,8 +18,6 @@ from shardproof.receipts import _claimed_shard, _claims, _workspace
 from shardproof.testing.faults import FileSystemFaults
 from tests.attacks.tally import Tally
 from tests.helpers.planning import new_store
-
-attack = pytest.mark.attack("a call fails or is interrupted: claims")
 
 N_CASES = 30
 """In the gate, of each kind."""
@@ -90,21 +86,15 @@ def run(worker: Worker) -> BaseException | None:
     return None
 
 
-def n_calls(store: ReceiptStore, kind: str) -> int:
-    with FileSystemFaults(store.path) as fs:
-        Worker(store.path, kind).go()
-        return len(fs.calls)
-
-
-def fail_each(store: ReceiptStore, tally: Tally, *, n_harms: float = math.inf) -> None:
-    """Let each call fail once, until there were so many harms."""
+def fail_each(store: ReceiptStore, tally: Tally) -> None:
+    """Let each call fail once."""
     cases = []
     for kind in KINDS:
         reset(store)
-        cases += [(kind, n, at) for at in range(1, n_calls(store, kind) + 1) for n in NUMBERS]
-    for kind, number, at in tally.sample(cases, N_CASES):
-        if tally.harms.total() >= n_harms:
-            break
+        with FileSystemFaults(store.path) as fs:
+            Worker(store.path, kind).go()
+        cases += [(kind, n, at) for at in range(1, len(fs.calls) + 1) for n in NUMBERS]
+    for kind, number, at in tally.each(cases, N_CASES):
         reset(store)
         worker = Worker(store.path, kind)
         with FileSystemFaults(store.path) as fs:
@@ -115,107 +105,79 @@ def fail_each(store: ReceiptStore, tally: Tally, *, n_harms: float = math.inf) -
             judge(tally, worker, (kind, errno.errorcode[number], at), ended)
 
 
-@attack
-def test_a_call_that_fails_once(store, tally) -> None:
-    fail_each(store, tally)
-
-
-def test_a_claim_that_fails_after_it_was_made(store, monkeypatch) -> None:
-    """Control: as it was, a claim that was made and can't be opened then stays."""
-    monkeypatch.setattr(_claims.Claim, "give_back", lambda _: None)
-    control = Tally("control", is_exhaustive=True)
-    fail_each(store, control, n_harms=1)
-    assert control.harms["leftover"]
-
-
 WATCHED = {module.__file__ for module in (files, holds, opening, liveness, _claims)}
 WATCHED |= {module.__file__ for module in (_claimed_shard, _workspace)}
 WATCHED |= {receipts.ReceiptStore.claim.__wrapped__.__code__.co_filename}
 
 
-@contextlib.contextmanager
-def interrupted(at: int) -> Iterator[list[str]]:
-    """Raise KeyboardInterrupt at one line of ours that the main thread comes to; say at which."""
-    lines = 0
-    where: list[str] = []
+class Lines:
+    """Counts the lines of ours that the main thread comes to, and interrupts it at one of them."""
 
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal lines
+    def __init__(self, at: int = 0) -> None:
+        self.n, self.at, self.where = 0, at, ""
+
+    def _trace(self, frame: FrameType, event: str, _: object) -> Any:
         if frame.f_code.co_filename not in WATCHED:
             return None
         if event == "line":
-            lines += 1
-            if lines == at:
-                name = os.path.basename(frame.f_code.co_filename)
-                where.append(f"{name}:{frame.f_lineno}")
+            self.n += 1
+            if self.n == self.at:
+                self.where = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
                 sys.settrace(None)
                 raise KeyboardInterrupt
-        return trace
+        return self._trace
 
-    before = sys.gettrace()
-    assert threading.current_thread() is threading.main_thread()
-    sys.settrace(trace)
-    try:
-        yield where
-    finally:
-        sys.settrace(before)
+    def __enter__(self) -> "Lines":
+        assert threading.current_thread() is threading.main_thread()
+        self._before = sys.gettrace()
+        sys.settrace(self._trace)
+        return self
 
-
-def n_lines(act: Callable[[], object]) -> int:
-    """How many lines of ours there are to be interrupted at."""
-    lines = 0
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal lines
-        if frame.f_code.co_filename not in WATCHED:
-            return None
-        lines += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        act()
-    finally:
-        sys.settrace(before)
-    return lines
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)
 
 
-def interrupt_each(store: ReceiptStore, tally: Tally, *, n_harms: float = math.inf) -> None:
-    """Interrupt a worker at each line, until there were so many harms."""
+def interrupt_each(store: ReceiptStore, tally: Tally) -> None:
+    """Interrupt a worker at each line."""
     cases = []
     for kind in KINDS:
         reset(store)
-        n = n_lines(Worker(store.path, kind).go)
-        assert n > 200
-        cases += [(kind, at) for at in range(1, n + 1)]
-    for kind, at in tally.sample(cases, N_CASES):
-        if tally.harms.total() >= n_harms:
-            break
+        with Lines() as lines:
+            Worker(store.path, kind).go()
+        assert lines.n > 200
+        cases += [(kind, at) for at in range(1, lines.n + 1)]
+    for kind, at in tally.each(cases, N_CASES):
         reset(store)
         worker = Worker(store.path, kind)
-        with interrupted(at) as where:
+        with Lines(at) as lines:
             ended = run(worker)
         tally.count()
-        judge(tally, worker, (kind, at, where), ended)
+        judge(tally, worker, (kind, at, lines.where), ended)
 
 
 # An interrupt may come between the opening of a file and its `with`: Python closes it then.
-warns_of_files = pytest.mark.filterwarnings(
-    "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+each_way = pytest.mark.parametrize(
+    "disturb",
+    [
+        fail_each,
+        pytest.param(
+            interrupt_each,
+            marks=pytest.mark.filterwarnings(
+                "ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
+            ),
+        ),
+    ],
 )
 
 
-@attack
-@warns_of_files
-def test_an_interrupt(store, tally) -> None:
-    interrupt_each(store, tally)
+@pytest.mark.attack("a call fails or is interrupted: claims")
+@each_way
+def test_a_worker_has_its_claim_and_knows_it_or_another_may_have_it(disturb, store, tally) -> None:
+    disturb(store, tally)
 
 
-@warns_of_files
-def test_a_claim_that_is_not_withdrawn(store, monkeypatch) -> None:
-    """Control: as it was, a claim whose link was made before the interrupt stays."""
+@pytest.mark.control("leftover")
+@each_way
+def test_a_claim_that_is_not_given_back_is_seen(disturb, store, tally, monkeypatch) -> None:
     monkeypatch.setattr(_claims.Claim, "give_back", lambda _: None)
-    control = Tally("control", is_exhaustive=True)
-    interrupt_each(store, control, n_harms=1)
-    assert control.harms["leftover"]
+    disturb(store, tally)

@@ -8,57 +8,47 @@ import glob
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.attacks import failing
-from tests.attacks.failing import Subject, prepared
-from tests.attacks.failing_subjects import COMMANDS, READERS, WRITERS
+from tests.attacks import children
+from tests.attacks.failing import fail
+from tests.attacks.readers import COMMANDS, READERS
+from tests.attacks.subjects import Subject
 from tests.attacks.tally import Harm, Tally
+from tests.attacks.writers import WRITERS
 
-FEW_SUBJECTS, FEW = 2, 4
+N_SUBJECTS, N = 2, 4
 """In the gate, so many subjects of each part of them, and so many cases of each."""
 
-PARTS = range(4)
+PARTS = 4
+"""Of those that are many, for several processes."""
+
+ROOMS = {
+    **{
+        f"{name} ({part + 1})": subjects[part::PARTS]
+        for name, subjects in (("readers", READERS), ("commands", COMMANDS))
+        for part in range(PARTS)
+    },
+    **WRITERS,
+}
 
 
-def try_(subject: Subject, path: Path, tally: Tally) -> None:
-    attacked = prepared(subject, path)
-    for case in tally.sample(attacked.cases(), FEW):
-        came, harms = attacked.run(case)
-        tally.count(came)
-        for kind, what in harms:
-            tally.harm(kind, what)
-
-
-def try_part(subjects: Sequence[Subject], part: int, path: Path, tally: Tally) -> None:
-    for number, subject in enumerate(tally.sample(subjects[part :: len(PARTS)], FEW_SUBJECTS)):
-        directory = path / str(number)
-        directory.mkdir()
-        try_(subject, directory, tally)
-
-
-in_parts = pytest.mark.parametrize("part", PARTS)
-
-
-@pytest.mark.attack("a call fails: readers")
-@in_parts
-def test_readers_are_right_or_could_not_look(part: int, tmp_path: Path, tally: Tally) -> None:
-    try_part(READERS, part, tmp_path, tally)
-
-
-@pytest.mark.attack("a call fails: commands")
-@in_parts
-def test_commands_are_right_or_could_not_look(part: int, tmp_path: Path, tally: Tally) -> None:
-    try_part(COMMANDS, part, tmp_path, tally)
-
-
-@pytest.mark.attack("a call fails: writers")
-@in_parts
-def test_writers_are_done_or_could_not(part: int, tmp_path: Path, tally: Tally) -> None:
-    try_part(WRITERS, part, tmp_path, tally)
+@pytest.mark.parametrize(
+    "room",
+    [
+        pytest.param(room, marks=pytest.mark.attack(f"a call fails: {room.partition(' (')[0]}"))
+        for room in ROOMS
+    ],
+)
+@pytest.mark.usefixtures("settled")
+def test_what_could_not_be_done_is_told(room: str, tmp_path: Path, tally: Tally) -> None:
+    for number, subject in enumerate(tally.each(ROOMS[room], N_SUBJECTS)):
+        path = tmp_path / str(number)
+        path.mkdir()
+        fail(subject, path, tally, N)
 
 
 # Controls: what must not be done, done.
@@ -201,19 +191,6 @@ WRITING: dict[Callable[[Path], object], Harm] = {
 }
 
 
-@pytest.mark.once
-@pytest.mark.parametrize("act", [*CONTROLS, *WRITING], ids=lambda act: act.__name__)
-def test_what_must_not_be_done_is_seen(
-    act: Callable[[Path], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if act is waits_for_ever:
-        monkeypatch.setattr(failing, "PATIENCE", 1)
-    tally = Tally("control", is_exhaustive=True)
-    subject = Subject(act.__name__, three_files, act, text_of if act in WRITING else None)
-    try_(subject, tmp_path, tally)
-    assert (CONTROLS | WRITING)[act] in tally.harms, tally.harms
-
-
 def reads_all(root: Path) -> object:
     return [(root / name).read_text() for name in ("a", "b", "c/d")]
 
@@ -228,10 +205,20 @@ def writes_whole(root: Path) -> None:
         raise
 
 
-@pytest.mark.once
-@pytest.mark.parametrize("act", [reads_all, writes_whole], ids=lambda act: act.__name__)
-def test_who_does_right_is_not_accused(act: Callable[[Path], object], tmp_path: Path) -> None:
-    tally = Tally("control", is_exhaustive=True)
-    subject = Subject(act.__name__, three_files, act, text_of if act is writes_whole else None)
-    try_(subject, tmp_path, tally)
-    tally.assert_harmless()
+@pytest.mark.parametrize(
+    "act",
+    [
+        *(
+            pytest.param(act, marks=pytest.mark.control(harm))
+            for act, harm in (CONTROLS | WRITING).items()
+        ),
+        *(pytest.param(act, marks=pytest.mark.control()) for act in (reads_all, writes_whole)),
+    ],
+)
+def test_what_must_not_be_done_is_seen_and_nothing_else(
+    act: Callable[[Path], object], tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if act is waits_for_ever:
+        monkeypatch.setattr(children, "PATIENCE", 1)
+    state = text_of if act in {*WRITING, writes_whole} else None
+    fail(Subject(act.__name__, three_files, act, state), tmp_path, tally, 1)

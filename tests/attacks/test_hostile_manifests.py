@@ -16,7 +16,8 @@ import pytest
 from shardproof import formats
 from shardproof.checks import check
 from tests.attacks.tally import Tally
-from tests.attacks.test_hostile_files import Target, cases_of, note, run
+from tests.attacks.targets import Target
+from tests.attacks.test_hostile_files import attack
 from tests.goldens import GOLDENS, Golden
 
 MEMORY = 64 * 2**20
@@ -98,16 +99,11 @@ def test_a_spoiled_directory_is_refused_in_our_words(
     reader = functools.partial(read, formats.detect(str(golden.path)))
     target = target_of(golden.name, golden, reader)
     [*reader(golden.copy(tmp_path / "once"))]  # what is imported is imported
-    cases = cases_of(target, 30_000)
-    chosen = tally.sample(cases, 600)
-    for harm in run(target, reader, chosen, tmp_path / "many"):
-        note(tally, harm)
-    tally.count(len(chosen))
+    attack(target, tally, 600, tmp_path / "many", n_cases=30_000)
 
 
-def test_a_reader_that_follows_names_anywhere_is_caught(tmp_path: Path) -> None:
-    """The control."""
-
+@pytest.mark.control("wrong class")
+def test_a_reader_that_follows_names_anywhere_is_caught(tmp_path: Path, tally: Tally) -> None:
     def naive(root: Path) -> Iterator[str]:
         with watch().below(root.parent):
             for line in (root / "SHA256SUMS").read_text().splitlines():
@@ -115,7 +111,4 @@ def test_a_reader_that_follows_names_anywhere_is_caught(tmp_path: Path) -> None:
 
     [golden] = [golden for golden in GOLDENS if golden.name == "digests"]
     target = target_of("digests", golden, naive)._replace(files=["SHA256SUMS"])
-    found = Tally("control", is_exhaustive=False)
-    for harm in run(target, naive, cases_of(target, 2000), tmp_path):
-        note(found, harm)
-    assert found.harms["wrong class"] > 20
+    attack(target, tally, 1, tmp_path, n_cases=500)

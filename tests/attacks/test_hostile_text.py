@@ -14,11 +14,9 @@ import os
 import pty
 import shlex
 import shutil
-import socket
 import struct
 import subprocess
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,6 +39,7 @@ from shardproof.datasets import SharedShardedDataset
 from shardproof.fetching.cache._settings import cleanup_policy
 from shardproof.report import Finding, FindingKind, Report, ShardValidationError
 from tests.attacks.mutations import FORGED
+from tests.attacks.raw_server import RawServer
 from tests.attacks.tally import Tally
 
 LONGEST = 2**16
@@ -123,15 +122,24 @@ def test_no_error_says_hostile_text_as_it_is(kind: type, tally: Tally) -> None:
             judged(tally, kind, f"of {vars(error).get('problem')} {vars(error).get('field')}")
 
 
+def in_json(text: str) -> str:
+    """What of a text a field of JSON can hold."""
+    return text.encode(errors="replace").decode()
+
+
+def edit(path: Path, **changes: object) -> None:
+    """Change fields of a file of JSON."""
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
 def hostile_saev(base: Path, text: str) -> Path:
     return testing.write_layout(testing.Layout(n_shards=3, missing=[1]), base / f"d{text}")
 
 
 def hostile_fields(base: Path, text: str) -> Path:
     root = testing.write_layout(testing.Layout(n_shards=3), base)
-    told = text.encode(errors="replace").decode()
-    metadata = json.loads((root / "metadata.json").read_text())
-    (root / "metadata.json").write_text(json.dumps(metadata | {told: told, "dtype": told}))
+    told = in_json(text)
+    edit(root / "metadata.json", **{told: told, "dtype": told})
     shards = [{"name": f"a{told}", "n_examples": 4, told: 1}, {"name": told, told: told}]
     (root / "shards.json").write_text(json.dumps(shards))
     return root
@@ -139,9 +147,8 @@ def hostile_fields(base: Path, text: str) -> Path:
 
 def unknown_fields(base: Path, text: str) -> Path:
     root = testing.write_layout(testing.Layout(n_shards=3), base)
-    metadata = json.loads((root / "metadata.json").read_text())
-    told = text.encode(errors="replace").decode()
-    (root / "metadata.json").write_text(json.dumps(metadata | {told: told}))
+    told = in_json(text)
+    edit(root / "metadata.json", **{told: told})
     shards = json.loads((root / "shards.json").read_text())
     shards[1]["name"] = f"{told}.bin".replace("/", "")
     (root / "shards.json").write_text(json.dumps(shards))
@@ -150,7 +157,7 @@ def unknown_fields(base: Path, text: str) -> Path:
 
 def flooded_entry(base: Path, text: str) -> Path:
     root = testing.write_layout(testing.Layout(n_shards=3), base)
-    told = text.encode(errors="replace").decode()
+    told = in_json(text)
     shards = json.loads((root / "shards.json").read_text())
     shards[0][told * 10_000] = 1
     (root / "shards.json").write_text(json.dumps(shards, ensure_ascii=False))
@@ -175,20 +182,17 @@ def hostile_receipts(base: Path, text: str) -> Path:
     root = testing.write_layout(
         testing.Layout(n_shards=3, format="receipts", absent=[1]), base / f"r{text}"
     )
-    told = text.encode(errors="replace").decode()
-    path = root / "receipts" / "shard_000000.json"
-    said = json.loads(path.read_text())
-    path.write_text(json.dumps(said | {"plan_hash": told, "status": told, told: told}))
-    path = root / "receipts" / "shard_000002.json"
-    said = json.loads(path.read_text())
-    path.write_text(json.dumps(said | {"status": "failed", "error_message": told * 3}))
+    told = in_json(text)
+    receipts = root / "receipts"
+    edit(receipts / "shard_000000.json", **{"plan_hash": told, "status": told, told: told})
+    edit(receipts / "shard_000002.json", status="failed", error_message=told * 3)
     return root
 
 
 def hostile_tensors(base: Path, text: str) -> Path:
     """A checkpoint that is whole, and a file of safetensors; their tensors have hostile names."""
     base.mkdir(exist_ok=True)
-    told = text.encode(errors="replace").decode()
+    told = in_json(text)
     saver = MultiShardSaver()
     saver.save_shard(base / "model", 0, {told: np.zeros(2), told * 2: np.zeros(1)})
     saver.save_metadata(base / "model", world_size=1, strategy=told, precision=told)
@@ -201,7 +205,7 @@ def hostile_tensors(base: Path, text: str) -> Path:
 
 def hostile_index(base: Path, text: str) -> Path:
     base.mkdir(exist_ok=True)
-    told = text.encode(errors="replace").decode()
+    told = in_json(text)
     for name in ("a", text):
         index = {"weight_map": {told: f"{told}.safetensors", "a": "b"}}
         (base / f"{name}.safetensors.index.json").write_text(json.dumps(index))
@@ -256,7 +260,7 @@ def test_no_command_prints_or_logs_hostile_text(
 ) -> None:
     caplog.set_level(logging.DEBUG, "shardproof")
     cases = [(n, command) for n in range(len(TEXTS)) for command in COMMANDS]
-    for n, command in tally.sample(cases, 12):
+    for n, command in tally.each(cases, 12):
         base = tmp_path / "b"
         base.mkdir()
         root = make(base, TEXTS[n].replace("/", ""))
@@ -292,7 +296,7 @@ def test_no_traceback_has_hostile_text(
     make: Callable[[Path, str], Path], tmp_path: Path, tally: Tally
 ) -> None:
     cases = [(n, name) for n in range(len(TEXTS)) for name in READERS]
-    for n, name in tally.sample(cases, 40):
+    for n, name in tally.each(cases, 40):
         base = tmp_path / "b"
         base.mkdir()
         root = make(base, TEXTS[n].replace("/", ""))
@@ -336,7 +340,7 @@ ON_A_TERMINAL = [
 @pytest.mark.attack("hostile text in messages")
 def test_no_command_paints_the_terminal_or_forges_a_line(tmp_path: Path, tally: Tally) -> None:
     cases = [(n, words) for words in ON_A_TERMINAL for n in range(len(TEXTS))]
-    for n, words in tally.sample(cases, 10):
+    for n, words in tally.each(cases, 10):
         base = tmp_path / "b" / TEXTS[n].replace("/", "")
         base.mkdir(parents=True)
         (base / "loop").symlink_to("loop")
@@ -397,9 +401,7 @@ def test_who_took_a_claim_over_is_quoted(text, tmp_path, tally) -> None:
     root = testing.write_layout(testing.Layout(n_shards=2, format="receipts", absent=[1]), tmp_path)
     claim = shardproof.ReceiptStore(root).claim(1)
     (path,) = (root / "claims").glob("*.json")
-    told = text.encode(errors="replace").decode()
-    said = json.loads(path.read_text()) | {"token": "0" * 32, "owner": told, "process": told}
-    path.write_text(json.dumps(said))
+    edit(path, token="0" * 32, owner=in_json(text), process=in_json(text))
     with pytest.raises(errors.ClaimLostError) as error:
         claim.raise_if_lost()
     judged(tally, "lost", str(error.value))
@@ -431,9 +433,7 @@ def test_no_variable_of_the_environment_is_said_as_it_is(
     monkeypatch.setenv(name, text)
     try:
         VARIABLES[name](tmp_path)
-    except (errors.ShardproofError, ValueError) as error:
-        judged(tally, name, str(error))
-    except OSError as error:  # whose own words quote its path
+    except (errors.ShardproofError, ValueError, OSError) as error:
         judged(tally, name, str(error))
     else:
         raise AssertionError("it was taken for something")
@@ -454,28 +454,6 @@ def test_pytest_prints_no_hostile_text(tmp_path: Path, tally: Tally) -> None:
         judged(tally, make.__name__, (done.stdout + done.stderr).decode())
 
 
-@contextlib.contextmanager
-def answering(answer: bytes) -> Iterator[str]:
-    """A server that says the same to everybody."""
-
-    def serve() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = server.accept()
-                with client:
-                    client.recv(65536)
-                    client.sendall(answer)
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=serve)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.getsockname()[1]}/x.bin"
-        finally:
-            server.shutdown(socket.SHUT_RDWR)
-            thread.join()
-
-
 ANSWERS = [
     b"HTTP/1.1 404 Not\x9b2J\xc2\x85 Found\t\r\nContent-Length: 0\r\n\r\n",
     b"HTTP/1.1 404 " + b"x" * 60_000 + b"\r\nContent-Length: 0\r\n\r\n",
@@ -492,7 +470,8 @@ def test_no_answer_of_a_server_is_printed_as_it_is(
     answer: bytes, tmp_path: Path, tally: Tally, caplog
 ) -> None:
     caplog.set_level(logging.DEBUG, "shardproof")
-    with answering(answer) as url:
+    with RawServer(lambda _: [answer]) as server:
+        url = f"http://127.0.0.1:{server.port}/x.bin"
         judged(tally, answer[:40], run(["fetch", "-v", "--attempts=2", url, str(tmp_path)]))
     judged(tally, answer[:40], "\n".join(record.getMessage() for record in caplog.records))
 

@@ -14,7 +14,7 @@ import os
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, get_args
 
@@ -107,7 +107,7 @@ def naive_fetch(case: Case, url: str, target: Path) -> None:
 class Attack:
     """One run of some cases against one server."""
 
-    def __init__(self, tally: Tally, cases: list[Case], fetch: Fetch, root: Path) -> None:
+    def __init__(self, tally: Tally, cases: Sequence[Case], fetch: Fetch, root: Path) -> None:
         self._tally, self._cases, self._fetch, self._root = tally, cases, fetch, root
         self._halved: set[int] = set()
         self._lock = threading.Lock()
@@ -273,12 +273,14 @@ def _all_goes_well(root: Path) -> None:
 
 
 @pytest.mark.attack("HTTP fault")
-def test_http_faults(tally: Tally, tmp_path: Path, logged: list[str]) -> None:
+def test_whatever_a_server_sends_the_bytes_are_right_or_none(
+    tally: Tally, tmp_path: Path, logged: list[str]
+) -> None:
     _all_goes_well(tmp_path)
     n_before = descriptors()
     Path("/proc/self/clear_refs").write_text("5")
     memory = peak_memory()
-    Attack(tally, list(tally.sample(CASES, 120)), our_fetch, tmp_path).run()
+    Attack(tally, [*tally.each(CASES, 120)], our_fetch, tmp_path).run()
     if names := threads_of_ours():
         tally.harm("leftover", f"threads {names}")
     if descriptors() > n_before + 2:
@@ -345,7 +347,7 @@ def test_a_secret_with_odd_characters(
     found = [b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"]
     with RawServer(lambda _: found) as server:
         url = f"http://127.0.0.1:{server.port}"
-        for value in tally.sample(list(_odd_values()), 60):
+        for value in tally.each([*_odd_values()], 60):
             monkeypatch.setattr("huggingface_hub.utils._headers.get_token", lambda v=value: v)
             tally.count()
             try:
@@ -360,10 +362,8 @@ def test_a_secret_with_odd_characters(
                 tally.harm("lie", f"{kind} {value!r}: {told[:300]!r}")
 
 
-@pytest.mark.attack("HTTP fault")
-def test_the_control_is_caught(tmp_path: Path) -> None:
-    control = Tally("control", is_exhaustive=False)
-    cases = [Case(name, "nothing", False) for name in HARMS if "of the header" not in name]
-    Attack(control, list(control.sample(cases, 120)), naive_fetch, tmp_path).run()
-    assert control.harms["lie"] >= 5
-    assert control.harms.total() >= 15
+@pytest.mark.control("lie", "torn")
+def test_a_naive_fetch_is_caught(tmp_path: Path, tally: Tally) -> None:
+    names = [name for name in HARMS if "of the header" not in name]
+    cases = [Case(name, "nothing", False) for name in names[:: len(names) // 120]]
+    Attack(tally, cases, naive_fetch, tmp_path).run()

@@ -5,15 +5,14 @@ where it has bytes, its headers.
 """
 
 import concurrent.futures
-import copy
 import http.client
 import json
 import random
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +22,8 @@ from shardproof import FetchError, ShardPrefetcher, SourceError
 from shardproof.datasets import hf_load_dataset_sharded as load_rows
 from shardproof.fetching import HubSource, Limits, adopt, fetch_file
 from shardproof.testing.faults import Hub, serve_hub
+from tests.attacks.http_harms import NAMES, ODD
+from tests.attacks.mutations import mutated
 from tests.attacks.raw_server import RawServer, Request, Step
 from tests.attacks.tally import Tally
 
@@ -42,119 +43,6 @@ class Case(NamedTuple):
 
 # What is done to an answer
 
-VALUES: list[Any] = [
-    *(None, True, False, 0, -1, 1, 2**31, 2**53, 2**63, 10**18, 10**400, 1.5, -0.0, 1e300),
-    *(
-        "",
-        "x",
-        "0",
-        "-1",
-        "5",
-        "\x00",
-        "\x1b]0;title\x07",
-        "a\nb",
-        "\ud800",
-        "\u202e",
-        "x" * 70_000,
-    ),
-    *(
-        "../x",
-        "/etc/passwd",
-        "a\\b",
-        "a//b",
-        ".",
-        "..",
-        "C:",
-        "data/",
-        "d/" * 500,
-        "f" * 40,
-        "F" * 64,
-    ),
-    *([], {}, [[]], [None], {"": ""}, {"type": "file"}, [{"a": 1}] * 50),
-]
-TEXTS: list[bytes] = [
-    *(
-        b"",
-        b"null",
-        b"[]",
-        b"{}",
-        b"0",
-        b"NaN",
-        b'"',
-        b"\x00",
-        b"\xff\xfe[\x00]\x00",
-        b"<html></html>",
-    ),
-    *(
-        b"[" * 100_000,
-        b'{"a":' * 50_000,
-        b"[1e999999]",
-        b"[" + b"9" * 5000 + b"]",
-        b"\xef\xbb\xbf[]",
-    ),
-    *(
-        b'{"sha": "a", "sha": "b"}',
-        b'[{"type":"file","type":"file"}]',
-        b"[" + b"[]," * 300_000 + b"[]]",
-    ),
-    *(b"\x1b]0;title\x07", b"Internal Server Error", b"[{}]", b'["\\ud800"]', b"'single'"),
-]
-HEADER_VALUES = [
-    *(
-        "",
-        "x",
-        "-1",
-        "0",
-        "1",
-        "9" * 30,
-        "9" * 5000,
-        "\xff\xfe",
-        "\x1b[31m",
-        "gzip",
-        "chunked",
-        '"',
-        "a, b",
-    ),
-    *(
-        "http://[::1",
-        "http://127.0.0.1:99999/",
-        "http://xn--\xff/",
-        "file:///etc/passwd",
-        "//",
-        "\x00",
-    ),
-    *(
-        "<>",
-        "<x>; rel=next",
-        '<http://[::1>; rel="next"',
-        '</api>; rel="next"',
-        "<http://xn--a/>;rel=next",
-    ),
-    *(
-        '<http://example.invalid/>; rel="next"',
-        "<;rel=next;,<>",
-        "bytes */1",
-        "bytes 0-0/1",
-        "bytes=0-",
-    ),
-    *(
-        "text/html",
-        "application/json; charset=utf-7",
-        "text/plain; charset=\xff",
-        "close",
-        "x" * 60_000,
-    ),
-]
-NAMES = [
-    "Link",
-    "Location",
-    "ETag",
-    "Content-Length",
-    "Content-Range",
-    "Content-Type",
-    "Retry-After",
-]
-NAMES += ["Content-Encoding", "Transfer-Encoding", "X-Error-Code", "X-Error-Message", "Set-Cookie"]
 STATUSES = ["200 OK", "204 No", "206 Part", "301 M", "302 F", "304 N", "308 P", "401 W", "403 F"]
 STATUSES += ["404 N", "416 R", "429 T", "500 \x1b[31m", "503 " + "x" * 60_000, "999 X", "2x0 OK"]
 
@@ -177,57 +65,10 @@ def with_body(raw: Raw, body: bytes) -> Raw:
     return raw._replace(headers=[*headers, ("Content-Length", str(len(body)))], body=body)
 
 
-def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where values are in a JSON text."""
-    yield place
-    if isinstance(value, dict | list):
-        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from places(inner, (*place, key))
-
-
-def other_json(raw: Raw, luck: random.Random) -> Raw:
-    """A value of it is another one, is gone, or stands twice."""
-    try:
-        value = json.loads(raw.body)
-    except ValueError:
-        return other_text(raw, luck)
-    value = [copy.deepcopy(value)]
-    place = luck.choice([place for place in places(value) if place])
-    holder = value
-    for key in place[:-1]:
-        holder = holder[key]
-    key = place[-1]
-    how = luck.randrange(10)
-    if how == 0:
-        del holder[key]
-    elif how == 1 and isinstance(holder, dict):
-        text = json.dumps(value[0])
-        return with_body(raw, text.replace(f'"{key}":', f'"{key}": null, "{key}":').encode())
-    elif how == 2 and isinstance(holder, dict):
-        holder[str(luck.choice(VALUES[15:34]))] = holder.pop(key)
-    elif how == 3 and isinstance(holder, list):
-        holder.insert(key, holder[key])
-    else:
-        holder[key] = luck.choice(VALUES)
-    return with_body(raw, json.dumps(value[0] if value else None).encode())
-
-
-def other_text(raw: Raw, luck: random.Random) -> Raw:
-    """Its bytes are other ones."""
-    body = raw.body
-    at = luck.randrange(len(body) + 1)
-    how = luck.randrange(5)
-    if how == 0 or not body:
-        body = luck.choice(TEXTS)
-    elif how == 1:
-        body = body[:at]
-    elif how == 2:
-        body = body[:at] + luck.randbytes(3) + body[at:]
-    elif how == 3:
-        body = body[:at] + bytes([body[at - 1] ^ 1 << luck.randrange(8)]) + body[at + 1 :]
-    else:
-        return raw._replace(body=body[:at])
-    return with_body(raw, body)
+def other_body(raw: Raw, luck: random.Random) -> Raw:
+    """It is spoiled, and half of the time cut off from what the header says of its length."""
+    body = mutated(raw.body, luck.randrange(10**6))
+    return with_body(raw, body) if luck.random() < 0.8 else raw._replace(body=body)
 
 
 def other_header(raw: Raw, luck: random.Random) -> Raw:
@@ -240,13 +81,13 @@ def other_header(raw: Raw, luck: random.Random) -> Raw:
     if how == 1:
         del headers[at]
     elif how == 2:
-        headers[at] = (headers[at][0], luck.choice(HEADER_VALUES))
+        headers[at] = (headers[at][0], luck.choice(ODD))
     else:
-        headers.append((luck.choice(NAMES), luck.choice(HEADER_VALUES)))
+        headers.append((luck.choice([*NAMES, "Retry-After"]), luck.choice(ODD)))
     return raw._replace(headers=headers)
 
 
-CHANGES = [other_json, other_json, other_text, other_header]
+CHANGES = [other_body, other_body, other_body, other_header]
 
 
 # Who meets it
@@ -421,14 +262,11 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.attack("a hub's answer changed")
-def test_changed_answers(tally: Tally, tmp_path: Path) -> None:
-    Attack(tally, list(tally.sample(CASES, 100)), tmp_path).run()
+def test_a_changed_answer_is_refused_or_harmless(tally: Tally, tmp_path: Path) -> None:
+    Attack(tally, [*tally.each(CASES, 100)], tmp_path).run()
 
 
-@pytest.mark.attack("a hub's answer changed")
-def test_the_control_is_caught(tmp_path: Path) -> None:
-    control = Tally("control", is_exhaustive=False)
-    Attack(
-        control, [Case("control", nth, seed) for seed in range(30) for nth in (0, 1)], tmp_path
-    ).run()
-    assert control.harms["wrong class"] >= 10
+@pytest.mark.control("wrong class")
+def test_who_believes_what_a_hub_says_is_caught(tally: Tally, tmp_path: Path) -> None:
+    cases = [Case("control", nth, seed) for seed in range(30) for nth in (0, 1)]
+    Attack(tally, cases, tmp_path).run()

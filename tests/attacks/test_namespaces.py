@@ -14,8 +14,6 @@ from tests.attacks.tally import Tally
 N_ROUNDS = 30
 N_IN_THE_GATE = 4
 
-pytestmark = pytest.mark.attack("two containers of one host name")
-
 WRITER = """
 import os, signal, sys
 from shardproof._base import files as _files
@@ -73,16 +71,15 @@ def unshare() -> list[str]:
 
 
 def round_of(
-    tally: Tally, unshare: list[str], kind: list[str], path: Path, how: str = "new"
+    tally: Tally, writer_in: list[str], sweeper_in: list[str], path: Path, how: str = "new"
 ) -> None:
-    """One container writes, and another sweeps beside it; then the first ends, killed or not."""
+    """One writes, and another sweeps beside it; then the first ends."""
     tally.count()
     path.mkdir()
     target = path / "x"
     code = (OLD if how == "old" else "") + WRITER
-    own, another = ([part.format(offset) for part in kind] for offset in (0, 100_000))
-    writer = [*unshare, *own, sys.executable, "-c", code, target]
-    sweeper = [*unshare, *another, sys.executable, "-c", SWEEPER, path, how, OLD]
+    writer = [*writer_in, sys.executable, "-c", code, target]
+    sweeper = [*sweeper_in, sys.executable, "-c", SWEEPER, path, how, OLD]
     with subprocess.Popen(
         writer, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -91,48 +88,28 @@ def round_of(
         swept = subprocess.run(sweeper, capture_output=True, text=True)
         _, errors = process.communicate("\n")
     if swept.stdout.strip() != "[]":
-        tally.harm("lost", f"{kind}: {swept.stdout}{swept.stderr[-300:]}")
+        tally.harm("lost", f"{sweeper_in}: {swept.stdout}{swept.stderr[-300:]}")
     if process.returncode or not target.is_file() or target.read_bytes() != b"whole":
-        tally.harm("lost", f"{kind}: the writer ended with {process.returncode}: {errors[-300:]}")
+        tally.harm("lost", f"{writer_in}: it ended with {process.returncode}: {errors[-300:]}")
     left = [name for name in os.listdir(path) if name != "x"]
     if left:
-        tally.harm("leftover", f"{kind}: {left}")
+        tally.harm("leftover", f"{writer_in}: {left}")
 
 
+@pytest.mark.attack("two containers of one host name")
 def test_a_live_writer_and_a_sweeper(unshare, tmp_path, tally) -> None:
     cases = [(n, KINDS[n % len(KINDS)]) for n in range(N_ROUNDS)]
-    for number, kind in tally.sample(cases, N_IN_THE_GATE):
-        round_of(tally, unshare, kind, tmp_path / str(number))
+    for number, kind in tally.each(cases, N_IN_THE_GATE):
+        own, another = ([part.format(offset) for part in kind] for offset in (0, 100_000))
+        round_of(tally, [*unshare, *own], [*unshare, *another], tmp_path / str(number))
 
 
-def test_a_name_of_before_is_nobodys(tmp_path) -> None:
-    """In doubt nothing is swept: such a name doesn't tell whose it is."""
+def test_in_doubt_whose_a_name_is_nothing_is_swept(tmp_path) -> None:
     name = f".shardproof-{'0' * 8}-4000-{'0' * 16}.tmp"
     assert files.sweep_leftovers(tmp_path, [name]) == []
 
 
-def test_who_sweeps_by_host_and_number(unshare, tmp_path) -> None:
-    """Control: the number that the writer has is nobody's in the sweeper's namespace."""
-    control = Tally("control", is_exhaustive=True)
-    round_of_old(control, unshare, tmp_path / "c")
-    assert control.harms["lost"]
-
-
-def round_of_old(control: Tally, unshare: list[str], path: Path) -> None:
+@pytest.mark.control("lost")
+def test_who_sweeps_by_host_and_number_is_caught(unshare, tmp_path, tally) -> None:
     """The writer is on the host, under a number that the container has nobody for."""
-    control.count()
-    path.mkdir()
-    with subprocess.Popen(
-        [sys.executable, "-c", OLD + WRITER, path / "x"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline()
-        sweeper = [*unshare, *KINDS[0], sys.executable, "-c", SWEEPER, path, "old", OLD]
-        subprocess.run(sweeper, capture_output=True, text=True, check=True)
-        process.communicate("\n")
-    if process.returncode:
-        control.harm("lost", "the writer's temporary file was swept")
+    round_of(tally, [], [*unshare, *KINDS[0]], tmp_path / "c", "old")

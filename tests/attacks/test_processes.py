@@ -34,6 +34,7 @@ from tests.helpers.forking import forked
 
 real_flock = fcntl.flock
 Says = Callable[[str], None]
+Act = Callable[[random.Random, Says], None]
 
 HARMS: dict[str, Harm] = {
     "lost": "lost",
@@ -54,19 +55,18 @@ class Crowd:
     """
 
     def __init__(self, base: Path, seed: int, locks: str) -> None:
-        self.luck, self.locks, self.n_started = random.Random(f"{seed} {locks}"), locks, 0
+        self.luck, self.locks = random.Random(f"{seed} {locks}"), locks
         self.log = base / f"said-{seed}-{locks}"
         self.log.touch()
         self.pids: list[int] = []
 
-    def start(self, act: Callable[[random.Random, Says], None]) -> None:
-        self.n_started += 1
+    def start(self, act: Act) -> None:
         luck = random.Random(self.luck.random())
         self.pids.append(forked(lambda: self._work(act, luck)))
 
-    def _work(self, act: Callable[[random.Random, Says], None], luck: random.Random) -> None:
+    def _work(self, act: Act, luck: random.Random) -> None:
         os.fsync = lambda _: None  # nobody cuts the power
-        if self.locks == "void":
+        if self.locks.startswith("void"):
             fcntl.flock = fcntl.lockf = lambda *_: None
         log = os.open(self.log, os.O_WRONLY | os.O_APPEND)
 
@@ -85,33 +85,30 @@ class Crowd:
             time.sleep(self.luck.uniform(0, 0.02))
             os.kill(pid, signal.SIGKILL)
 
-    def ended(self) -> Counter[str]:
-        """Wait for all, and return how often they said what."""
-        said: Counter[str] = Counter()
-        for pid in self.pids:
-            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            said["hangs"] += code == -signal.SIGALRM
-        self.pids.clear()
-        return said + Counter(self.log.read_text().splitlines())
+    def note(self, tally: Tally) -> None:
+        """Wait for all, count them as cases, and note what harm they met."""
+        ends = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in self.pids]
+        said = Counter(self.log.read_text().splitlines())
+        said["hangs"] = ends.count(-signal.SIGALRM)
+        tally.count(len(ends))
+        for what, kind in HARMS.items():
+            for _ in range(said[what]):
+                tally.harm(kind, f"{what}, in a crowd with {self.log.name}")
 
-
-def note(tally: Tally, crowd: Crowd, said: Counter[str]) -> None:
-    """Count the processes of a crowd as cases, and note what harm they met."""
-    tally.count(crowd.n_started)
-    for what, kind in HARMS.items():
-        for _ in range(said[what]):
-            tally.harm(kind, f"{what}, in a crowd with {crowd.log.name}")
-
-
-CROWDS = [
-    (seed, locks, (8, 16, 32, 64)[seed % 4]) for seed in range(20) for locks in ("real", "void")
-]
-SMALL_CROWDS = [(0, locks, 8) for locks in ("real", "void")]
-"""In the gate."""
+    def run(self, act: Act, n: int, tally: Tally) -> None:
+        """Start so many, and kill a quarter of them."""
+        for _ in range(n):
+            self.start(act)
+        self.kill(n // 4)
+        self.note(tally)
 
 
 def crowds(tally: Tally) -> list[tuple[int, str, int]]:
-    return CROWDS if tally.is_exhaustive else SMALL_CROWDS
+    """Of each kind of locks; in the gate a small one."""
+    seeds = range(20) if tally.is_exhaustive else [0]
+    return [
+        (seed, locks, (8, 16, 32, 64)[seed % 4]) for seed in seeds for locks in ("real", "void")
+    ]
 
 
 # ------------------------------------------------------------------------------- one cache
@@ -128,10 +125,7 @@ def of_one_cache(base: Path, seed: int, locks: str, n: int, tally: Tally) -> Non
                 said = does(cache, luck)
                 say(said)
 
-    for _ in range(n):
-        crowd.start(act)
-    crowd.kill(n // 4)
-    note(tally, crowd, crowd.ended())
+    crowd.run(act, n, tally)
     look_at_the_cache(root, tally)
 
 
@@ -161,16 +155,15 @@ def of_one_prefetch(base: Path, seed: int, locks: str, n: int, tally: Tally) -> 
                 data = prefetcher.wait_for(name).read_bytes()
                 say("read" if data == data_of(name, "v1") else "other bytes")
 
-    for _ in range(n):
-        crowd.start(act)
-    crowd.kill(n // 4)
-    note(tally, crowd, crowd.ended())
+    crowd.run(act, n, tally)
     look_at_the_cache(root, tally)
 
 
 @pytest.mark.attack("many processes: one cache")
 @pytest.mark.parametrize("meet", [of_one_cache, of_one_prefetch])
-def test_one_cache(meet: Callable[..., None], tmp_path: Path, tally: Tally) -> None:
+def test_a_crowd_in_one_cache_reads_the_right_bytes(
+    meet: Callable[..., None], tmp_path: Path, tally: Tally
+) -> None:
     for seed, locks, n in crowds(tally):
         meet(tmp_path, seed, locks, n, tally)
 
@@ -203,7 +196,8 @@ def wait_until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def test_control_a_cache_that_removes_what_is_held(tmp_path: Path) -> None:
+@pytest.mark.control("lost")
+def test_a_cache_that_removes_what_is_held_is_caught(tmp_path: Path, tally: Tally) -> None:
     root, crowd = tmp_path / "cache", Crowd(tmp_path, 0, "real")
 
     def acting(does: Callable[[Cache, random.Random], str], times: int) -> None:
@@ -216,9 +210,7 @@ def test_control_a_cache_that_removes_what_is_held(tmp_path: Path) -> None:
 
     acting(read, 2 * len(NAMES) + 1)  # one of them finds what was there before
     acting(remove, 1)
-    control = Tally("control", is_exhaustive=True)
-    note(control, crowd, crowd.ended())
-    assert control.harms == {"lost": 1}
+    crowd.note(tally)
 
 
 # ------------------------------------------------------------------------------- claims
@@ -287,12 +279,10 @@ def of_claims(
     plan_dir = new_plan(base, f"{seed}-{locks}-{n}")
     crowd, marks = Crowd(base, seed, locks), base / f"marks-{seed}-{locks}-{n}"
     marks.mkdir()
-    for _ in range(n):
-        crowd.start(worker(plan_dir, marks, stay))
-    crowd.kill(n // 4)
-    said = crowd.ended()
-    crowd.start(worker(plan_dir, marks, stay))
-    note(tally, crowd, said | crowd.ended())
+    crowd.run(worker(plan_dir, marks, stay), n, tally)
+    last = Crowd(base, seed, f"{locks} last")
+    last.start(worker(plan_dir, marks, stay))
+    last.note(tally)
     look_at_the_plan(plan_dir, tally)
 
 
@@ -310,12 +300,13 @@ def look_at_the_plan(plan_dir: Path, tally: Tally) -> None:
 
 
 @pytest.mark.attack("many processes: claims")
-def test_claims(tmp_path: Path, tally: Tally) -> None:
+def test_a_crowd_does_each_shard_of_a_plan_once(tmp_path: Path, tally: Tally) -> None:
     for seed, locks, n in crowds(tally):
         of_claims(tmp_path, seed, locks, n, tally)
 
 
-def test_control_claims_that_anybody_gets(tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.control("lie")
+def test_claims_that_anybody_gets_are_caught(tmp_path: Path, tally: Tally, monkeypatch) -> None:
     def written_over(path: str | os.PathLike[str], data: bytes) -> bool:
         Path(path).write_bytes(data)
         return True
@@ -329,9 +320,7 @@ def test_control_claims_that_anybody_gets(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(files, "publish", written_over)
     monkeypatch.setattr(holds.HoldWatch, "is_over", lambda *_: True)
     monkeypatch.setattr(_claims.Claim, "raise_if_lost", lambda _: None)
-    control = Tally("control", is_exhaustive=True)
-    of_claims(tmp_path, 0, "real", 2, control, first_of_all_waits)
-    assert control.harms["lie"]
+    of_claims(tmp_path, 0, "real", 2, tally, first_of_all_waits)
 
 
 # ------------------------------------------------------------------------------- one copy
@@ -358,10 +347,7 @@ def of_one_copy(base: Path, seed: int, locks: str, n: int, tally: Tally) -> None
         copy = stage(source, to, level=level, workers=2)
         say("read" if bytes_in(copy) == expected else "other bytes")
 
-    for _ in range(n):
-        crowd.start(act)
-    crowd.kill(n // 4)
-    note(tally, crowd, crowd.ended())
+    crowd.run(act, n, tally)
     copy = stage(source, to)
     if list(copy.parent.iterdir()) != [copy]:
         tally.harm("leftover", f"beside '{copy}': {os.listdir(copy.parent)}")
@@ -372,13 +358,16 @@ def of_one_copy(base: Path, seed: int, locks: str, n: int, tally: Tally) -> None
 
 
 @pytest.mark.attack("many processes: one copy")
-def test_one_copy(tmp_path: Path, tally: Tally) -> None:
+def test_a_crowd_stages_one_whole_copy(tmp_path: Path, tally: Tally) -> None:
     for seed, locks, n in crowds(tally):
         of_one_copy(tmp_path, seed, locks, n, tally)
 
 
-def test_control_files_that_are_believed_when_they_are_there(tmp_path: Path, monkeypatch) -> None:
-    parent, control = os.getpid(), Tally("control", is_exhaustive=True)
+@pytest.mark.control("torn")
+def test_files_that_are_believed_when_they_are_there_are_caught(
+    tmp_path: Path, tally: Tally, monkeypatch
+) -> None:
+    parent = os.getpid()
 
     @contextlib.contextmanager
     def written_in_place(path: str, *, sync: bool) -> Iterator[int]:
@@ -401,5 +390,4 @@ def test_control_files_that_are_believed_when_they_are_there(tmp_path: Path, mon
     monkeypatch.setattr(files, "being_written", written_in_place)
     monkeypatch.setattr(_proofs.Proofs, "fit", lambda *_, hashed: True)
     monkeypatch.setattr(_copy.StagedCopy, "_doubted", lambda _: [])
-    of_one_copy(tmp_path, 0, "real", 2, control)
-    assert control.harms["torn"]
+    of_one_copy(tmp_path, 0, "real", 2, tally)

@@ -1,4 +1,7 @@
-"""Whatever a source has, and however it fails: no repair makes a directory worse, or lies."""
+"""Whatever a source has, and however it fails: no repair makes a directory worse, or lies.
+
+Who reads meanwhile finds the old bytes or the new ones under each name.
+"""
 
 import contextlib
 import functools
@@ -6,6 +9,8 @@ import itertools
 import os
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +21,7 @@ from shardproof import formats
 from shardproof.fetching import Limits
 from shardproof.repairing import _exchange, _fetch
 from shardproof.testing.faults import HubFault, serve_hub
+from tests import goldens
 from tests.attacks.repairs import KINDS, Broken, bytes_in, command, tree_of
 from tests.attacks.tally import Tally
 from tests.goldens import GOLDENS, Golden
@@ -72,7 +78,7 @@ SOURCES: dict[str, Callable[[Path, Path], None] | None] = {
 }
 
 
-def promised_in(golden: Golden, path: Path) -> list[str]:
+def promised_in(path: Path) -> list[str]:
     """The first, the last and one between of what is promised."""
     form = formats.detect(str(path))
     names = [file.name for file in formats.read_manifest(form, str(path)).files]
@@ -88,7 +94,7 @@ def broken_by(
 ) -> Broken | None:
     """A copy with one damage, and a source for it; None where there are fewer files."""
     path = golden.copy(to)
-    names = promised_in(golden, path)
+    names = promised_in(path)
     if number >= len(names):
         return None
     name, other = names[number], names[number - 1]
@@ -96,12 +102,9 @@ def broken_by(
     if source == "empty":
         given.mkdir()
     elif source != "typo":
-        whole = golden.path
-        if golden.name.startswith("hf-cache"):
-            whole = golden.path / "/".join(name.split("/")[:2])
-            shutil.copytree(whole, given)  # the bytes of links
-        else:
-            shutil.copytree(whole, given)
+        is_cache = golden.name.startswith("hf-cache")  # of which the bytes of links are copied
+        inside = "/".join(name.split("/")[:2]) if is_cache else ""
+        shutil.copytree(golden.path / inside, given)
         if (change := SOURCES[source]) is not None:
             asked = formats.detect(str(path)).name_at_source(name)
             change(given / asked, given / asked)
@@ -111,7 +114,7 @@ def broken_by(
     file = path / name
     place = file if damage is _linked else file.resolve()
     damage(place, path / other)
-    return Broken(path, given, against, path, tree_of(path), bytes_in(path), right)
+    return Broken(path, given, against, tree_of(path), bytes_in(path), right)
 
 
 def try_(broken: Broken, what: object, tally: Tally, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +124,7 @@ def try_(broken: Broken, what: object, tally: Tally, monkeypatch: pytest.MonkeyP
     code = command(broken, monkeypatch)
     tally.count()
     if not is_seen:  # nobody states what is damaged: where the promise is what is listed, say
-        if tree_of(broken.base) != broken.before:
+        if tree_of(broken.path) != broken.before:
             tally.harm("torn", f"{what}: nothing is wrong, and something was changed")
         return
 
@@ -138,7 +141,7 @@ def try_(broken: Broken, what: object, tally: Tally, monkeypatch: pytest.MonkeyP
 
     for kind, harm in broken.judged(is_ok=code == 0, is_lawful=is_lawful):
         tally.harm(kind, f"{what}: exit {code}: {harm}")
-    left = [name for name in tree_of(broken.base) if ".shardproof-" in name]
+    left = [name for name in tree_of(broken.path) if ".shardproof-" in name]
     if left:
         tally.harm("leftover", f"{what}: {left[:3]}")
 
@@ -146,11 +149,11 @@ def try_(broken: Broken, what: object, tally: Tally, monkeypatch: pytest.MonkeyP
 @pytest.mark.attack("repair: what the source has")
 @pytest.mark.parametrize("part", range(4))
 def test_each_damage_from_each_source(part: int, tmp_path: Path, tally: Tally, monkeypatch) -> None:
-    for case_ in tally.sample(cases()[part::4], N):
-        golden, number, damage, source = case_
-        broken = broken_by(golden, number, damage, source, tmp_path / "case")
+    for case_ in tally.each(cases()[part::4], N):
+        whole, number, damage, source = case_
+        broken = broken_by(whole, number, damage, source, tmp_path / "case")
         if broken is not None:
-            what = (golden.name, number, damage.__name__, source)
+            what = (whole.name, number, damage.__name__, source)
             try_(broken, what, tally, monkeypatch)
         shutil.rmtree(tmp_path / "case")
 
@@ -158,8 +161,9 @@ def test_each_damage_from_each_source(part: int, tmp_path: Path, tally: Tally, m
 @pytest.mark.attack("repair: a source that fails")
 @pytest.mark.parametrize("kind", ["sealed", "listed", "linked", "nested"])
 def test_each_fault_of_a_server(kind: str, tmp_path: Path, tally: Tally, monkeypatch) -> None:
-    for fault in tally.sample([*HubFault], 4):
-        broken = KINDS[kind](tmp_path / "case")
+    for fault in tally.each([*HubFault], 4):
+        (tmp_path / "case").mkdir()
+        broken = KINDS[kind].broken(tmp_path / "case")
         with serve_hub(bytes_in(broken.source)) as hub:
             hub.fault("*", fault, times=99, method=None)
             done = shardproof.repair(
@@ -170,14 +174,70 @@ def test_each_fault_of_a_server(kind: str, tmp_path: Path, tally: Tally, monkeyp
                 tally.harm(harm, f"{kind}, {fault}: {what}")
             hub.heal()
             done = shardproof.repair(broken.path, hub.url, against=broken.against)
-        if not done.ok or bytes_in(broken.base) != broken.right:
-            tally.harm("leftover", f"{kind}, {fault}: {done.failed} {sorted(tree_of(broken.base))}")
+        if not done.ok or bytes_in(broken.path) != broken.right:
+            tally.harm("leftover", f"{kind}, {fault}: {done.failed} {sorted(tree_of(broken.path))}")
         shutil.rmtree(tmp_path / "case")
 
 
-@pytest.mark.parametrize("bug", ["not looked at", "moved aside first"])
-def test_what_must_not_be_done_is_seen(bug: str, tmp_path: Path, monkeypatch) -> None:
-    """Controls: what comes is not looked at; what is there goes first."""
+READER = """
+import os, sys
+stop, *paths = sys.argv[1:]
+n_reads = n_missed = 0
+print(flush=True)
+while not os.path.exists(stop):
+    for path in paths:
+        try:
+            with open(path, "rb") as file:
+                file.read()
+            n_reads += 1
+        except OSError:
+            n_missed += 1
+print(n_reads, n_missed)
+"""
+
+
+def break_again(path: Path, content: bytes | str) -> None:
+    """Break a file as it was broken, by a rename."""
+    new = path.with_name("new")
+    if isinstance(content, bytes):
+        new.write_bytes(content)
+    else:
+        new.symlink_to(content.removeprefix("-> "))
+    new.rename(path)
+
+
+@pytest.mark.attack("repair: somebody reads meanwhile")
+@pytest.mark.usefixtures("no_waiting_for_disks")
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_reads_never_finds_nothing(kind: str, tmp_path: Path, tally: Tally) -> None:
+    broken = KINDS[kind].broken(tmp_path)
+    names = [name for name, data in broken.was.items() if broken.right.get(name) != data]
+    again = {n: broken.before[n] for n in names if "blobs/" not in str(broken.before[n])}
+    stop = broken.path.parent / "stop"
+    arguments = [sys.executable, "-c", READER, stop, *(broken.path / name for name in names)]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout is not None
+        reader.stdout.readline()
+        for _ in tally.each(range(200), 3):
+            assert broken.repair().ok
+            for name, content in again.items():
+                break_again(broken.path / name, content)
+        stop.touch()
+        n_reads, n_missed = map(int, reader.stdout.readline().split())
+    tally.count(n_reads)
+    for _ in range(n_missed):
+        tally.harm("lost", f"{names}: a reader found nothing")
+
+
+@pytest.mark.parametrize(
+    "bug",
+    [
+        pytest.param("not looked at", marks=pytest.mark.control("torn")),
+        pytest.param("moved aside first", marks=pytest.mark.control("lost")),
+    ],
+)
+def test_what_must_not_be_done_is_seen(bug: str, tmp_path: Path, tally: Tally, monkeypatch) -> None:
+    """What comes is not looked at; what is there goes first."""
     if bug == "not looked at":
         monkeypatch.setattr(_fetch, "flaw_of", lambda *_: None)
     else:
@@ -189,10 +249,7 @@ def test_what_must_not_be_done_is_seen(bug: str, tmp_path: Path, monkeypatch) ->
             return place_of(file, manifest)
 
         monkeypatch.setattr(_fetch, "place_of", and_move_aside)
-    tally = Tally("control", is_exhaustive=True)
-    golden = next(each for each in GOLDENS if each.name == "webdataset-tar")
-    for source in ("cut", "a page", "typo"):
-        broken = broken_by(golden, 1, _cut, source, tmp_path / source)
+    for source in tally.each(["cut", "a page", "typo"], 1):
+        broken = broken_by(goldens.golden("webdataset-tar"), 1, _cut, source, tmp_path / source)
         assert broken is not None
         try_(broken, source, tally, monkeypatch)
-    assert tally.harms["torn" if bug == "not looked at" else "lost"]

@@ -5,13 +5,12 @@ be changed, made or removed, whatever the order; when all is back, one more repa
 """
 
 import contextlib
-import functools
 import itertools
 import os
 import shutil
 import signal
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -21,6 +20,7 @@ import shardproof
 from shardproof import ShardproofError, formats
 from shardproof.formats import locate
 from tests.attacks.repairs import LIMITS, bytes_in, parts, tree_of
+from tests.attacks.swapping import Steps
 from tests.attacks.tally import Tally
 
 N = 8
@@ -142,31 +142,7 @@ class Swapped:
         return tree_of(outside), times
 
 
-class Steps:
-    """Calls something before some of the calls of a repair."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, at: tuple[int, ...], do: Callable) -> None:
-        self.n, self._at, self._do, self._is_busy = 0, at, do, False
-        for name in CALLS:
-            patch.setattr(os, name, self._counted(getattr(os, name)))
-
-    def _counted(self, real: Callable) -> Callable:
-        @functools.wraps(real)
-        def call(*args, **keywords):
-            if not self._is_busy:
-                self._is_busy = True
-                try:
-                    if self.n in self._at:
-                        self._do()
-                    self.n += 1
-                finally:
-                    self._is_busy = False
-            return real(*args, **keywords)
-
-        return call
-
-
-def orders_of(swapped: Swapped, monkeypatch: pytest.MonkeyPatch, tally: Tally) -> Iterator:
+def orders_of(swapped: Swapped, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """Before which calls it is swapped, there or there and back: all of one, a few of two.
 
     A link that is there before the given path is resolved is what is to be repaired.
@@ -174,7 +150,7 @@ def orders_of(swapped: Swapped, monkeypatch: pytest.MonkeyPatch, tally: Tally) -
     swapped.prepare()
     first = []
     with monkeypatch.context() as patch:
-        steps = Steps(patch, (), lambda: None)
+        steps = Steps(patch, CALLS, {})
 
         def located(path: str) -> object:
             found = locate(path)
@@ -184,9 +160,8 @@ def orders_of(swapped: Swapped, monkeypatch: pytest.MonkeyPatch, tally: Tally) -
         patch.setattr(formats, "locate", located)
         assert swapped.repair()
     calls = range(first[0] if swapped.place == swapped.root else 0, steps.n + 1)
-    once = [(n,) for n in calls]
     pairs = [*itertools.combinations(calls, 2)]
-    yield from tally.sample(once + pairs[:: max(1, len(pairs) // 100)], N)
+    return [(n,) for n in calls] + pairs[:: max(1, len(pairs) // 100)]
 
 
 @pytest.mark.attack("repair: something swapped meanwhile")
@@ -194,7 +169,7 @@ def orders_of(swapped: Swapped, monkeypatch: pytest.MonkeyPatch, tally: Tally) -
 @pytest.mark.parametrize("swap", SWAPS)
 def test_nothing_outside_is_touched(swap: str, tmp_path: Path, tally: Tally, monkeypatch) -> None:
     swapped = Swapped(tmp_path / "x", swap)
-    for order in orders_of(swapped, monkeypatch, tally):
+    for order in tally.each(orders_of(swapped, monkeypatch), N):
         is_swapped_in_order(swapped, order, tally, monkeypatch)
 
 
@@ -219,7 +194,7 @@ def repair_and_exit(swapped: Swapped, order, monkeypatch) -> NoReturn:
     code = 1
     try:
         signal.alarm(60)  # a FIFO that is opened and waited for
-        Steps(monkeypatch, order, swapped.swap)
+        Steps(monkeypatch, CALLS, dict.fromkeys(order, swapped.swap))
         with contextlib.suppress(OSError, ShardproofError):
             swapped.repair()
         code = IS_SWAPPED if swapped.is_swapped else 0
@@ -234,11 +209,10 @@ def by_path(part: str, _part_fd: int, path: str, base_fd: int) -> None:
     os.replace(part, path)
 
 
-def test_what_goes_by_a_path_is_seen(tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.control("torn")
+def test_what_goes_by_a_path_is_seen(tmp_path: Path, tally: Tally, monkeypatch) -> None:
     monkeypatch.setattr("shardproof.repairing._fetch.exchange", by_path)
-    tally = Tally("control", is_exhaustive=True)
     swapped = Swapped(tmp_path / "x", "a folder for a link")
-    for order in reversed([*orders_of(swapped, monkeypatch, tally)]):
-        if len(order) == 1 and not tally.harms["torn"]:
-            is_swapped_in_order(swapped, order, tally, monkeypatch)
-    assert tally.harms["torn"]
+    once = [order for order in orders_of(swapped, monkeypatch) if len(order) == 1]
+    for order in tally.each(once[::-1], 1):
+        is_swapped_in_order(swapped, order, tally, monkeypatch)

@@ -47,12 +47,7 @@ def _races(monkeypatch) -> None:
 
 
 class Race(NamedTuple):
-    """Which turns two take.
-
-    Attributes:
-        seed: Of the turns.
-        turns: Who goes on, and by how many calls.
-    """
+    """Which turns two take: who goes on, and by how many calls."""
 
     seed: int
     turns: Sequence[tuple[int, int]]
@@ -153,7 +148,7 @@ def run(tally: Tally, path: Path, save: Save) -> None:
     """Let two processes race, each of which saves all ranks."""
     prefix = path / "x" / "model"
     told(lambda: save(path / "warm" / "model", 0))  # what is imported late is by now
-    for race in tally.sample(races(2), N_SAMPLED):
+    for race in tally.each(races(2), N_SAMPLED):
         shutil.rmtree(prefix.parent, ignore_errors=True)
         prefix.parent.mkdir(parents=True)
         acts = [_saving(save, prefix, attempt) for attempt in range(2)]
@@ -166,7 +161,9 @@ def _saving(save: Save, prefix: Path, attempt: int) -> Act:
 
 @pytest.mark.attack("two savers of one prefix")
 @pytest.mark.parametrize("way", [save, save_by_several])
-def test_two_processes(tally: Tally, tmp_path: Path, way: Save) -> None:
+def test_two_processes_that_save_make_one_checkpoint(
+    tally: Tally, tmp_path: Path, way: Save
+) -> None:
     run(tally, tmp_path, way)
 
 
@@ -196,11 +193,11 @@ def _sealing(prefix: Path, attempt: int) -> Act:
 
 
 @pytest.mark.attack("two savers of one prefix")
-def test_two_times_two_processes(tally: Tally, tmp_path: Path) -> None:
+def test_two_attempts_of_two_processes_make_one_checkpoint(tally: Tally, tmp_path: Path) -> None:
     """Of each attempt one process saves each rank, and another one, which saved none, the rest."""
     prefix = tmp_path / "x" / "model"
     save(tmp_path / "warm" / "model", 0)
-    for race in tally.sample(races(4), N_SAMPLED):
+    for race in tally.each(races(4), N_SAMPLED):
         shutil.rmtree(prefix.parent, ignore_errors=True)
         prefix.parent.mkdir(parents=True)
         judge(tally, prefix, saved_by_ranks(prefix, race.turns, race.seed), race)
@@ -218,7 +215,7 @@ def test_one_saves_while_the_other_seals(tally: Tally, tmp_path: Path) -> None:
     """The shards of one are there already when it begins to seal, and the other one to save."""
     prefix = tmp_path / "x" / "model"
     save(tmp_path / "warm" / "model", 0)
-    for turns in tally.sample([*plans()], N_SAMPLED):
+    for turns in tally.each([*plans()], N_SAMPLED):
         shutil.rmtree(prefix.parent, ignore_errors=True)
         saver = MultiShardSaver()
         for rank in range(WORLD_SIZE):
@@ -317,30 +314,24 @@ def judge_removal(tally: Tally, old: Path, kept: Path, said: Sequence[str], case
 def test_one_saves_where_another_removes(tally: Tally, tmp_path: Path, plans) -> None:
     """It is told that it saved, and then so it is; or that it did not."""
     save(tmp_path / "warm" / "model", 0)
-    for overwrite, turns in tally.sample([*plans()], 2 * N_SAMPLED):
+    for overwrite, turns in tally.each([*plans()], 2 * N_SAMPLED):
         removed_meanwhile(tally, tmp_path / "x", overwrite, turns, prune_all_but_one)
 
 
-@pytest.mark.once
-def test_control_savers_that_look_once(tmp_path: Path) -> None:
-    """The same races find harm where shards and metadata are renamed over what is there."""
-    tally = Tally("control", is_exhaustive=False)
+@pytest.mark.control("torn")
+def test_savers_that_look_once_are_caught(tmp_path: Path, tally: Tally) -> None:
     prefix = tmp_path / "x" / "model"
-    for race in tally.sample(races(2), 20):
+    for race in tally.each(races(2), 20):
         shutil.rmtree(prefix.parent, ignore_errors=True)
         for attempt in range(2):
             save(prefix.parent / f".{attempt}" / prefix.name, attempt)
         acts = [_saving(save_carelessly, prefix, attempt) for attempt in range(2)]
         short = [(player, max(1, n_calls // 12)) for player, n_calls in race.turns]
         judge(tally, prefix, in_turns(acts, short), race)
-    assert tally.harms["torn"] + tally.harms["lie"] > 0
 
 
-@pytest.mark.once
-def test_control_a_removal_that_looks_once(tmp_path: Path) -> None:
-    """The same turns find harm where metadata and shards are removed whosever they are."""
-    tally = Tally("control", is_exhaustive=False)
-    for n_calls in range(0, 60, 6):
+@pytest.mark.control("lost")
+def test_a_removal_that_looks_once_is_caught(tmp_path: Path, tally: Tally) -> None:
+    for n_calls in tally.each(range(0, 60, 6), 10):
         turns = [(1, n_calls), (0, 10**6)]
         removed_meanwhile(tally, tmp_path / "x", True, turns, prune_carelessly)
-    assert tally.harms["lost"] > 0

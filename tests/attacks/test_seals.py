@@ -1,13 +1,11 @@
-"""Whatever moment a seal is killed at, fails at or is raced at: no list is a lie, torn or lost."""
+"""A seal is raced, and its journal spoiled: no list is a lie, torn, or of what lies outside."""
 
 import contextlib
-import errno
 import hashlib
 import itertools
 import json
 import multiprocessing
 import os
-import random
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -16,53 +14,13 @@ from pathlib import Path
 import pytest
 
 from shardproof import SealError, ShardproofError, ShardValidationError, seal, validate
-from shardproof._base import files as _files
-from shardproof.testing.faults import FileSystemFaults
+from shardproof._base import digest
+from tests.attacks.directories import FILES, LIST, listed, plain
+from tests.attacks.mutations import mutated
 from tests.attacks.swapping import swapping
 from tests.attacks.tally import Tally
-from tests.helpers.killing import Begin, at_some_calls, skip_where_not_permitted
 
-LIST, JOURNAL = "SHA256SUMS", ".SHA256SUMS.journal"
-FILES = {"a": b"a" * 1000, "b": b"b" * 2000, "sub/c": b"c" * 3000}
-ERRNOS = (errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE, errno.ENOSPC, errno.EROFS)
-
-
-def listed(algorithm: str = "sha256") -> bytes:
-    """What a list of all files is to be, made without the code under test."""
-    lines = (f"{hashlib.new(algorithm, FILES[name]).hexdigest()}  {name}\n" for name in FILES)
-    return "".join(lines).encode()
-
-
-def plain(root: Path) -> None:
-    for name, data in FILES.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(data)
-
-
-def half(root: Path) -> None:
-    """The list has one file, and another list has all."""
-    plain(root)
-    (root / LIST).write_bytes(listed()[: listed().index(b"\n") + 1])
-    (root / "MD5SUMS").write_bytes(listed("md5"))
-
-
-def begun(root: Path) -> None:
-    """An attempt ended before the list was written; all files are older than that."""
-    plain(root)
-    seal(root)
-    (root / LIST).unlink()
-
-
-def sealed(root: Path) -> None:
-    plain(root)
-    (root / "B2SUMS").write_bytes(listed("blake2b"))
-
-
-DIRECTORIES = {"plain": plain, "half": half, "begun": begun, "sealed": sealed}
-
-
-def sealing(root: Path) -> object:
-    return seal(root, workers=1, update=(root / LIST).exists())
+JOURNAL = ".SHA256SUMS.journal"
 
 
 def tree(root: Path) -> dict[str, bytes]:
@@ -73,146 +31,12 @@ def tree(root: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.fixture
-def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No file has changed lately: a change time can't be set back."""
-    monkeypatch.setattr("shardproof._base.proofs.SETTLED_SECONDS", -3600.0)
-
-
-class Attacked:
-    """One directory, which is sealed again and again while something happens.
-
-    Args:
-        prepare: Fills it.
-        root: Where it is.
-        tally: What is told of each case.
-    """
-
-    def __init__(self, prepare: Callable[[Path], None], root: Path, tally: Tally) -> None:
-        self.root, self.tally, self._prepare = root, tally, prepare
-        self.prepare()
-        self.old = (root / LIST).read_bytes() if (root / LIST).exists() else None
-        sealing(root)
-        self.whole = tree(root)
-        assert self.whole[LIST] == listed()
-
-    def prepare(self) -> None:
-        shutil.rmtree(self.root, ignore_errors=True)
-        self.root.mkdir()
-        self._prepare(self.root)
-
-    def check(self, case: object) -> None:
-        """Look at what is there; then what is undone is done, and all is as if undisturbed."""
-        self.tally.count()
-        path = self.root / LIST
-        found = path.read_bytes() if path.exists() else None
-        if found not in {self.old, listed()}:
-            self.tally.harm("lost" if found is None else "torn", f"{case}: {found!r}")
-        with contextlib.suppress(SealError):  # it is sealed
-            seal(self.root, workers=1, update=found is not None and found == self.old)
-        now = tree(self.root)
-        if self.whole.keys() < now.keys():
-            self.tally.harm("leftover", f"{case}: {now.keys() - self.whole.keys()}")
-        elif now != self.whole:
-            self.tally.harm("lost", f"{case}: {now.keys() ^ self.whole.keys()}")
-
-
-@pytest.fixture(params=DIRECTORIES)
-def attacked(request, tmp_path: Path, tally: Tally, settled: None) -> Attacked:
-    return Attacked(DIRECTORIES[request.param], tmp_path / "root", tally)
-
-
-def kill(attacked: Attacked, n: int, last: int = 0) -> int:
-    def act(begin: Begin) -> None:
-        begin()
-        sealing(attacked.root)
-
-    return at_some_calls(
-        act,
-        prepare=attacked.prepare,
-        check=attacked.check,
-        choose=lambda numbers: attacked.tally.sample(numbers[-last:], n),
-    )
-
-
-@pytest.mark.attack("kill at a system call: seals")
-def test_killed_at_any_call(attacked: Attacked, no_waiting_for_disks: None) -> None:
-    skip_where_not_permitted()
-    assert kill(attacked, 5) > 4
-
-
-def control() -> Tally:
-    """A tally for code that does harm, which must be seen."""
-    return Tally("control", is_exhaustive=True)
-
-
-def test_a_seal_that_sweeps_nothing_leaves_something(tmp_path, settled, monkeypatch) -> None:
-    """Control: as it was."""
-    skip_where_not_permitted()
-    monkeypatch.setattr(_files, "sweep_leftovers", lambda _: [])
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-    found = Attacked(plain, tmp_path / "root", control())
-    kill(found, 0, last=40)
-    assert {*found.tally.harms} == {"leftover"}
-
-
-def fail(attacked: Attacked, n: int) -> None:
-    """Let each call fail once with each errno, and with all after it."""
-    with FileSystemFaults(attacked.root) as fs:
-        attacked.prepare()
-        before = len(fs.calls)
-        sealing(attacked.root)
-        n_calls = len(fs.calls) - before
-    cases = [*itertools.product(range(1, n_calls + 1), ERRNOS, (1, None))]
-    for nth, number, times in attacked.tally.sample(cases, n):
-        attacked.prepare()
-        case = f"{errno.errorcode[number]} at call {nth}{'' if times else ' and all after it'}"
-        with FileSystemFaults(attacked.root) as fs:
-            fs.fail("any", number, nth=nth, times=times, optional=True)
-            raised = raised_by(lambda: sealing(attacked.root))
-        if raised is None and (attacked.root / LIST).read_bytes() != listed():
-            attacked.tally.harm("lie", f"{case}: it is told to be sealed")
-        if raised is not None and not could_not_look(raised):
-            attacked.tally.harm("wrong class", f"{case}: {raised!r}")
-        for path in attacked.root.glob(".shardproof-*.tmp") if times is None else ():
-            path.unlink()  # as the next process does: this one lives, and could remove nothing
-        attacked.check(case)
-
-
 def raised_by(act: Callable[[], object]) -> Exception | None:
     try:
         act()
     except Exception as error:
         return error
     return None
-
-
-def could_not_look(error: Exception) -> bool:
-    """Whether an error says that nobody could look, or may: not that something is wrong."""
-    if isinstance(error, ShardValidationError):
-        report = error.report
-        return all(
-            not each.conclusive or each.errno == errno.EACCES for each in report.findings
-        ) and bool(report.findings)
-    return isinstance(error, OSError) or isinstance(error.__cause__, OSError)
-
-
-@pytest.mark.attack("a call fails: seals")
-def test_each_call_fails(attacked: Attacked, no_waiting_for_disks: None) -> None:
-    fail(attacked, 40)
-
-
-def test_a_seal_that_passes_over_what_it_can_not_read_is_caught(
-    tmp_path, settled, monkeypatch
-) -> None:
-    """Control."""
-    from shardproof.report import Report
-
-    found = Attacked(plain, tmp_path / "root", control())
-    monkeypatch.setattr(Report, "raise_for_findings", lambda self: self)
-    with contextlib.suppress(KeyError):
-        fail(found, 0)
-    assert "wrong class" in found.tally.harms or "lie" in found.tally.harms
 
 
 SPOILED = {
@@ -262,27 +86,6 @@ def _stamp(path: Path) -> list[int]:
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 
 
-def journals(root: Path, n: int) -> Iterator[bytes]:
-    """Journals that no seal wrote: of other files, stamps, digests, and of no sense at all."""
-    rng = random.Random(n)
-    text = (root / JOURNAL).read_bytes()
-    for _ in range(n):
-        data = bytearray(text)
-        for _ in range(rng.randrange(1, 6)):
-            at = rng.randrange(len(data))
-            choice = rng.randrange(4)
-            if choice == 0:
-                data[at] = rng.randrange(256)
-            elif choice == 1:
-                del data[at : at + rng.randrange(1, 60)]
-            elif choice == 2:
-                data[at:at] = rng.choice([b"\n", b"[", b"]" * 9, b'"../x"', b"\0", b"1e999", b"-1"])
-            else:
-                data[at:at] = data[: rng.randrange(200)]
-            data = data or bytearray(b"\n")
-        yield bytes(data)
-
-
 @pytest.mark.attack("a hostile journal")
 def test_journals_that_are_spoiled(tmp_path: Path, tally: Tally, settled: None) -> None:
     """Whoever writes a digest there is believed, as he is of the list: that is no harm."""
@@ -291,7 +94,9 @@ def test_journals_that_are_spoiled(tmp_path: Path, tally: Tally, settled: None) 
     plain(root)
     seal(root)
     digests = {line.split()[0] for line in listed().splitlines()}
-    for data in journals(root, 20_000 if tally.is_exhaustive else 150):
+    text = (root / JOURNAL).read_bytes()
+    for seed in tally.each(range(20_000), 150):
+        data = b"\n".join(mutated(line, seed + n) for n, line in enumerate(text.split(b"\n")))
         (root / LIST).unlink(missing_ok=True)
         (root / JOURNAL).write_bytes(data)
         tally.count()
@@ -305,24 +110,23 @@ def test_journals_that_are_spoiled(tmp_path: Path, tally: Tally, settled: None) 
             tally.harm("lie", f"{data!r}: {found!r}")
 
 
-def _seal_in_turns(root: str, n: int, queue: "multiprocessing.Queue[str]") -> None:
-    for _ in range(n):
-        try:
-            seal(root, workers=2)
-            queue.put("sealed")
-        except (ShardproofError, OSError) as error:
-            queue.put(f"{type(error).__name__}: {error}")
+def _seal(root: str, queue: "multiprocessing.SimpleQueue[str]") -> None:
+    try:
+        seal(root, workers=2)
+        queue.put("sealed")
+    except (ShardproofError, OSError) as error:
+        queue.put(f"{type(error).__name__}: {error}")
 
 
 @pytest.mark.attack("a race: seals")
 def test_many_seals_of_one_directory(tmp_path: Path, tally: Tally) -> None:
     context = multiprocessing.get_context("fork")
-    for turn in range(60 if tally.is_exhaustive else 3):
+    for turn in tally.each(range(60), 3):
         root = tmp_path / str(turn)
         root.mkdir()
         plain(root)
         queue = context.SimpleQueue()
-        crowd = [context.Process(target=_seal_in_turns, args=(root, 1, queue)) for _ in range(8)]
+        crowd = [context.Process(target=_seal, args=(root, queue)) for _ in range(8)]
         for each in crowd:
             each.start()
         told = [queue.get() for _ in crowd]
@@ -352,7 +156,7 @@ def test_a_folder_that_is_swapped_for_a_link_out(tmp_path: Path, tally: Tally, p
     (tmp_path / "stand-in").symlink_to(outside)
     swapped = root if place == "." else root / place
     with swapping(swapped, tmp_path):
-        for _ in range(1_000 if tally.is_exhaustive else 60):
+        for _ in tally.each(range(1_000), 60):
             tally.count()
             told = str(raised_by(lambda: seal(root, workers=1)))
             if secret in told:
@@ -383,8 +187,6 @@ def taken_lists(root: Path) -> Iterator[bytes]:
 @pytest.mark.attack("a race: seals")
 def test_a_file_that_changes_while_it_is_read(tmp_path: Path, tally: Tally, monkeypatch) -> None:
     """At each read something else is written: then nobody is told that it is sealed."""
-    from shardproof._base import digest
-
     root = tmp_path / "root"
     root.mkdir()
     plain(root)

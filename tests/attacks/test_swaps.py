@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +36,7 @@ from shardproof._base import json as _json
 from shardproof.checks import _check, _look
 from shardproof.formats import _registry
 from shardproof.manifest import Manifest, PromisedFile
-from tests.attacks.swapping import swapping
+from tests.attacks.swapping import Steps, n_steps, swapping
 from tests.attacks.tally import Tally
 from tests.helpers import token_files
 
@@ -171,42 +171,17 @@ def old_open_inside(name: str, *, root: str, dir_fd: int, links: bool = True) ->
 CALLS = ("stat", "open", "readlink", "lstat", "fstat", "scandir")
 
 
-class Steps:
-    """Counts calls of a look, and swaps before two of them."""
-
-    def __init__(self, monkeypatch, before: dict[int, Callable[[], None]]) -> None:
-        self.n = 0
-        self._before = before
-        self._is_busy = False
-        for name in CALLS:
-            monkeypatch.setattr(os, name, self._counted(getattr(os, name)))
-
-    def _counted(self, real: Callable) -> Callable:
-        def call(*args, **keywords):
-            if not self._is_busy:
-                self._is_busy = True
-                self._before.get(self.n, lambda: None)()
-                self.n += 1
-                self._is_busy = False
-            return real(*args, **keywords)
-
-        return call
-
-
-def n_steps(subject: Callable[[], None], monkeypatch) -> int:
-    with monkeypatch.context() as patch:
-        steps = Steps(patch, {})
-        subject()
-    return steps.n
-
-
 def in_every_order(
-    subject: Callable[[], None], place: Path, base: Path, tally: Tally, monkeypatch
-) -> Iterator[None]:
+    subject: Callable[[], object],
+    place: Path,
+    base: Path,
+    tally: Tally,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Swap before one call of a subject, and back before a later one; begin with either."""
-    n = n_steps(subject, monkeypatch) + 6  # a look that is disturbed takes more
+    n = n_steps(subject, CALLS, monkeypatch) + 6  # a look that is disturbed takes more
     orders = itertools.product(itertools.combinations(range(n + 1), 2), (False, True))
-    for (first, second), begins_swapped in tally.sample([*orders], 30):
+    for (first, second), begins_swapped in tally.each([*orders], 30):
         if begins_swapped:
             exchange(place, base, back=False)
         before = {
@@ -214,11 +189,10 @@ def in_every_order(
             second: functools.partial(exchange, place, base, back=not begins_swapped),
         }
         with monkeypatch.context() as patch:
-            Steps(patch, before)
+            Steps(patch, CALLS, before)
             subject()
         if place.is_symlink():
             exchange(place, base, back=True)
-        yield
 
 
 @pytest.mark.attack(ROW)
@@ -227,8 +201,7 @@ def test_in_every_order_of_two_swaps_and_the_calls_of_a_look(
     root, swap, how, tally, monkeypatch
 ) -> None:
     subject = functools.partial(look, promised(root, swap.asked), how, tally)
-    for _ in in_every_order(subject, root / swap.place, root.parent, tally, monkeypatch):
-        pass
+    in_every_order(subject, root / swap.place, root.parent, tally, monkeypatch)
 
 
 HELD_BEFORE = {
@@ -241,14 +214,14 @@ HELD_BEFORE = {
 """What was opened by its last name alone, or by a path without what was swapped."""
 
 
+@pytest.mark.control("lie")
 @pytest.mark.parametrize("name", sorted(SWAPS.keys() - HELD_BEFORE))
-def test_the_old_way_is_caught_in_some_order(tmp_path, monkeypatch, name: str) -> None:
+def test_the_old_way_is_caught_in_some_order(tmp_path, tally, monkeypatch, name: str) -> None:
     monkeypatch.setattr(_look, "open_inside", old_open_inside)
-    tally, swap = Tally("control", is_exhaustive=True), SWAPS[name]
+    swap = SWAPS[name]
     root = build(tmp_path, swap)
     subject = functools.partial(look, promised(root, swap.asked), ("valid", False), tally)
-    orders = in_every_order(subject, root / swap.place, tmp_path, tally, monkeypatch)
-    assert any(tally.harms["lie"] for _ in orders)
+    in_every_order(subject, root / swap.place, tmp_path, tally, monkeypatch)
 
 
 def old_quick_look(question, dir_fd, regular, files) -> list[PromisedFile]:
@@ -262,13 +235,13 @@ def old_quick_look(question, dir_fd, regular, files) -> list[PromisedFile]:
     return odd
 
 
-def test_the_old_quick_look_is_caught_in_some_order(tmp_path, monkeypatch) -> None:
+@pytest.mark.control("lie")
+def test_the_old_quick_look_is_caught_in_some_order(tmp_path, tally, monkeypatch) -> None:
     monkeypatch.setattr(_look, "_not_plainly_kept", old_quick_look)
-    tally, swap = Tally("control", is_exhaustive=True), SWAPS["nothing"]
+    swap = SWAPS["nothing"]
     root = build(tmp_path, swap)
     subject = functools.partial(look, promised(root, swap.asked), ("present", True), tally)
-    orders = in_every_order(subject, root / swap.place, tmp_path, tally, monkeypatch)
-    assert any(tally.harms["lie"] for _ in orders)
+    in_every_order(subject, root / swap.place, tmp_path, tally, monkeypatch)
 
 
 @pytest.fixture
@@ -306,17 +279,14 @@ ASKED: dict[str, Callable[[shardproof.ReceiptStore], object]] = {
 @pytest.mark.parametrize("ask", ASKED)
 def test_receipts_in_every_order(receipts_root, tmp_path, ask, tally, monkeypatch) -> None:
     subject = functools.partial(ask_store, receipts_root, ASKED[ask], tally)
-    place = receipts_root / "receipts"
-    for _ in in_every_order(subject, place, tmp_path, tally, monkeypatch):
-        pass
+    in_every_order(subject, receipts_root / "receipts", tmp_path, tally, monkeypatch)
 
 
-def test_receipts_the_old_way_are_caught(receipts_root, tmp_path, monkeypatch) -> None:
+@pytest.mark.control("lie")
+def test_receipts_the_old_way_are_caught(receipts_root, tmp_path, tally, monkeypatch) -> None:
     monkeypatch.setattr(_json, "open_inside", old_open_inside)
-    tally, place = Tally("control", is_exhaustive=True), receipts_root / "receipts"
     subject = functools.partial(ask_store, receipts_root, ASKED["verdict"], tally)
-    orders = in_every_order(subject, place, tmp_path, tally, monkeypatch)
-    assert any(tally.harms["lie"] for _ in orders)
+    in_every_order(subject, receipts_root / "receipts", tmp_path, tally, monkeypatch)
 
 
 @pytest.fixture
@@ -350,22 +320,22 @@ def look_at_root(root: Path, tally: Tally) -> None:
 @pytest.mark.attack(ROW)
 def test_the_root_in_every_order(checkpoint_root, tmp_path, tally, monkeypatch) -> None:
     subject = functools.partial(look_at_root, checkpoint_root, tally)
-    for _ in in_every_order(subject, checkpoint_root, tmp_path, tally, monkeypatch):
-        pass
+    in_every_order(subject, checkpoint_root, tmp_path, tally, monkeypatch)
 
 
 def old_open_root(root: str) -> int:
     return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
-def test_a_root_that_is_opened_as_before_is_caught(checkpoint_root, tmp_path, monkeypatch) -> None:
+@pytest.mark.control("lie")
+def test_a_root_that_is_opened_as_before_is_caught(
+    checkpoint_root, tmp_path, tally, monkeypatch
+) -> None:
     for module in (_check, _registry, validation):
         monkeypatch.setattr(module, "open_root", old_open_root)
     monkeypatch.setattr(validation, "_has_moved", lambda *_: False)
-    tally = Tally("control", is_exhaustive=True)
     subject = functools.partial(look_at_root, checkpoint_root, tally)
-    orders = in_every_order(subject, checkpoint_root, tmp_path, tally, monkeypatch)
-    assert any(tally.harms["lie"] for _ in orders)
+    in_every_order(subject, checkpoint_root, tmp_path, tally, monkeypatch)
 
 
 @pytest.mark.attack(ROW)
@@ -373,14 +343,14 @@ def test_a_root_that_is_opened_as_before_is_caught(checkpoint_root, tmp_path, mo
 def test_as_fast_as_it_goes(root, swap, tally) -> None:
     manifest = promised(root, swap.asked)
     with swapping(root / swap.place, root.parent):
-        for how in itertools.islice(itertools.cycle(LOOKS), 3_000 if tally.is_exhaustive else 150):
-            look(manifest, how, tally)
+        for n in tally.each(range(3_000), 150):
+            look(manifest, LOOKS[n % len(LOOKS)], tally)
 
 
 @pytest.mark.attack(ROW)
 def test_the_root_as_fast_as_it_goes(checkpoint_root, tmp_path, tally) -> None:
     with swapping(checkpoint_root, tmp_path):
-        for _ in range(2_000 if tally.is_exhaustive else 100):
+        for _ in tally.each(range(2_000), 100):
             look_at_root(checkpoint_root, tally)
 
 
@@ -389,18 +359,18 @@ def test_the_root_as_fast_as_it_goes(checkpoint_root, tmp_path, tally) -> None:
 @pytest.mark.parametrize("ask", ASKED)
 def test_receipts_as_fast_as_it_goes(receipts_root, tmp_path, ask, tally) -> None:
     with swapping(receipts_root / "receipts", tmp_path):
-        for _ in range(2_000 if tally.is_exhaustive else 100):
+        for _ in tally.each(range(2_000), 100):
             ask_store(receipts_root, ASKED[ask], tally)
 
 
-def test_the_old_way_is_caught_by_luck_too(tmp_path, monkeypatch) -> None:
+@pytest.mark.control("lie")
+def test_the_old_way_is_caught_by_luck_too(tmp_path, tally, monkeypatch) -> None:
     monkeypatch.setattr(_look, "open_inside", old_open_inside)
     swap = SWAPS["a folder behind a link"]
-    root, tally = build(tmp_path, swap), Tally("control", is_exhaustive=True)
+    root = build(tmp_path, swap)
     with swapping(root / swap.place, tmp_path):
-        while not tally.harms["lie"] and tally.n_cases < 100_000:
+        for _ in tally.each(range(100_000), 1):
             look(promised(root, swap.asked), ("valid", False), tally)
-    assert tally.harms["lie"]
 
 
 HIDDEN = np.frombuffer(b"SECRET__" * 8, "<u4")
@@ -480,14 +450,13 @@ def test_no_public_reader_shows_what_is_outside(linked, tally, reader: str) -> N
     before = repr(READERS[reader](linked))
     assert "SECRET" not in before
     with swapping(linked / "data", linked.parent):
-        for _ in range(200 if tally.is_exhaustive else 20):
+        for _ in tally.each(range(200), 20):
             read_under_swaps(READERS[reader], linked, tally)
 
 
-def test_a_reader_that_opened_as_before_shows_it(linked, monkeypatch) -> None:
+@pytest.mark.control("lie")
+def test_a_reader_that_opened_as_before_shows_it(linked, tally, monkeypatch) -> None:
     monkeypatch.setattr(_json, "open_inside", old_open_inside)
-    tally = Tally("control", is_exhaustive=True)
     with swapping(linked / "data", linked.parent):
-        while not tally.harms["lie"] and tally.n_cases < 100_000:
+        for _ in tally.each(range(100_000), 1):
             read_under_swaps(shardproof.ShardInfo.load, linked, tally)
-    assert tally.harms["lie"]

@@ -1,8 +1,7 @@
-"""Checkpoints read with struct, json and hashlib alone: what judges the code shares none of it."""
+"""Files of checkpoints by struct, json and hashlib alone; `checkpoint_reader` reads them whole."""
 
 import hashlib
 import json
-import math
 import os
 import struct
 from pathlib import Path
@@ -10,26 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tests.helpers.checkpoint_reader import MAGIC, SIZES, hex_digest
+from tests.helpers.checkpoint_reader import is_whole_checkpoint as is_whole
+from tests.helpers.checkpoint_reader import read_checkpoint as read
+
+__all__ = ["SIZES", "is_whole", "read"]
+
 FIXED = struct.Struct("<Iii")  # magic, rank, length of the checksum
 COUNTS = struct.Struct("<iq")  # number of tensors, length of the data
-MAGIC = 0x53484152
 TAIL = 74
 """Bytes from "sha256:" to the end of a metadata file."""
-
-SIZES = {
-    "bool": 1,
-    **{f"{sign}int{8 * n}": n for n in (1, 2, 4, 8) for sign in ("", "u")},
-    **{f"float{8 * n}": n for n in (2, 4, 8)},
-    "complex64": 8,
-    "complex128": 16,
-    "bfloat16": 2,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
-    "float8_e4m3fnuz": 1,
-    "float8_e5m2fnuz": 1,
-    "float8_e8m0fnu": 1,
-}
-"""The format's names of dtypes with their bytes."""
 
 Tensors = dict[str, bytes]
 
@@ -77,18 +66,8 @@ def metadata_path(prefix: str | os.PathLike[str]) -> Path:
 
 def digest_of(data: bytes, checksum: str) -> str:
     """Compute the checksum of a shard's data, of the kind that another one is."""
-    algorithm, _, digits = checksum.rpartition(":")
-    assert len(digits) == 64
-    if algorithm == "blake3":
-        from blake3 import blake3
-
-        return f"blake3:{blake3(data).hexdigest()}"
-    if algorithm == "sha256-tree":
-        leaves = [data[at : at + 2**20] for at in range(0, len(data), 2**20)]
-        root = b"".join(hashlib.sha256(leaf).digest() for leaf in leaves)
-        return f"sha256-tree:{hashlib.sha256(root).hexdigest()}"
-    assert not algorithm
-    return hashlib.sha256(data).hexdigest()
+    kind, colon, _ = checksum.rpartition(":")
+    return kind + colon + hex_digest(kind or "sha256", data)
 
 
 def metadata_of(prefix: str | os.PathLike[str]) -> dict[str, Any]:
@@ -112,54 +91,6 @@ def sign(text: bytes) -> bytes:
     assert text.endswith(b'"checksum": ""}')
     body = text[:-2]
     return body + b'sha256:%b"}\n' % hashlib.sha256(body).hexdigest().encode()
-
-
-def read(prefix: str | os.PathLike[str]) -> list[Tensors]:
-    """Return the bytes of all tensors by rank; fails at whatever isn't as the format says."""
-    said = metadata_of(prefix)
-    assert said["schema_version"] == 1
-    assert said["world_size"] == said["sharding"]["shard_count"] == len(said["shards"])
-    return [_read_shard(prefix, rank, entry) for rank, entry in enumerate(said["shards"])]
-
-
-def _read_shard(prefix: str | os.PathLike[str], rank: int, entry: dict[str, Any]) -> Tensors:
-    path = shard_path(prefix, rank)
-    data = path.read_bytes()
-    header = header_of(data)
-    assert header[:2] == (MAGIC, rank)
-    assert entry["rank"] == rank
-    assert entry["file"] == path.name
-    assert entry["file_size"] == len(data) == header.size + header.n_data
-    assert entry["checksum"] == header.checksum == digest_of(data[header.size :], header.checksum)
-    assert len(entry["tensors"]) == header.n_tensors
-    end, found = header.size, {}
-    for tensor in entry["tensors"]:
-        offset = aligned(end)
-        assert data[end:offset] == bytes(offset - end)
-        size = math.prod(tensor["shape"]) * SIZES[tensor["dtype"]]
-        assert (tensor["offset"], tensor["size"]) == (offset, size)
-        end = offset + size
-        found[tensor["name"]] = data[offset:end]
-    assert end == len(data)
-    assert len(found) == header.n_tensors
-    return found
-
-
-def is_whole(prefix: str | os.PathLike[str]) -> bool:
-    """Whether a checkpoint is all that the format asks for, found out without the code."""
-    try:
-        read(prefix)
-    except (
-        AssertionError,
-        OSError,
-        ValueError,
-        TypeError,
-        LookupError,
-        ArithmeticError,
-        struct.error,
-    ):
-        return False
-    return True
 
 
 def tensors_of(arrays: dict[str, Any]) -> Tensors:

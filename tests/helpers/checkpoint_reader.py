@@ -12,9 +12,21 @@ from typing import Any
 
 import xxhash
 
-from shardproof.testing.samples.checkpoint._states import ITEM_SIZES
-
 MAGIC = 0x53484152
+SIZES = {
+    "bool": 1,
+    **{f"{sign}int{8 * n}": n for n in (1, 2, 4, 8) for sign in ("", "u")},
+    **{f"float{8 * n}": n for n in (2, 4, 8)},
+    "complex64": 8,
+    "complex128": 16,
+    "bfloat16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "float8_e4m3fnuz": 1,
+    "float8_e5m2fnuz": 1,
+    "float8_e8m0fnu": 1,
+}
+"""The format's names of dtypes with their bytes."""
 _MAX_BYTES = 64 * 2**20
 _SEAL = re.compile(rb'sha256:([0-9a-f]{64})"\}\n')
 _CHECKSUM = re.compile(r"|(blake3:|sha256-tree:)?[0-9a-f]{64}")
@@ -74,7 +86,11 @@ def _read(prefix: Path, level: str) -> tuple[dict[str, Any], list[bytes]]:
             kind, _, digits = entry["checksum"].rpartition(":")
             found = hex_digest(kind or "sha256", shard[24 + len(checksum) :])
             _demand(found == digits, f"checksum {digits!r}", "another")
+            end = 24 + len(checksum)
             for tensor in entry["tensors"]:
+                padding = shard[end : tensor["offset"]]
+                _demand(not any(padding), "zeros between tensors", padding)
+                end = tensor["offset"] + tensor["size"]
                 kind, _, digits = (tensor["digest"] or "").partition(":")
                 content = shard[tensor["offset"] : tensor["offset"] + tensor["size"]]
                 found = hex_digest(kind, content) if kind else digits
@@ -156,12 +172,12 @@ def _refuse_shard(shard: Any, rank: int, prefix: str) -> None:
         _refuse_fields(tensor, _TENSOR)
         shape, dtype, digest = tensor["shape"], tensor["dtype"], tensor["digest"]
         _demand(0 < len(tensor["name"]) <= 4096, "a name", tensor["name"])
-        _demand(dtype in ITEM_SIZES, "a dtype", dtype)
+        _demand(dtype in SIZES, "a dtype", dtype)
         _demand(len(shape) <= 32, "32 dimensions or less", len(shape))
         _demand(all(type(length) is int and length >= 0 for length in shape), "lengths", "others")
-        at_most = math.prod(length for length in shape if length) * ITEM_SIZES[dtype]
+        at_most = math.prod(length for length in shape if length) * SIZES[dtype]
         _demand(at_most < 2**63, "lengths that an array can have", shape)
-        size = math.prod(shape) * ITEM_SIZES[dtype]
+        size = math.prod(shape) * SIZES[dtype]
         _demand(tensor["size"] == size, f"size {size}", tensor["size"])
         _demand(digest is None or bool(_DIGEST.fullmatch(digest)), "a digest", digest)
         offset = (end + 63) // 64 * 64
@@ -176,6 +192,10 @@ def hex_digest(algorithm: str, data: bytes) -> str:
     """Return a digest by one of the format's algorithms."""
     if algorithm == "sha256":
         return hashlib.sha256(data).hexdigest()
+    if algorithm == "blake3":
+        from blake3 import blake3
+
+        return blake3(data).hexdigest()
     if algorithm == "xxh3-128":
         return xxhash.xxh3_128_hexdigest(data)
     assert algorithm == "sha256-tree"

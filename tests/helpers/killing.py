@@ -18,14 +18,14 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
 T = TypeVar("T")
 
 Begin = Callable[[], None]
-Chosen = Callable[[Sequence[T]], Sequence[T]]
+Chosen = Callable[[Sequence[T]], Iterable[T]]
 """Which of all cases are run."""
 
 
@@ -143,12 +143,13 @@ def at_every_state(
         n_calls += 1
 
     stop_at_every_change(act, look)
-    chosen = choose([*found.items()])
-    for tree, number in chosen:
+    n_states = 0
+    for tree, number in choose([*found.items()]):
+        n_states += 1
         _put_back(path, tree)
         with _said_where(number):
             check(number)
-    return len(chosen)
+    return n_states
 
 
 Tree = tuple[tuple[str, bytes | None], ...]

@@ -63,8 +63,9 @@ def at_every_cut(
         others = place / "others" if beside_others else None
         copies = _copies(lambda begin: act(path, begin), image, path, others)
     copy = workspace / "copy"
-    chosen = choose([*enumerate(copies, 1)])
-    for number, data in chosen:
+    n_cuts = 0
+    for number, data in choose([*enumerate(copies, 1)]):
+        n_cuts += 1
         copy.write_bytes(data)
         with mounted(copy, place) as path:
             try:
@@ -72,7 +73,7 @@ def at_every_cut(
             except BaseException as error:
                 error.add_note(f"after power cut {number} of {len(copies)}")
                 raise
-    return len(chosen)
+    return n_cuts
 
 
 def _copies(

@@ -191,7 +191,7 @@ def test_a_seed_that_is_set_for_each_pass_does_not_confuse(workers, shards_dir) 
 
 
 @workers
-def test_ranks_agree(workers, shards_dir) -> None:
+def test_ranks_agree_on_the_epoch(workers, shards_dir) -> None:
     loaders = [opened(shards_dir, rank=rank, world_size=2) for rank in range(2)]
     both = [over(loader, workers) for loader in loaders]
     found = [[rows(batches) for batches in both] for _ in range(2)]

@@ -1,0 +1,79 @@
+"""What is attacked while it works: a subject, its directory, and the law that it is judged by.
+
+The law is the same for a call that fails, a kill and a power cut: each thing that is committed is
+what it was or what it was to become; what was reported as done is done; and the next run comes to
+what an undisturbed one leaves, with nothing over.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.attacks.tally import Harm
+
+Told = Iterator[tuple[Harm, str]]
+State = dict[str, str]
+"""What is committed: a text for each thing."""
+
+NOTHING = "$^"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is run in a directory.
+
+    Attributes:
+        name: For people.
+        prepare: Fills an empty directory.
+        act: Does the work there; returns an answer that JSON can hold.
+        state: Of what writes: reads back what is committed there.
+        redo: What the next run does, where that is not the same.
+        kept: Files that may stay after a failure, since the next run takes them up: a pattern.
+        left: Files that may stay after the next run, too.
+        refused: Exit codes that say of a command that it could not be done.
+        given_up: What is committed and may be gone, since it is to be replaced: a pattern.
+        again: Whether it was done once before, without a fault.
+    """
+
+    name: str
+    prepare: Callable[[Path], object]
+    act: Callable[[Path], object]
+    state: Callable[[Path], State] | None = None
+    redo: Callable[[Path], object] | None = None
+    kept: str = NOTHING
+    left: str = NOTHING
+    refused: tuple[int, ...] = (3,)
+    given_up: str = NOTHING
+    again: bool = False
+
+
+def damage(subject: Subject, found: State, old: State, new: State, *, is_done: bool) -> Told:
+    """Yield what is wrong with what is committed."""
+    for name in sorted({*old, *new, *found}):
+        there = found.get(name)
+        is_given_up = there is None and re.search(subject.given_up, name)
+        if there not in {old.get(name), new.get(name)} and not is_given_up:
+            yield "lost" if there is None else "torn", f"{name} is {there}, was {old.get(name)}"
+        elif is_done and there != new.get(name):
+            yield "lie", f"told to be done, and {name} is {there} instead of {new.get(name)}"
+
+
+def tree_of(root: Path) -> dict[str, str]:
+    """Every name below a directory with what it is: its size, or that it is a directory."""
+    found: dict[str, str] = {}
+    for path, directories, names in os.walk(root):
+        for name in directories:
+            found[os.path.relpath(os.path.join(path, name), root)] = "directory"
+        for name in names:
+            file = os.path.join(path, name)
+            found[os.path.relpath(file, root)] = str(os.lstat(file).st_size)
+    return found
+
+
+def put_back(root: Path, template: Path) -> None:
+    """Make a directory what it was, times and all."""
+    shutil.rmtree(root, ignore_errors=True)
+    shutil.copytree(template, root, symlinks=True)

@@ -1,0 +1,184 @@
+"""Whatever moment a writer is killed at, or the power cut: nothing is lost, torn or a lie."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from shardproof._base import files
+from shardproof.repairing import _exchange, _fetch
+from shardproof.staging import _copy, _proofs, _stage
+from tests.attacks import directories as made
+from tests.attacks.moments import cut, kill, moments_of
+from tests.attacks.subjects import Subject
+from tests.attacks.tally import Tally
+from tests.attacks.writers import KILLED, SYNCED, whole_checkpoints
+
+N_SUBJECTS, N_KILLS, N_CUTS = 3, 4, 3
+"""In the gate, so many subjects of each room, so many kills of each, and so many power cuts."""
+
+
+pytestmark = pytest.mark.usefixtures("settled")
+
+
+@pytest.fixture
+def no_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for the disk."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    monkeypatch.setattr(files, "sync", lambda _: None)
+
+
+def of_rooms(attack: str, rooms: dict[str, tuple[Subject, ...]]) -> pytest.MarkDecorator:
+    cases = [
+        pytest.param(room, id=room, marks=pytest.mark.attack(f"{attack}: {room}")) for room in rooms
+    ]
+    return pytest.mark.parametrize("room", cases)
+
+
+def each_in(path: Path, subjects: Iterator[Subject]) -> Iterator[tuple[Path, Subject]]:
+    for number, subject in enumerate(subjects):
+        (path / str(number)).mkdir()
+        yield path / str(number), subject
+
+
+def subject_of(name: str) -> Subject:
+    return next(each for room in KILLED.values() for each in room if each.name == name)
+
+
+@of_rooms("kill at a system call", KILLED)
+@pytest.mark.usefixtures("no_waiting_for_disks")
+def test_what_is_killed_leaves_what_was_or_what_is_to_be(
+    room: str, tmp_path: Path, tally: Tally
+) -> None:
+    for path, subject in each_in(tmp_path, tally.each(KILLED[room], N_SUBJECTS)):
+        kill(moments_of(subject, path), tally, N_KILLS)
+
+
+@of_rooms("power cut", SYNCED)
+def test_what_was_done_is_there_after_a_power_cut(
+    room: str, tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path, subject in each_in(tmp_path, tally.each(SYNCED[room], 1)):
+        cut(moments_of(subject, path), tally, N_CUTS, monkeypatch)
+
+
+# Controls: as it was, or as it must not be
+
+
+def metadata_first(root: Path) -> None:
+    with tempfile.TemporaryDirectory() as beside:
+        made.save(Path(beside, "m9"), 9)
+        for path in sorted(Path(beside).iterdir()):  # "m9.metadata.json" is before "m9_shard_0"
+            files.write_whole(root / path.name, path.read_bytes())
+
+
+def removes_shards_first(root: Path) -> None:
+    for path in [*sorted(root.glob("m1_shard_*"), reverse=True), *root.glob("m1.metadata.json")]:
+        path.unlink()
+
+
+def in_place(source: str, target: str, *, target_fd: int) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    with open(os.open(target, flags, dir_fd=target_fd), "wb", buffering=0) as file:
+        file.write(Path(source).read_bytes())
+
+
+def at_once_in_place(home: _stage.CopyDirectory) -> None:
+    home.place = home.final
+    _stage._make_own(home.final)
+
+
+def unlinks_first(part: str, _part_fd: int, path: str, base_fd: int) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path, dir_fd=base_fd)
+    files.move(part, path, target_fd=base_fd)
+
+
+def writes_in_place(part: str, _part_fd: int, path: str, base_fd: int) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666, dir_fd=base_fd)
+    os.write(fd, Path(part).read_bytes()[:10])
+    os.write(fd, Path(part).read_bytes()[10:])
+    os.ftruncate(fd, os.stat(part).st_size)
+    os.close(fd)
+
+
+def leaves_it(part: str, part_fd: int, path: str, base_fd: int) -> None:
+    os.link(part, f"{path}.new", dst_dir_fd=base_fd)
+    exchange_as_it_is(part, part_fd, path, base_fd)
+
+
+exchange_as_it_is = _exchange.exchange
+
+
+def breaking(name: str, room: object, what: str, bug: object, *harms: str) -> object:
+    """A subject that is to be found out when something of ours is replaced."""
+    marks = pytest.mark.control(*harms)
+    name_of_bug = getattr(bug, "__name__", what)
+    return pytest.param(name, room, what, bug, id=f"{name}: {name_of_bug}", marks=marks)
+
+
+@pytest.mark.parametrize(
+    ("name", "room", "what", "bug"),
+    [
+        breaking("completes, purged", files, "move", in_place, "torn"),
+        breaking("seal, plain", files, "sweep_leftovers", lambda _: [], "leftover"),
+        breaking(
+            "stage, checkpoint", _stage.CopyDirectory, "_choose_place", at_once_in_place, "torn"
+        ),
+        breaking("repair, sealed", _fetch, "exchange", unlinks_first, "lost"),
+        breaking("repair, sealed", _fetch, "exchange", writes_in_place, "torn"),
+        breaking("repair, sealed", _fetch, "exchange", leaves_it, "leftover"),
+    ],
+)
+@pytest.mark.usefixtures("no_waiting_for_disks")
+def test_what_must_not_be_done_is_seen(
+    name: str, room: object, what: str, bug: object, tmp_path: Path, tally: Tally, monkeypatch
+) -> None:
+    moments = moments_of(subject_of(name), tmp_path)
+    monkeypatch.setattr(room, what, bug)
+    kill(moments, tally, 1)
+
+
+@pytest.mark.control("torn")
+@pytest.mark.usefixtures("no_waiting_for_disks")
+def test_files_that_say_of_no_set_are_seen(tmp_path: Path, tally: Tally, monkeypatch) -> None:
+    monkeypatch.setattr("shardproof.checkpoint.safetensors._to_safetensors.SET", "of_nothing")
+    kill(moments_of(subject_of("to_safetensors, over a set"), tmp_path), tally, 1)
+
+
+@pytest.mark.control("torn")
+@pytest.mark.parametrize("act", [metadata_first, removes_shards_first])
+@pytest.mark.usefixtures("no_waiting_for_disks")
+def test_a_wrong_order_of_a_checkpoints_files_is_seen(
+    act: Callable[[Path], object], tmp_path: Path, tally: Tally
+) -> None:
+    subject = Subject(act.__name__, made.steps, act, whole_checkpoints, redo=lambda _: None)
+    kill(moments_of(subject, tmp_path), tally, 1)
+
+
+@pytest.mark.control("lie")
+@pytest.mark.parametrize("name", ["overwrites", "completes, new", "seal, plain", "repair, sealed"])
+@pytest.mark.usefixtures("no_syncs")
+def test_who_waits_for_no_disk_is_seen(
+    name: str, tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut(moments_of(subject_of(name), tmp_path), tally, 1, monkeypatch)
+
+
+@pytest.mark.control("lost")
+def test_a_copy_that_is_believed_after_a_power_cut_is_seen(
+    tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_proofs.Proofs, "fit", lambda *_, hashed: True)
+    monkeypatch.setattr(_copy.StagedCopy, "_doubted", lambda _: [])
+    monkeypatch.setattr(_copy.StagedCopy, "_write_listing", write_listing_if_there_is_none)
+    cut(moments_of(subject_of("stage, saev"), tmp_path), tally, 1, monkeypatch)
+
+
+def write_listing_if_there_is_none(copy: _copy.StagedCopy) -> None:
+    path = Path(copy._place, copy._source.listing)
+    if not path.exists():
+        path.write_bytes(copy._source.stated[copy._source.listing])

@@ -1,0 +1,445 @@
+"""What is run while a call fails, and killed, or loses power: all that writes."""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import shardproof
+from shardproof import ReceiptStore, checkpoint, errors, fetching, receipts
+from shardproof.fetching import Limits
+from tests.attacks import directories as made
+from tests.attacks import repairs
+from tests.attacks.children import findings_of
+from tests.attacks.directories import within
+from tests.attacks.readers import of
+from tests.attacks.subjects import State, Subject
+from tests.helpers import checkpoint_files as files
+
+LIMITS = Limits(attempts=1, max_backoff=0.01)
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:8]
+
+
+def bytes_of(*patterns: str) -> Callable[[Path], State]:
+    """State: the digest of each file of which the name is final, and none of ours."""
+
+    def state(root: Path) -> State:
+        found = {path for pattern in patterns for path in root.glob(pattern) if path.is_file()}
+        names = {path: path.relative_to(root) for path in found}
+        return {
+            str(name): digest(path.read_bytes())
+            for path, name in names.items()
+            if not any(part.startswith(".") for part in name.parts)
+        }
+
+    return state
+
+
+# Checkpoints
+
+
+def whole_checkpoints(root: Path) -> State:
+    """State: of each checkpoint what is in it, without the code, and whether that agrees."""
+    found, steps = {}, {}
+    for path in sorted(root.glob("**/*.metadata.json")):
+        prefix = str(path).removesuffix(".metadata.json")
+        if not files.is_whole(prefix):
+            found[os.path.relpath(prefix, root)] = "broken"
+            continue
+        tensors, steps[prefix] = files.read(prefix), files.metadata_of(prefix)["step"]
+        loaded = [*map(files.tensors_of, checkpoint.MultiShardLoader().load_all_shards(prefix))]
+        said = digest(repr(tensors).encode())
+        found[os.path.relpath(prefix, root)] = f"{said}, step {steps[prefix]}, {loaded == tensors}"
+    newest = max(steps, key=lambda prefix: steps[prefix], default=None)
+    return found | {"latest is the newest": str(checkpoint.latest_checkpoint(root) == newest)}
+
+
+def saves(attempt: int) -> Callable[[Path], object]:
+    def act(root: Path) -> None:
+        made.save(root / "step_9" / "m9", 9, attempt=attempt)
+
+    return act
+
+
+def unless_there_is_one(act: Callable[[Path], object]) -> Callable[[Path], object]:
+    def act_again(root: Path) -> None:
+        try:
+            act(root)
+        except errors.CheckpointError as error:
+            if "already" not in str(error):
+                raise
+            checkpoint.prune(root, keep=99)  # which sweeps
+
+    return act_again
+
+
+def overwrites(attempt: int) -> Callable[[Path], object]:
+    def act(root: Path) -> None:
+        made.save(root / "m2", 2, attempt=attempt, overwrite=True)
+
+    return act
+
+
+def converts(root: Path) -> object:
+    return checkpoint.to_safetensors(root / "m2", root / "st", overwrite=True)
+
+
+def makes_of_safetensors(root: Path) -> object:
+    return checkpoint.from_safetensors(root / "st", root / "made", step=3)
+
+
+def set_in(root: Path) -> State:
+    """State: what is made of the files of safetensors; nothing where they are refused."""
+    with tempfile.TemporaryDirectory() as base:
+        try:
+            checkpoint.from_safetensors(root / "st", Path(base, "m"))
+        except errors.CheckpointError:
+            return {}
+        return {"st": digest(repr(files.read(Path(base, "m"))).encode())}
+
+
+NOTES = r"_shard_\d+\.(tensors\.json|shard)$"
+
+CHECKPOINTS = (
+    Subject("saves", made.steps, saves(0), whole_checkpoints, unless_there_is_one(saves(1)), NOTES),
+    Subject(
+        "overwrites",
+        made.steps,
+        overwrites(1),
+        whole_checkpoints,
+        overwrites(2),
+        kept=rf"{NOTES}|\.pruned$",
+        given_up="^m2$",
+    ),
+    Subject(
+        "prune",
+        made.steps,
+        lambda root: checkpoint.prune(root, keep=1),
+        whole_checkpoints,
+        kept=r"\.pruned$",
+    ),
+    Subject(
+        "to_safetensors",
+        made.steps,
+        lambda root: checkpoint.to_safetensors(root / "m1", root / "st", overwrite=True),
+        bytes_of("st/*", "*.shard"),
+    ),
+    Subject("to_safetensors, over a set", made.converted, converts, set_in, given_up="^st$"),
+    Subject(
+        "from_safetensors",
+        made.safetensors,
+        makes_of_safetensors,
+        whole_checkpoints,
+        unless_there_is_one(makes_of_safetensors),
+        NOTES,
+    ),
+)
+
+
+# Plans
+
+
+def is_right(plan_dir: Path, index: int) -> bool:
+    """Whether a shard is done, found out without the code under test."""
+    try:
+        said = json.loads((plan_dir / "receipts" / f"shard_{index:06d}.json").read_bytes())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return False
+    return said["status"] == "completed" and all(
+        (plan_dir / file["path"]).is_file()
+        and file["checksum"] == "sha256:" + sha256_of(plan_dir / file["path"])
+        for file in said["files"].values()
+    )
+
+
+def sha256_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def shards_of_the_plan(root: Path) -> State:
+    """State: which outputs there are, which shards are done, and whether the code agrees."""
+    path = made.plan_dir(root)
+    done = [is_right(path, index) for index in range(2)]
+    pending = [index for index in range(2) if not done[index]]
+    agrees = ReceiptStore(path).pending(level="valid") == pending
+    found = {f"shard {index}": "done" for index in range(2) if done[index]}
+    for receipt in path.glob("receipts/shard_*.json"):
+        try:
+            json.loads(receipt.read_bytes())
+        except json.JSONDecodeError:
+            found[receipt.name] = "torn"
+    return found | bytes_of("*.bin", "*.idx")(path) | {"the code agrees": str(agrees)}
+
+
+def completes(root: Path) -> None:
+    with ReceiptStore(made.plan_dir(root)).claim(0, level="valid") as work:
+        made.write_outputs(work, "new")
+
+
+def records_a_failure(root: Path) -> None:
+    store = ReceiptStore(made.plan_dir(root))
+    with contextlib.suppress(ZeroDivisionError), store.claim(0, level="valid") as work:
+        made.write_outputs(work, "new")
+        raise ZeroDivisionError
+
+
+def completes_what_is_pending(root: Path) -> None:
+    for work in ReceiptStore(made.plan_dir(root)).claim_pending(level="valid"):
+        with work:
+            made.write_outputs(work, "run")
+
+
+def opens_run(root: Path) -> object:
+    listed = receipts.input_files(root / "corpus", "**/*.txt", identity="size")
+    plan = receipts.make_plan("corpus", listed, n_shards=2)
+    return str(receipts.open_run(root / "to", datasets=["corpus"]).store(plan).plan_hash)
+
+
+def plan_text(root: Path) -> State:
+    """State: which plan is under which name."""
+    return {
+        str(path.relative_to(root)): json.loads(path.read_bytes())["plan_hash"]
+        for path in root.glob("to/runs/*/datasets/*/*/plan.json")
+    }
+
+
+def _at_a_shard(why: str, act: Callable[[Path], object]) -> Subject:
+    name = f"{act.__name__}, {why}"
+    redo = completes_what_is_pending
+    kept = r"claims|receipts/"
+    return Subject(name, made.to_do(why), act, shards_of_the_plan, redo, kept)
+
+
+RECEIPTS = (
+    *(
+        _at_a_shard(why, completes)
+        for why in ("new", "purged", "cut", "rotten", "damaged", "failed")
+    ),
+    _at_a_shard("new", records_a_failure),
+    _at_a_shard("rotten", records_a_failure),
+    Subject("open_run", within("corpus", made.corpus), opens_run, plan_text),
+)
+
+
+# Seals and repairs
+
+
+def seals(root: Path) -> object:
+    return shardproof.seal(root, workers=1, update=(root / made.LIST).exists()) and None
+
+
+def seals_again(root: Path) -> None:
+    with contextlib.suppress(errors.SealError):  # it is sealed
+        seals(root)
+
+
+SEALS = tuple(
+    Subject(f"seal, {name}", prepare, seals, bytes_of(made.LIST), seals_again, r"\.journal$")
+    for name, prepare in made.SEALS.items()
+)
+
+
+def _repaired(name: str) -> Subject:
+    def act(root: Path) -> object:
+        return sorted(map(str, repairs.KINDS[name].at(root).repair().failed))
+
+    def state(root: Path) -> State:
+        base = repairs.KINDS[name].at(root).path
+        found = repairs.bytes_in(base)
+        return {name: digest(data) for name, data in found.items() if repairs.parts() not in name}
+
+    return Subject(f"repair, {name}", repairs.KINDS[name].make, act, state, kept=repairs.parts())
+
+
+REPAIRS = tuple(map(_repaired, repairs.KINDS))
+
+
+# Copies
+
+
+def stages(root: Path) -> object:
+    path = shardproof.stage(root / "shards", root / "to", level="valid", workers=1)
+    return {"findings": findings_of(shardproof.validate(path)), "path": str(path)}
+
+
+def copies(root: Path) -> dict[str, bytes]:
+    """What is in each copy that has its final name, less what staging itself puts there."""
+    return {
+        str(file.relative_to(copy)): file.read_bytes()
+        for copy in (root / "to").glob("shardproof-*/*")
+        if copy.suffix != ".unfinished"
+        for file in copy.rglob("*")
+        if not file.name.startswith(".shardproof-") and file.suffix != ".tmp" and file.is_file()
+    }
+
+
+def whole_copy(root: Path) -> State:
+    """State: of what has its final name all as one thing, so that half of it is neither."""
+    found = copies(root)
+    state = bytes_of("shards/*")(root)
+    return state | {"copy": digest(repr(sorted(found.items())).encode())} if found else state
+
+
+def files_of_the_copy(root: Path) -> State:
+    """State: of a copy that is mended, each file."""
+    return bytes_of("shards/*")(root) | {f"copy/{n}": digest(d) for n, d in copies(root).items()}
+
+
+def purged_copy(make: made.Prepare) -> made.Prepare:
+    """There is a copy of which a file is gone, of the data and of the manifest each."""
+
+    def prepare(root: Path) -> None:
+        within("shards", make)(root)
+        copy = shardproof.stage(root / "shards", root / "to")
+        names = sorted(path for path in copy.iterdir() if not path.name.startswith("."))
+        for path in (names[0], names[-1]):
+            path.unlink() if path.is_file() else shutil.rmtree(path)
+
+    return prepare
+
+
+BEGUN = r"\.unfinished(/\.shardproof-stage\.\w+|(/[^./][^/]*)*)$"
+STAGED: dict[str, made.Prepare] = {
+    "saev": made.saev(),
+    "receipts": made.plan(3, absent=[1]),
+    "checkpoint": made.steps,
+}
+
+FRESH = tuple(
+    Subject(f"stage, {name}", within("shards", make), stages, whole_copy, kept=BEGUN)
+    for name, make in STAGED.items()
+)
+MENDED = tuple(
+    Subject(f"stage, {name} purged", purged_copy(make), stages, files_of_the_copy, kept=BEGUN)
+    for name, make in STAGED.items()
+)
+
+
+# What is fetched
+
+
+def prefetches(root: Path) -> object:
+    names = ["train/0.bin", "train/1.bin"]
+    keywords: Any = {"cleanup": "keep", "limits": LIMITS}
+    url = f"file://{root}/remote"
+    with shardproof.ShardPrefetcher(url, names, root / "cache", **keywords) as prefetcher:
+        return [path.read_bytes().hex()[:8] for path in prefetcher]
+
+
+def fetches(root: Path) -> object:
+    proof = "sha256:" + hashlib.sha256(bytes(100)).hexdigest()
+    source, to = fetching.open_source(f"file://{root}/remote/train"), root / "cache" / "0.bin"
+    with contextlib.closing(source):
+        fetched = fetching.fetch_file(source, "0.bin", to, digest=proof, limits=LIMITS)
+    return [str(fetched.path), fetched.proven, fetched.digest]
+
+
+def fetches_by_call(root: Path) -> object:
+    def fetch(name: str, dest: Path) -> None:
+        shutil.copyfile(root / "remote" / "train" / name, dest)
+
+    with contextlib.closing(fetching.CallableSource(fetch, scratch=root / "cache")) as opened:
+        path = root / "cache" / "0.bin"
+        return str(fetching.fetch_file(opened, "0.bin", path, limits=LIMITS).path)
+
+
+def adopts(root: Path) -> object:
+    report = fetching.adopt(root / "theirs", f"file://{root}/remote/train", limits=LIMITS)
+    return {"findings": findings_of(report), "n": report.n_files}
+
+
+def reads_rows(root: Path) -> object:
+    url, cache = f"file://{root}", root / "cache"
+    rows = shardproof.datasets.hf_load_dataset_sharded(
+        "org/name", cache_dir=cache, source=url, limits=LIMITS
+    )
+    return list(rows)
+
+
+PARTS = r"\.shardproof|\.part"
+FETCHED = bytes_of("cache/**/*.bin", "remote/**/*.bin")
+ALL_BINS = bytes_of("**/*.bin")
+
+FETCHES = (
+    Subject("prefetch", made.remote, prefetches, FETCHED, kept=PARTS),
+    Subject("prefetch: there already", made.remote, prefetches, FETCHED, kept=PARTS, again=True),
+    Subject(
+        "rows over local files",
+        made.parquet,
+        reads_rows,
+        bytes_of("data/*"),
+        kept=rf"{PARTS}|^cache/.*\.parquet$",
+    ),
+    Subject("fetch_file", made.remote, fetches, FETCHED, kept=PARTS),
+    Subject("fetch_file of a callable", made.remote, fetches_by_call, FETCHED, kept=PARTS),
+    Subject("adopt", made.foreign, adopts, ALL_BINS, kept=PARTS),
+)
+
+
+# What else there is
+
+
+def dumps(root: Path) -> None:
+    shardproof.ShardInfo([shardproof.Shard("acts000000.bin", 2)]).dump(root)
+    shardproof.Metadata.load(root).dump(root)
+
+
+TO_STAGE = within("shards", made.saev())
+OTHERS = (
+    Subject("stage: again", TO_STAGE, stages, whole_copy, kept=BEGUN, again=True),
+    Subject("dump", made.saev(), dumps, bytes_of("*.json")),
+    Subject(
+        "checkpoint convert",
+        made.steps,
+        of("checkpoint", "convert", "{}/m1", "{}/st"),
+        bytes_of("st/*"),
+    ),
+    Subject(
+        "stage, the command",
+        TO_STAGE,
+        of("stage", "{}/shards", "--to", "{}/to"),
+        whole_copy,
+        kept=BEGUN,
+    ),
+    Subject(
+        "fetch, the command",
+        made.remote,
+        of("fetch", "-q", "--attempts", "1", "file://{}/remote/train/0.bin", "{}/cache"),
+        FETCHED,
+        kept=PARTS,
+        refused=(1, 3),
+    ),
+    Subject(
+        "adopt, the command",
+        made.foreign,
+        of("adopt", "-q", "{}/theirs", "--from", "file://{}/remote/train"),
+        ALL_BINS,
+        kept=PARTS,
+    ),
+    Subject("demo", made.corpus, of("demo"), bytes_of("*.txt")),
+    Subject(
+        "demo --to", made.corpus, of("demo", "--to", "{}/demo"), bytes_of("*.txt"), kept="^demo/"
+    ),
+)
+
+KILLED = {
+    "checkpoints": CHECKPOINTS,
+    "receipts": RECEIPTS,
+    "seals": SEALS,
+    "repairs": REPAIRS,
+    "staging": FRESH + MENDED,
+}
+"""Those that whoever kills them may kill at each call: all but those who leave parts."""
+
+SYNCED = KILLED | {"staging": FRESH}
+"""Those that wait for the disk, or don't believe it after a power cut."""
+
+WRITERS = KILLED | {"fetches": FETCHES, "others": OTHERS}
