@@ -67,7 +67,7 @@ INSIDE = {
 DOORS = {"_base", "cli", "formats.signs", "probes", "testing.faults", "testing.samples"}
 """What is in these is a door."""
 
-FOR_ALL = {"_base.imports", "testing._extras"}
+FOR_ALL = {"_base.imports"}
 """What doors are made of."""
 
 MAY = {

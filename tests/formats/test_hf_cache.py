@@ -19,8 +19,8 @@ from shardproof.checks import check
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.formats.hub import CACHE as FORMAT
 from shardproof.report import Report
+from shardproof.testing import without_root_override
 from shardproof.testing.faults import FileSystemFaults, Hub, HubFault
-from shardproof.testing.samples._capabilities import without_root_override
 from tests.helpers.drawing import examples
 
 COMMIT, OLD = "c" * 40, "b" * 40

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from shardproof.testing import Layout
-from shardproof.testing.samples.checkpoint._metadata import (
+from shardproof.testing.samples.checkpoint._content import (
     checkpoint_document,
     sealed,
     signed,

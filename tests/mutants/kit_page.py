@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shardproof.testing import ShardState
-from shardproof.testing.samples._refusals import MAY_REPORT
+from shardproof.testing.samples._oracle import MAY_REPORT
 from tests.mutants.loaders import Bug
 
 FIXTURE, STRATEGY = "test_with_the_fixture.py", "test_with_hypothesis.py"

@@ -11,7 +11,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from shardproof.testing import (
     without_root_override,
     write_layout,
 )
-from shardproof.testing.samples._directories import restore_modes, shards_dir_maker, writer
+from shardproof.testing.samples._directories import restore_modes, writer
 from shardproof.testing.samples._layout import FORMATS
 from shardproof.testing.strategies import layouts
 from tests.helpers.drawing import examples
@@ -319,22 +318,6 @@ class TestShardsDirFactory:
             0o600,
             0o600,
         ]
-
-
-class TestMaker:
-    @pytest.fixture
-    def bases(self, tmp_path: Path) -> Callable[[], Path]:
-        numbers = iter(range(9))
-        return lambda: tmp_path / str(next(numbers))
-
-    @pytest.mark.parametrize("drop_root_override", [True, False])
-    def test_modes_are_restored_at_the_end(
-        self, bases: Callable[[], Path], drop_root_override: bool
-    ) -> None:
-        with shards_dir_maker(bases, drop_root_override=drop_root_override) as make:
-            path = make(2, unreadable_shards=[0, 1])
-            path.chmod(0)
-        assert [entry.stat().st_mode & 0o777 for entry in sorted(path.glob("acts*"))] == [0o600] * 2
 
 
 def test_the_builders_import_neither_numpy_nor_pytest_nor_the_rest_of_shardproof() -> None:

@@ -100,14 +100,6 @@ class TestWithoutTheOption:
         result.stdout.no_fnmatch_line("*shards*.json*")
         result.stdout.no_fnmatch_line("*shards director*")
 
-    @pytest.mark.usefixtures("passing")
-    def test_named_directories_in_the_ini_file_wait_for_the_flag(
-        self, run: Run, pytester: pytest.Pytester
-    ) -> None:
-        pytester.makeini("[pytest]\nshards_dirs = gone")
-        run().assert_outcomes(passed=1)
-        run("--validate-shards").assert_outcomes(passed=1, failed=1)
-
 
 class TestInTheTestTree:
     @pytest.mark.usefixtures("passing")
@@ -466,14 +458,6 @@ class TestSelection:
 
 
 class TestOptions:
-    @pytest.mark.parametrize("level", ["present", "complete", "valid"])
-    def test_levels(self, run: Run, inside: Make, level: str) -> None:
-        path = inside()
-        (path / "acts000001.bin").write_bytes(b"short")
-        result = run("--validate-shards", f"--shards-level={level}", "-v")
-        result.assert_outcomes(**{"passed" if level == "present" else "failed": 1})
-        result.stdout.fnmatch_lines([f"*shards.json::{level} *"])
-
     def test_the_option_wins_over_the_ini_file(
         self, run: Run, inside: Make, pytester: pytest.Pytester
     ) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shardproof.testing import without_root_override
-from shardproof.testing.samples import _capabilities
+from shardproof.testing.samples import _directories
 
 DAC_OVERRIDE_AND_READ_SEARCH = 0b110  # bits 1 and 2, capabilities(7)
 
@@ -79,7 +79,7 @@ def test_threads_that_run_already_keep_theirs() -> None:
 
 def test_elsewhere_than_on_linux_it_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
-    monkeypatch.setattr(_capabilities, "_libc", _capabilities._libc.__wrapped__)
+    monkeypatch.setattr(_directories, "_libc", _directories._libc.__wrapped__)
     before = effective()
     with without_root_override():
         assert effective() == before
@@ -90,6 +90,6 @@ def test_a_kernel_that_refuses_is_heard(monkeypatch: pytest.MonkeyPatch) -> None
         ctypes.set_errno(errno.EPERM)
         return -1
 
-    monkeypatch.setattr(_capabilities, "_libc", lambda: types.SimpleNamespace(capget=refuse))
+    monkeypatch.setattr(_directories, "_libc", lambda: types.SimpleNamespace(capget=refuse))
     with pytest.raises(PermissionError, match="capget: Operation not permitted"):
         without_root_override().__enter__()

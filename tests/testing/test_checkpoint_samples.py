@@ -25,8 +25,7 @@ from shardproof.testing.samples.checkpoint import (
     expected_problems,
     tensor_bytes,
 )
-from shardproof.testing.samples.checkpoint._content import harmed_shard
-from shardproof.testing.samples.checkpoint._metadata import metadata_bytes, sealed
+from shardproof.testing.samples.checkpoint._content import harmed_shard, metadata_bytes, sealed
 from shardproof.testing.samples.checkpoint._states import ITEM_SIZES
 from shardproof.testing.strategies import checkpoint_tensors, layouts
 from tests.helpers import ROOT

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from shardproof.testing._extras import extra
+from shardproof._base.imports import extra
 
 IMPORT = """
 import sys
@@ -46,7 +46,6 @@ def test_a_missing_package_is_told_with_its_extra(package: str, module: str, nam
     "use",
     [
         "from shardproof.testing.faults import FileSystemFaults, damage, serve_hub",
-        "from shardproof.testing.contracts import fingerprint; fingerprint([1, 2.0])",
         "import shardproof.testing.faults as f; f.DamageKind; assert 'http.server' not in l",
     ],
 )

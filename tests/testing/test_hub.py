@@ -6,7 +6,6 @@ import gc
 import hashlib
 import http.client
 import os
-import resource
 import socket
 import threading
 import time
@@ -458,22 +457,6 @@ def test_a_reset_does_not_wait_for_a_client_that_has_gone(hub: Hub) -> None:
         client.sendall(REQUEST)
         until(lambda: [r.bytes_sent for r in hub.requests] == [200_000])
     until(lambda: len(hub_threads()) == 2)
-
-
-def test_a_process_short_of_descriptors_accepts_later(hub: Hub) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with socket.socket() as client:
-        client.settimeout(DEADLINE)
-        free = os.dup(client.fileno())
-        os.close(free)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
-        try:
-            client.connect(("127.0.0.1", hub._server.ports[0]))
-            time.sleep(0.1)  # it tries meanwhile
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        client.sendall(REQUEST)
-        assert client.recv(12) == b"HTTP/1.1 200"
 
 
 # Rate and latency

@@ -8,8 +8,7 @@ from hypothesis import settings
 
 from shardproof.testing import ShardState
 from shardproof.testing.contracts import ShardLoaderContract
-from shardproof.testing.samples._oracle import KINDS
-from shardproof.testing.samples._refusals import MAY_REPORT
+from shardproof.testing.samples._oracle import KINDS, MAY_REPORT
 from tests.helpers import ROOT
 from tests.mutants import kit_page
 from tests.mutants.kit_page import FAULTS, FIXTURE, STRATEGY, Fault

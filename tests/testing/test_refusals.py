@@ -9,7 +9,7 @@ from hypothesis import given
 
 from shardproof import ShardValidationError, validate
 from shardproof.testing import Layout, expected_findings, reported_kinds, shards_dir, wrong_kinds
-from shardproof.testing.samples._refusals import WORDS
+from shardproof.testing.samples._oracle import WORDS
 from shardproof.testing.strategies import layouts
 from tests.helpers.drawing import examples
 

@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are asked for."""
+"""Names of a package that are imported when they are asked for, and what must be installed."""
 
 import sys
 
@@ -6,6 +6,8 @@ TYPE_CHECKING = False  # that of typing takes longer to import than all else her
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
+
+_TESTING = {"hypothesis", "pyfakefs", "pytest"}
 
 
 def attached(
@@ -50,3 +52,17 @@ def import_all() -> None:
         room = import_module(f"shardproof.{name}")
         for module in walk_packages(room.__path__, f"{room.__name__}."):
             import_module(module.name)
+
+
+class extra:  # noqa: N801 - it is used as a function: that of contextlib takes long to import
+    """Import inside what is in the extra ``testing``: where it is missing, the error says so."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: object, _traceback: object) -> None:
+        if not isinstance(error, ModuleNotFoundError):
+            return
+        if (error.name or "").partition(".")[0] in _TESTING:
+            text = f"No module named {error.name!r}: pip install 'shardproof[testing]'"
+            raise ModuleNotFoundError(text, name=error.name) from error

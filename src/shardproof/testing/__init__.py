@@ -26,11 +26,14 @@ _NAMES = {
     "": ["contracts", "faults", "samples", "stateful", "strategies"],
     "contracts._time_limit": ["time_limit"],
     "faults": ["Damage", "DamageKind", "DamageRecord", "damage", "damaged"],
-    "samples._capabilities": ["without_root_override"],
-    "samples._directories": ["MakeShardsDir", "shards_dir", "write_layout"],
+    "samples._directories": [
+        *("MakeShardsDir", "shards_dir", "without_root_override", "write_layout"),
+    ],
     "samples._layout": ["Layout", "SampleFormat", "SampleOptions"],
-    "samples._oracle": ["ExpectedFinding", "expected_findings", "expected_unproven"],
-    "samples._refusals": ["reported_kinds", "wrong_kinds"],
+    "samples._oracle": [
+        *("ExpectedFinding", "expected_findings", "expected_unproven"),
+        *("reported_kinds", "wrong_kinds"),
+    ],
     "samples._states": ["ShardState", "apply_states"],
     "strategies": ["layouts"],
 }

@@ -9,9 +9,9 @@ from shardproof.testing.faults import DamageKind as DamageKind
 from shardproof.testing.faults import DamageRecord as DamageRecord
 from shardproof.testing.faults import damage as damage
 from shardproof.testing.faults import damaged as damaged
-from shardproof.testing.samples._capabilities import without_root_override as without_root_override
 from shardproof.testing.samples._directories import MakeShardsDir as MakeShardsDir
 from shardproof.testing.samples._directories import shards_dir as shards_dir
+from shardproof.testing.samples._directories import without_root_override as without_root_override
 from shardproof.testing.samples._directories import write_layout as write_layout
 from shardproof.testing.samples._layout import Layout as Layout
 from shardproof.testing.samples._layout import SampleFormat as SampleFormat
@@ -19,8 +19,8 @@ from shardproof.testing.samples._layout import SampleOptions as SampleOptions
 from shardproof.testing.samples._oracle import ExpectedFinding as ExpectedFinding
 from shardproof.testing.samples._oracle import expected_findings as expected_findings
 from shardproof.testing.samples._oracle import expected_unproven as expected_unproven
-from shardproof.testing.samples._refusals import reported_kinds as reported_kinds
-from shardproof.testing.samples._refusals import wrong_kinds as wrong_kinds
+from shardproof.testing.samples._oracle import reported_kinds as reported_kinds
+from shardproof.testing.samples._oracle import wrong_kinds as wrong_kinds
 from shardproof.testing.samples._states import ShardState as ShardState
 from shardproof.testing.samples._states import apply_states as apply_states
 from shardproof.testing.strategies import layouts as layouts

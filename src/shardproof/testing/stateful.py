@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from shardproof.testing._extras import extra
+from shardproof._base.imports import extra
 
 with extra():
     import hypothesis.strategies as st
@@ -20,8 +20,11 @@ with extra():
         rule,
     )
 
-    from shardproof.testing.samples._capabilities import without_root_override
-    from shardproof.testing.samples._directories import restore_modes, write_layout
+    from shardproof.testing.samples._directories import (
+        restore_modes,
+        without_root_override,
+        write_layout,
+    )
     from shardproof.testing.samples._layout import Layout
     from shardproof.testing.samples._oracle import expected_findings
     from shardproof.testing.samples._states import ShardState, apply_states, temporary_of

@@ -6,8 +6,7 @@ doesn't collect it where it is imported: only subclasses named ``Test...`` run.
 
 from typing import Any
 
-from shardproof._base.imports import attached
-from shardproof.testing._extras import extra
+from shardproof._base.imports import attached, extra
 
 _HOMES = {
     "FormatContract": "_format",
@@ -17,7 +16,7 @@ _HOMES = {
     "ShardLoaderContract": "_loader",
     "ValidatorContract": "_validator",
     "WriterContract": "_writer",
-    "fingerprint": "_samples",
+    "fingerprint": "_child",
 }
 """Which module has a name."""
 

@@ -1,24 +1,27 @@
-"""Run code that may hang or be killed in a process of its own; see how it ends, what it leaves."""
+"""Run code that may hang or be killed in a process of its own; see what comes of it."""
 
+import array
 import contextlib
 import faulthandler
 import gc
+import hashlib
 import json
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import pytest
 
-from shardproof.testing.samples._refusals import reported_kinds
+from shardproof.testing.samples._oracle import reported_kinds
 
 
 class ChildResult(NamedTuple):
@@ -168,3 +171,35 @@ def _below(directory: str | os.PathLike[str]) -> Iterator[str]:
             yield entry.path
             if entry.is_dir(follow_symlinks=False):
                 yield from _below(entry.path)
+
+
+def fingerprint(sample: Any) -> str:
+    """Return text that is equal for equal samples: of numbers, arrays, tensors, and nests of them.
+
+    Arrays and tensors are known by their ``dtype``, ``shape`` and bytes. What is none of these is
+    known by its repr.
+
+    Example:
+        >>> fingerprint({"x": [1, 2.0]}) == fingerprint({"x": [1, 2.0]})
+        True
+    """
+    if isinstance(sample, Mapping):
+        items = (f"{key!r}: {fingerprint(value)}" for key, value in sample.items())
+        return "{" + ", ".join(sorted(items)) + "}"
+    if isinstance(sample, (list, tuple)):
+        return "[" + ", ".join(map(fingerprint, sample)) + "]"
+    if isinstance(sample, (bytes, bytearray, memoryview, array.array)):
+        view = memoryview(sample)
+        return f"{view.format}{view.shape}:{_digest(view.tobytes())}"
+    if hasattr(sample, "dtype") and hasattr(sample, "shape"):
+        about, values = f"{sample.dtype}{tuple(sample.shape)}", sample
+        if not hasattr(values, "tobytes"):  # a tensor of torch; numpy has no bfloat16, but uint8
+            tensor = values.detach().cpu().contiguous().reshape(-1)
+            values = tensor.view(sys.modules["torch"].uint8).numpy()
+        is_any = values.dtype == object  # whose bytes are addresses
+        return f"{about}:{_digest(repr(values.tolist()).encode() if is_any else values.tobytes())}"
+    return repr(sample)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]

@@ -11,8 +11,11 @@ from typing import Any, NamedTuple, NoReturn
 import pytest
 
 from shardproof.testing.contracts._child import ChildResult, Raised, crash_of, run_in_child
-from shardproof.testing.samples._capabilities import without_root_override
-from shardproof.testing.samples._directories import restore_modes, write_layout
+from shardproof.testing.samples._directories import (
+    restore_modes,
+    without_root_override,
+    write_layout,
+)
 from shardproof.testing.samples._keywords import one_of
 from shardproof.testing.samples._layout import Layout
 from shardproof.testing.samples._states import ShardState, apply_states
@@ -23,10 +26,8 @@ MANY = 25  # looks: so long a property test may take
 class Harm(enum.StrEnum):
     """Whom a failure of a contract hurts."""
 
-    UNSAFE = "unsafe"
-    """Samples are wrong or fewer, it hangs or crashes, or takes for missing what it can't read."""
-    MANNERS = "manners"
-    """Nobody is hurt: it refuses late, or says too little, or does not tidy up."""
+    UNSAFE = "unsafe"  # samples are wrong or fewer, a hang, a crash, a wrong "missing"
+    MANNERS = "manners"  # nobody is hurt: it refuses late, or says too little, or does not tidy up
 
 
 class SampleDir(NamedTuple):

@@ -12,13 +12,11 @@ from typing import Any
 
 import pytest
 
-from shardproof.testing.contracts._child import Raised, left_by, snapshot
+from shardproof.testing.contracts._child import Raised, fingerprint, left_by, snapshot
 from shardproof.testing.contracts._contract import Contract, Harm, asks_for_manners
-from shardproof.testing.contracts._samples import fingerprint
 from shardproof.testing.faults import FileSystemFaults
 from shardproof.testing.samples._layout import Layout
-from shardproof.testing.samples._oracle import KINDS
-from shardproof.testing.samples._refusals import MAY_REPORT, wrong_kinds
+from shardproof.testing.samples._oracle import KINDS, MAY_REPORT, wrong_kinds
 from shardproof.testing.samples._states import ShardState
 
 OpenLoader = Callable[..., Any]

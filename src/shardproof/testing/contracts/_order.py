@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from shardproof.testing.contracts._child import fingerprint
 from shardproof.testing.contracts._contract import Harm, asks_for_manners
 from shardproof.testing.contracts._loader import OpenLoader, ShardLoaderContract
-from shardproof.testing.contracts._samples import fingerprint
 from shardproof.testing.samples._layout import Layout
 
 _SEEDS = (0, 1, 17)

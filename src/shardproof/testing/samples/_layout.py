@@ -11,17 +11,17 @@ from shardproof.testing.samples._keywords import integer, one_of, refuse_unknown
 from shardproof.testing.samples._states import ShardState
 
 FORMATS = {
-    "saev": "saev",
-    "receipts": "receipts",
-    "checkpoint": "checkpoint",
-    "mds": "foreign.mds",
-    "webdataset": "foreign.webdataset",
-    "parquet": "foreign.parquet",
-    "safetensors": "foreign.safetensors",
-    "hf-cache": "foreign.hf_cache",
-    "digests": "foreign.digests",
+    "saev": "saev:FORMAT",
+    "receipts": "receipts:FORMAT",
+    "checkpoint": "checkpoint:FORMAT",
+    "mds": "_foreign.datasets:MDS",
+    "webdataset": "_foreign.datasets:WEBDATASET",
+    "parquet": "_foreign.datasets:PARQUET",
+    "safetensors": "_foreign.models:SAFETENSORS",
+    "hf-cache": "_foreign.models:HF_CACHE",
+    "digests": "_foreign.datasets:DIGESTS",
 }
-"""The formats of the kit, by name, and the module of each, beside this one."""
+"""The formats of the kit, by name, and where each is, beside this module."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,8 +145,9 @@ def sample_format(name: str | SampleFormat) -> SampleFormat:
     """Return one of the kit's formats by its name, or one of your own as it is."""
     if isinstance(name, SampleFormat):
         return name
-    module = FORMATS[one_of("format", name, FORMATS)]
-    found: SampleFormat = importlib.import_module(f"shardproof.testing.samples.{module}").FORMAT
+    module, _, attribute = FORMATS[one_of("format", name, FORMATS)].partition(":")
+    home = importlib.import_module(f"shardproof.testing.samples.{module}")
+    found: SampleFormat = getattr(home, attribute)
     return found
 
 

@@ -8,45 +8,26 @@ from pathlib import Path
 
 
 class ShardState(enum.StrEnum):
-    """What became of one shard."""
+    """What became of one shard: docs/testing-kit.md has the table of what is found."""
 
-    OK = "ok"
-    """Whole."""
-    MISSING = "missing"
-    """Listed and not there, as after a purge of a scratch file system."""
-    EMPTY = "empty"
-    """0 bytes."""
-    UNREADABLE = "unreadable"
-    """No user may read it (``chmod 0``)."""
-    DIRECTORY = "directory"
-    """A directory in its place."""
-    DANGLING = "dangling"
-    """A symbolic link to nothing."""
-    LOOP = "loop"
-    """A symbolic link to itself."""
-    OUTSIDE = "outside"
-    """A symbolic link to a whole file outside the shards directory."""
-    LINKED = "linked"
-    """A symbolic link to a whole file inside the shards directory: nothing is wrong with it."""
-    FIFO = "fifo"
-    """A named pipe; open(2) without O_NONBLOCK waits for a writer (fifo(7)): so read what has one
-    inside a `time_limit`."""
-    SOCKET = "socket"
-    """A socket; open(2) answers ENXIO."""
-    TRUNCATED = "truncated"
-    """Cut in the middle, inside a value."""
-    EXTENDED = "extended"
-    """One byte longer than it was."""
-    FLIPPED = "flipped"
-    """One bit in the middle is another; the size is right."""
-    SWAPPED = "swapped"
-    """Has the bytes of another: the swapped shards of a directory hand theirs on in a ring."""
-    SPARSE = "sparse"
-    """Has its size and was never written: one hole, which reads as zeros."""
-    LEFTOVER = "leftover"
-    """Whole, with a half-written temporary file beside it: nothing is wrong with it."""
-    UNFINISHED = "unfinished"
-    """Only the half-written temporary file is there, under its temporary name."""
+    OK = "ok"  # whole
+    MISSING = "missing"  # listed and not there, as after a purge of a scratch file system
+    EMPTY = "empty"  # 0 bytes
+    UNREADABLE = "unreadable"  # no user may read it (chmod 0)
+    DIRECTORY = "directory"  # a directory in its place
+    DANGLING = "dangling"  # a symbolic link to nothing
+    LOOP = "loop"  # a symbolic link to itself
+    OUTSIDE = "outside"  # a symbolic link to a whole file outside the shards directory
+    LINKED = "linked"  # a symbolic link to a whole file inside it: nothing is wrong
+    FIFO = "fifo"  # a named pipe: to open it without O_NONBLOCK waits for a writer
+    SOCKET = "socket"  # a socket; open(2) answers ENXIO
+    TRUNCATED = "truncated"  # cut in the middle, inside a value
+    EXTENDED = "extended"  # one byte longer than it was
+    FLIPPED = "flipped"  # one bit in the middle is another; the size is right
+    SWAPPED = "swapped"  # has the bytes of another: the swapped ones hand theirs on in a ring
+    SPARSE = "sparse"  # has its size and was never written: one hole, which reads as zeros
+    LEFTOVER = "leftover"  # whole, beside a half-written temporary file: nothing is wrong
+    UNFINISHED = "unfinished"  # only a half-written file is there, under its temporary name
 
 
 def apply_states(paths: Sequence[Path], states: Sequence[str], *, root: Path | None = None) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from shardproof.testing._extras import extra
+from shardproof._base.imports import extra
 
 with extra():
     from hypothesis import strategies as st

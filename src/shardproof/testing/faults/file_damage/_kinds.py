@@ -19,30 +19,19 @@ _ENDINGS = (".bak", ".old", ".part", ".tmp", "~")  # which people and programs l
 
 
 class DamageKind(enum.StrEnum):
-    """What is done to a file."""
+    """What is done to a file: docs/damage.md has the table of it."""
 
-    FLIPPED = "flipped"
-    """One bit is another."""
-    TRUNCATED_AT_BOUNDARY = "truncated-at-boundary"
-    """Cut between two blocks; to 0 bytes only where there is no more than one block."""
-    TRUNCATED_INSIDE = "truncated-inside"
-    """Cut inside a block; at least one byte is left."""
-    TRUNCATED_AT_END = "truncated-at-end"
-    """The last 1 to 8 bytes are gone, and with them an end mark or a checksum."""
-    EXTENDED = "extended"
-    """1 to 64 bytes follow the end."""
-    SWAPPED = "swapped"
-    """Contents are exchanged with another file of the directory that has the same suffix."""
-    MISSING = "missing"
-    """It is gone."""
-    STRAY = "stray"
-    """A copy beside it, under a name that no manifest lists."""
-    RENAMED = "renamed"
-    """It is beside its place, under a name that no manifest lists."""
-    ZERO_TAIL = "zero-tail"
-    """From some byte on it reads as zeros; the size is right."""
-    SPARSE = "sparse"
-    """It was never written: one hole, which reads as zeros; the size is right."""
+    FLIPPED = "flipped"  # one bit is another
+    TRUNCATED_AT_BOUNDARY = "truncated-at-boundary"  # cut between two blocks
+    TRUNCATED_INSIDE = "truncated-inside"  # cut inside a block; at least one byte is left
+    TRUNCATED_AT_END = "truncated-at-end"  # the last 1 to 8 bytes are gone
+    EXTENDED = "extended"  # 1 to 64 bytes follow the end
+    SWAPPED = "swapped"  # contents are exchanged with another file of the same suffix
+    MISSING = "missing"  # it is gone
+    STRAY = "stray"  # a copy beside it, under a name that no manifest lists
+    RENAMED = "renamed"  # it is beside its place, under a name that no manifest lists
+    ZERO_TAIL = "zero-tail"  # from some byte on it reads as zeros; the size is right
+    SPARSE = "sparse"  # it was never written: one hole, which reads as zeros; the size is right
 
 
 class PlannedDamage(NamedTuple):

@@ -20,7 +20,6 @@ from pathlib import PurePath
 from typing import Self, TypedDict, Unpack
 
 from shardproof.testing.faults.file_system import _patches
-from shardproof.testing.faults.file_system._paths import Root
 from shardproof.testing.faults.file_system._schedule import (
     ANY,
     LOCK,
@@ -28,6 +27,7 @@ from shardproof.testing.faults.file_system._schedule import (
     FaultKind,
     Outcome,
     PlannedFault,
+    Root,
     Schedule,
 )
 from shardproof.testing.samples._keywords import expect, expect_number, integer, one_of
@@ -177,17 +177,6 @@ class FileSystemFaults:
         Args:
             operation: One of `OPERATIONS`, or ``"any"``.
             **when: Which call: ``nth``, ``match``, as said above.
-
-        Example:
-            ::
-
-                pid = os.fork()
-                if pid == 0:
-                    with FileSystemFaults(directory) as fs:
-                        fs.kill("any", nth=nth)
-                        my_writer(directory / "acts000000.bin")
-                    os._exit(0)
-                killed = os.WIFSIGNALED(os.waitpid(pid, 0)[1])
         """
         when["optional"] = True
         return self._plan(PlannedFault(FaultKind.KILL, operation, 0, **when))

@@ -9,8 +9,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, Self, TypeVar
 
-from shardproof.testing.faults.file_system._paths import absolute
-from shardproof.testing.faults.file_system._schedule import remember, through, watched
+from shardproof.testing.faults.file_system._schedule import absolute, remember, through, watched
 
 T = TypeVar("T")
 

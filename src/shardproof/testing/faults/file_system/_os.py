@@ -7,8 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from shardproof.testing.faults.file_system._paths import absolute
-from shardproof.testing.faults.file_system._schedule import remember, through, watched
+from shardproof.testing.faults.file_system._schedule import absolute, remember, through, watched
 
 _Function = Callable[..., Any]
 _Make = Callable[[str, _Function], _Function]

@@ -14,8 +14,14 @@ from typing import Any
 
 from shardproof.testing.faults.file_system._open import FileIO, Mmap, opening
 from shardproof.testing.faults.file_system._os import stand_ins
-from shardproof.testing.faults.file_system._paths import absolute
-from shardproof.testing.faults.file_system._schedule import ACTIVE, LOCK, Schedule, through, watched
+from shardproof.testing.faults.file_system._schedule import (
+    ACTIVE,
+    LOCK,
+    Schedule,
+    absolute,
+    through,
+    watched,
+)
 
 _fstat = os.fstat
 

@@ -14,104 +14,63 @@ OTHER_HOST = "localhost"
 
 
 class HubFault(enum.StrEnum):
-    """The faults, by name; "half" is the first half of the body, unless ``at`` says where."""
+    """The faults, by name; half is the first half of the body, unless ``at`` says where.
 
-    STATUS_401 = "status-401"
-    """Unauthorized, instead of the file."""
-    STATUS_403 = "status-403"
-    """Forbidden, instead of the file."""
-    STATUS_404 = "status-404"
-    """Not found, though it is there."""
-    STATUS_429 = "status-429"
-    """Too many requests, with ``Retry-After: 0`` or what ``retry_after`` says."""
-    STATUS_500 = "status-500"
-    """The server's own error."""
-    STATUS_503 = "status-503"
-    """Not available, with ``Retry-After: 0`` or what ``retry_after`` says."""
-    RETRY_AFTER_ABSURD = "retry-after-absurd"
-    """503, to be tried again in 10**20 seconds."""
-    RETRY_AFTER_DATE = "retry-after-date"
-    """503, to be tried again at a date, one second from now."""
-    RETRY_AFTER_GARBAGE = "retry-after-garbage"
-    """503, to be tried again ``soon``."""
+    docs/loopback-hub.md has the table of what the client gets.
+    """
 
-    CLOSED_BEFORE_HEADER = "closed-before-header"
-    """The connection ends, in order, as soon as the request has come."""
-    RESET_BEFORE_HEADER = "reset-before-header"
-    """The connection is reset as soon as the request has come."""
-    RESET_IN_BODY = "reset-in-body"
-    """The connection is reset after half of the body."""
-    NOT_HTTP = "not-http"
-    """The greeting of an SSH server, then the end of the connection."""
+    STATUS_401 = "status-401"  # unauthorized, instead of the file
+    STATUS_403 = "status-403"  # forbidden, instead of the file
+    STATUS_404 = "status-404"  # not found, though it is there
+    STATUS_429 = "status-429"  # too many requests; Retry-After: 0, or as said
+    STATUS_500 = "status-500"  # the server's own error
+    STATUS_503 = "status-503"  # not available; Retry-After: 0, or as said
+    RETRY_AFTER_ABSURD = "retry-after-absurd"  # 503, to be tried again in 10**20 seconds
+    RETRY_AFTER_DATE = "retry-after-date"  # 503, to be tried again at a date, one second from now
+    RETRY_AFTER_GARBAGE = "retry-after-garbage"  # 503, to be tried again soon
 
-    TRUNCATED = "truncated"
-    """The right Content-Length, half of the body, the end of the connection."""
-    TRUNCATED_WITHOUT_LENGTH = "truncated-without-length"
-    """No Content-Length, half of the body, the end of the connection."""
-    CHUNKED_TRUNCATED = "chunked-truncated"
-    """A chunked body that ends within a chunk."""
-    CHUNKED_BAD_SIZE = "chunked-bad-size"
-    """A chunked body whose second chunk has the size ``zz``."""
+    CLOSED_BEFORE_HEADER = "closed-before-header"  # the end, as soon as the request has come
+    RESET_BEFORE_HEADER = "reset-before-header"  # a reset, as soon as the request has come
+    RESET_IN_BODY = "reset-in-body"  # the connection is reset after half of the body
+    NOT_HTTP = "not-http"  # the greeting of an SSH server, then the end of the connection
 
-    LENGTH_TOO_SMALL = "length-too-small"
-    """The whole body, and a Content-Length of half of it."""
-    LENGTH_TOO_LARGE = "length-too-large"
-    """The whole body, and a Content-Length of one more; then the end of the connection."""
-    LENGTH_NEGATIVE = "length-negative"
-    """The whole body, and ``Content-Length: -1``."""
-    LENGTH_TWICE = "length-twice"
-    """The whole body, and two Content-Length headers: half of it, and all of it."""
-    LENGTH_NOT_A_NUMBER = "length-not-a-number"
-    """The whole body, and ``Content-Length: many``."""
+    TRUNCATED = "truncated"  # the right Content-Length, half of the body, the end of the connection
+    TRUNCATED_WITHOUT_LENGTH = "truncated-without-length"  # no length, half of the body, the end
+    CHUNKED_TRUNCATED = "chunked-truncated"  # a chunked body that ends within a chunk
+    CHUNKED_BAD_SIZE = "chunked-bad-size"  # a chunked body whose second chunk has the size zz
 
-    FLIPPED = "flipped"
-    """One bit of the body is wrong: the lowest one of the byte in the middle, or ``at``."""
-    HTML_PAGE = "html-page"
-    """A web page of exactly the size of the body, with the right status."""
-    EMPTY_BODY = "empty-body"
-    """200 and no byte, said openly: ``Content-Length: 0``."""
-    ENDLESS_BODY = "endless-body"
-    """No Content-Length, the body, then zeros until the client goes."""
-    GZIP_LIE = "gzip-lie"
-    """``Content-Encoding: gzip`` over a body that is not compressed."""
-    GZIP_BOMB = "gzip-bomb"
-    """``Content-Encoding: gzip``, and 1 MiB that unpacks to 1 GiB of zeros."""
+    LENGTH_TOO_SMALL = "length-too-small"  # the whole body, and a Content-Length of half of it
+    LENGTH_TOO_LARGE = "length-too-large"  # the whole body, and a Content-Length of one byte more
+    LENGTH_NEGATIVE = "length-negative"  # the whole body, and Content-Length: -1
+    LENGTH_TWICE = "length-twice"  # the whole body; a Content-Length of half of it, and one of all
+    LENGTH_NOT_A_NUMBER = "length-not-a-number"  # the whole body, and Content-Length: many
 
-    RANGE_UNASKED = "range-unasked"
-    """206 with the first half, for a request without Range."""
-    RANGE_WRONG_START = "range-wrong-start"
-    """206 from the first byte on, or from the second where the first was asked for."""
-    RANGE_WRONG_TOTAL = "range-wrong-total"
-    """206 whose Content-Range says that the file has one more byte."""
-    RANGE_OTHER_ETAG = "range-other-etag"
-    """206 with bytes and ETag of another version of the file: every bit is the other one."""
-    RANGE_IGNORED = "range-ignored"
-    """200 with the whole file, for a request with Range."""
-    RANGE_REFUSED = "range-refused"
-    """416, for a range that the file has."""
+    FLIPPED = "flipped"  # one bit is wrong: the lowest of the byte in the middle, or at
+    HTML_PAGE = "html-page"  # a web page of exactly the size of the body, with the right status
+    EMPTY_BODY = "empty-body"  # 200 and no byte, said openly: Content-Length: 0
+    ENDLESS_BODY = "endless-body"  # no Content-Length, the body, then zeros until the client goes
+    GZIP_LIE = "gzip-lie"  # Content-Encoding: gzip over a body that is not compressed
+    GZIP_BOMB = "gzip-bomb"  # Content-Encoding: gzip, and 1 MiB that unpacks to 1 GiB of zeros
 
-    REDIRECT_LOOP = "redirect-loop"
-    """302 to the same place."""
-    REDIRECT_TO_FILE = "redirect-to-file"
-    """302 to ``file:///etc/passwd``."""
-    REDIRECT_TO_OTHER_HOST = "redirect-to-other-host"
-    """302 from 127.0.0.1 to ``localhost``, where the hub gives the file."""
-    REDIRECT_WITHOUT_LOCATION = "redirect-without-location"
-    """302, and no word where to."""
+    RANGE_UNASKED = "range-unasked"  # 206 with the first half, for a request without Range
+    RANGE_WRONG_START = "range-wrong-start"  # 206 from the first byte on, or from the second
+    RANGE_WRONG_TOTAL = "range-wrong-total"  # 206 that says that the file has one more byte
+    RANGE_OTHER_ETAG = "range-other-etag"  # 206 with bytes and ETag of another version of the file
+    RANGE_IGNORED = "range-ignored"  # 200 with the whole file, for a request with Range
+    RANGE_REFUSED = "range-refused"  # 416, for a range that the file has
 
-    HUGE_HEADER = "huge-header"
-    """A header line of 1 MiB before the body."""
-    UNSAFE_FILE_NAME = "unsafe-file-name"
-    """``Content-Disposition: attachment; filename="../../x"`` over the right body."""
+    REDIRECT_LOOP = "redirect-loop"  # 302 to the same place
+    REDIRECT_TO_FILE = "redirect-to-file"  # 302 to file:///etc/passwd
+    REDIRECT_TO_OTHER_HOST = "redirect-to-other-host"  # 302 to localhost, where it is
+    REDIRECT_WITHOUT_LOCATION = "redirect-without-location"  # 302, and no word where to
 
-    STALL_BEFORE_HEADER = "stall-before-header"
-    """Silence, until the client goes or the hub closes."""
-    STALL_AFTER_HEADER = "stall-after-header"
-    """The header, then silence."""
-    STALL_IN_BODY = "stall-in-body"
-    """Half of the body, then silence."""
-    DRIP = "drip"
-    """One byte of the body every 0.2 s, or every ``interval``."""
+    HUGE_HEADER = "huge-header"  # a header line of 1 MiB before the body
+    UNSAFE_FILE_NAME = "unsafe-file-name"  # Content-Disposition: attachment; filename="../../x"
+
+    STALL_BEFORE_HEADER = "stall-before-header"  # silence, until the client goes or the hub closes
+    STALL_AFTER_HEADER = "stall-after-header"  # the header, then silence
+    STALL_IN_BODY = "stall-in-body"  # half of the body, then silence
+    DRIP = "drip"  # one byte of the body every 0.2 s, or every interval
 
 
 _OPTIONS = {

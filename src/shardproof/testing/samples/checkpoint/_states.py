@@ -10,55 +10,31 @@ from shardproof.testing.samples._layout import Layout
 
 
 class CheckpointShardState(enum.StrEnum):
-    """What became of the shard of one rank."""
+    """What became of the shard of one rank: docs/checkpoint-kit.md has the table."""
 
-    OK = "ok"
-    """As it was saved."""
-    MISSING = "missing"
-    """Gone, or never copied."""
-    EMPTY = "empty"
-    """0 bytes."""
-    TRUNCATED = "truncated"
-    """Cut in the middle."""
-    EXTENDED = "extended"
-    """One byte longer than it was."""
-    FLIPPED = "flipped"
-    """One bit of its last tensor with data is another; the size is right."""
-    FLIPPED_HEADER = "flipped_header"
-    """One bit of the checksum in the header is another."""
-    FLIPPED_PADDING = "flipped_padding"
-    """One bit of the zeros before the first tensor is set."""
-    ZERO_TAIL = "zero_tail"
-    """From the middle of its last tensor with data on it reads as zeros; the size is right."""
-    DIRECTORY = "directory"
-    """A directory in its place."""
-    OUTSIDE = "outside"
-    """A symbolic link to a whole shard outside the directory."""
-    FIFO = "fifo"
-    """A named pipe; open(2) without O_NONBLOCK waits for a writer (fifo(7)): so read what has one
-    inside a `time_limit`."""
-    UNREADABLE = "unreadable"
-    """No user may read it (``chmod 0``)."""
-    SWAPPED = "swapped"
-    """Has the bytes of another rank: the swapped shards hand theirs on in a ring."""
-    STALE = "stale"
-    """Whole, and saved at another step under the same name."""
-    WRONG_MAGIC = "wrong_magic"
-    """The header's first four bytes are in the other order."""
-    WRONG_RANK = "wrong_rank"
-    """The header says the next rank."""
-    NEGATIVE_CHECKSUM = "negative_checksum"
-    """The header says that its checksum is -1 bytes long."""
-    HUGE_CHECKSUM = "huge_checksum"
-    """The header says that its checksum is 2**31 - 1 bytes long."""
-    WRONG_COUNT = "wrong_count"
-    """The header counts one tensor more."""
-    NEGATIVE_DATA = "negative_data"
-    """The header says that the data are -1 bytes long."""
-    HUGE_DATA = "huge_data"
-    """The header says that the data are 2**63 - 1 bytes long."""
-    UNCHECKED = "unchecked"
-    """Whole, and saved without a checksum and digests: nothing can be proven."""
+    OK = "ok"  # as it was saved
+    MISSING = "missing"  # gone, or never copied
+    EMPTY = "empty"  # 0 bytes
+    TRUNCATED = "truncated"  # cut in the middle
+    EXTENDED = "extended"  # one byte longer than it was
+    FLIPPED = "flipped"  # one bit of its last tensor with data is another; the size is right
+    FLIPPED_HEADER = "flipped_header"  # one bit of the checksum in the header is another
+    FLIPPED_PADDING = "flipped_padding"  # one bit of the zeros before the first tensor is set
+    ZERO_TAIL = "zero_tail"  # from the middle of its last tensor on it reads as zeros
+    DIRECTORY = "directory"  # a directory in its place
+    OUTSIDE = "outside"  # a symbolic link to a whole shard outside the directory
+    FIFO = "fifo"  # a named pipe: to open it without O_NONBLOCK waits for a writer
+    UNREADABLE = "unreadable"  # no user may read it (chmod 0)
+    SWAPPED = "swapped"  # has the bytes of another rank: they hand theirs on in a ring
+    STALE = "stale"  # whole, and saved at another step under the same name
+    WRONG_MAGIC = "wrong_magic"  # the header's first four bytes are in the other order
+    WRONG_RANK = "wrong_rank"  # the header says the next rank
+    NEGATIVE_CHECKSUM = "negative_checksum"  # the header says that its checksum is -1 bytes long
+    HUGE_CHECKSUM = "huge_checksum"  # the header says that its checksum is 2**31 - 1 bytes long
+    WRONG_COUNT = "wrong_count"  # the header counts one tensor more
+    NEGATIVE_DATA = "negative_data"  # the header says that the data are -1 bytes long
+    HUGE_DATA = "huge_data"  # the header says that the data are 2**63 - 1 bytes long
+    UNCHECKED = "unchecked"  # whole, and saved without a checksum: nothing can be proven
 
 
 class CheckpointMetadataState(enum.StrEnum):
@@ -68,48 +44,27 @@ class CheckpointMetadataState(enum.StrEnum):
     shows what is wrong.
     """
 
-    OK = "ok"
-    """As it was saved."""
-    MISSING = "missing"
-    """Not there."""
-    UNFINISHED = "unfinished"
-    """Not there yet, and the ranks' notes are: the save was killed before its end."""
-    PRUNED = "pruned"
-    """Under its ``.pruned`` name: a removal was killed before it removed the shards."""
-    EMPTY = "empty"
-    """0 bytes."""
-    TRUNCATED = "truncated"
-    """Cut in the middle."""
-    FLIPPED = "flipped"
-    """One bit of the step is another: it is JSON still."""
-    MISSIGNED = "missigned"
-    """One digit of its own checksum is another."""
-    DIRECTORY = "directory"
-    """A directory in its place."""
-    UNREADABLE = "unreadable"
-    """No user may read it (``chmod 0``)."""
-    NOT_JSON = "not_json"
-    """With single quotes, as Python prints a dict."""
-    DUPLICATE_KEY = "duplicate_key"
-    """The step stands twice: first another, then the right one."""
-    UNKNOWN_FIELD = "unknown_field"
-    """There is a field that the format doesn't have."""
-    OTHER_VERSION = "other_version"
-    """The schema version is 2."""
-    OTHER_RANKS = "other_ranks"
-    """The last entry says the rank after its own."""
-    UNLISTED = "unlisted"
-    """There is no entry for the last rank."""
-    ESCAPING = "escaping"
-    """The last entry names a whole shard outside the directory."""
-    OVERLAPPING = "overlapping"
-    """All tensors of a rank begin at the same offset, in its shard too."""
-    HOLES = "holes"
-    """The first tensor of a rank begins 64 bytes too late, in its shard too."""
-    OVERFLOWING = "overflowing"
-    """A shape whose product is right in integers of 64 bits, and far too large without a limit."""
-    UNKNOWN_DTYPE = "unknown_dtype"
-    """A tensor of dtype ``object``."""
+    OK = "ok"  # as it was saved
+    MISSING = "missing"  # not there
+    UNFINISHED = "unfinished"  # not there yet, and the ranks' notes are: the save was killed
+    PRUNED = "pruned"  # under its .pruned name: a removal was killed before it removed the shards
+    EMPTY = "empty"  # 0 bytes
+    TRUNCATED = "truncated"  # cut in the middle
+    FLIPPED = "flipped"  # one bit of the step is another: it is JSON still
+    MISSIGNED = "missigned"  # one digit of its own checksum is another
+    DIRECTORY = "directory"  # a directory in its place
+    UNREADABLE = "unreadable"  # no user may read it (chmod 0)
+    NOT_JSON = "not_json"  # with single quotes, as Python prints a dict
+    DUPLICATE_KEY = "duplicate_key"  # the step stands twice: first another, then the right one
+    UNKNOWN_FIELD = "unknown_field"  # there is a field that the format doesn't have
+    OTHER_VERSION = "other_version"  # the schema version is 2
+    OTHER_RANKS = "other_ranks"  # the last entry says the rank after its own
+    UNLISTED = "unlisted"  # there is no entry for the last rank
+    ESCAPING = "escaping"  # the last entry names a whole shard outside the directory
+    OVERLAPPING = "overlapping"  # all tensors of a rank begin at the same offset, in its shard too
+    HOLES = "holes"  # the first tensor of a rank begins 64 bytes too late, in its shard too
+    OVERFLOWING = "overflowing"  # a shape whose product is right in integers of 64 bits alone
+    UNKNOWN_DTYPE = "unknown_dtype"  # a tensor of dtype object
 
 
 _DTYPES = {

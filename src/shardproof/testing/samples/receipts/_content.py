@@ -14,60 +14,37 @@ _INPUT = {"size": 1000, "mtime": _BEGAN}
 
 
 class ReceiptState(enum.StrEnum):
-    """What became of one shard of a data-prep run: of its receipt, or of the outputs it names."""
+    """What became of one shard of a data-prep run: of its receipt, or of the outputs it names.
 
-    OK = "ok"
-    """Done: its receipt says so, and its two outputs are whole."""
-    ABSENT = "absent"
-    """Not begun: there is no receipt, and no output."""
-    STARTED = "started"
-    """Begun by a job that was killed; its outputs look whole."""
-    FAILED = "failed"
-    """Ended by an exception; its outputs look whole."""
-    CORRUPT = "corrupt"
-    """The receipt is no JSON."""
-    TORN = "torn"
-    """The receipt is cut in the middle."""
-    BLANK = "blank"
-    """The receipt has 0 bytes."""
-    FOREIGN = "foreign"
-    """The receipt is one of another plan."""
-    MISPLACED = "misplaced"
-    """The receipt is one of another shard."""
-    TWICE = "twice"
-    """The receipt says first that it failed, and then, by the same key, that it completed."""
-    UNLISTED = "unlisted"
-    """The receipt says completed, with rows, and has no list of files."""
-    NAMELESS = "nameless"
-    """The receipt says completed, with rows, and its list of files is empty."""
-    ONLY_BIN = "only_bin"
-    """The receipt names the first output alone, and there is no second one."""
-    ONLY_IDX = "only_idx"
-    """The receipt names the second output alone, and there is no first one."""
-    EMPTY_SHARD = "empty_shard"
-    """Done: it has no rows, and so the outputs it names with 0 bytes are not there."""
-    MISSING_BIN = "missing_bin"
-    """The first output is gone, as after a purge of a scratch file system."""
-    MISSING_IDX = "missing_idx"
-    """The second output is gone."""
-    MISSING = "missing"
-    """Both outputs are gone, and the receipt is not."""
-    EMPTY = "empty"
-    """The first output has 0 bytes."""
-    TRUNCATED = "truncated"
-    """The first output is cut in the middle."""
-    EXTENDED = "extended"
-    """The first output has one byte more."""
-    FLIPPED = "flipped"
-    """One bit in the middle of the first output is another; the size is right."""
-    DIRECTORY = "directory"
-    """A directory in the place of the first output."""
-    UNREADABLE = "unreadable"
-    """No user may read the first output (``chmod 0``)."""
-    ESCAPING = "escaping"
-    """The receipt names a file outside the plan directory, where a whole one is."""
-    PLACEHOLDER = "placeholder"
-    """Whole, with ``"xxh64:unknown"`` in the place of digests: nothing can be proven."""
+    docs/receipts-kit.md has the table of what is done.
+    """
+
+    OK = "ok"  # done: its receipt says so, and its two outputs are whole
+    ABSENT = "absent"  # not begun: there is no receipt, and no output
+    STARTED = "started"  # begun by a job that was killed; its outputs look whole
+    FAILED = "failed"  # ended by an exception; its outputs look whole
+    CORRUPT = "corrupt"  # the receipt is no JSON
+    TORN = "torn"  # the receipt is cut in the middle
+    BLANK = "blank"  # the receipt has 0 bytes
+    FOREIGN = "foreign"  # the receipt is one of another plan
+    MISPLACED = "misplaced"  # the receipt is one of another shard
+    TWICE = "twice"  # the receipt says failed, and then, by the same key, completed
+    UNLISTED = "unlisted"  # the receipt says completed, with rows, and has no list of files
+    NAMELESS = "nameless"  # the receipt says completed, with rows, and its list of files is empty
+    ONLY_BIN = "only_bin"  # the receipt names the first output alone, and there is no second one
+    ONLY_IDX = "only_idx"  # the receipt names the second output alone, and there is no first one
+    EMPTY_SHARD = "empty_shard"  # done: it has no rows, and owes no outputs
+    MISSING_BIN = "missing_bin"  # the first output is gone, as after a purge
+    MISSING_IDX = "missing_idx"  # the second output is gone
+    MISSING = "missing"  # both outputs are gone, and the receipt is not
+    EMPTY = "empty"  # the first output has 0 bytes
+    TRUNCATED = "truncated"  # the first output is cut in the middle
+    EXTENDED = "extended"  # the first output has one byte more
+    FLIPPED = "flipped"  # one bit in the middle of the first output is another; the size is right
+    DIRECTORY = "directory"  # a directory in the place of the first output
+    UNREADABLE = "unreadable"  # no user may read the first output (chmod 0)
+    ESCAPING = "escaping"  # the receipt names a whole file outside the plan directory
+    PLACEHOLDER = "placeholder"  # whole, with "xxh64:unknown" for digests: nothing can be proven
 
 
 def whole_bytes(layout: Layout, name: str) -> bytes:

@@ -80,26 +80,6 @@ class TestRedirects:
         assert (tmp_path / "x").read_bytes() == b"1234"
         assert peak() < 16 * MIB
 
-    def test_a_listing_that_leads_on_is_not_kept_either(self) -> None:
-        steps = list(endless())
-        with RawServer(leads_to_the_end(lambda: iter(steps))) as server:
-            source = HubSource("org/name", endpoint=f"http://127.0.0.1:{server.port}")
-            no_listing = pytest.raises(SourceError, match="does not tell")
-            with contextlib.closing(source), measured() as peak, no_listing:
-                source.files()
-
-        assert peak() < 16 * MIB
-
-    def test_short_bodies_keep_the_connection(self, shard_hub: Hub, tmp_path: Path) -> None:
-        for name in ("0.bin", "1.bin", "2.bin"):
-            shard_hub.put(name, b"large", repo="org/name")
-        with contextlib.closing(HubSource("org/name", endpoint=shard_hub.url)) as source:
-            for name in ("0.bin", "1.bin", "2.bin"):
-                fetch_file(source, name, tmp_path / name)
-
-        first = shard_hub.requests[0].host
-        assert len({r.connection for r in shard_hub.requests if r.host == first}) == 1
-
     def test_ten_are_followed(self, tmp_path: Path) -> None:
         def respond(request: Request) -> Iterator[Step]:
             n = int(request.case)
@@ -397,15 +377,6 @@ class TestPorts:
             with contextlib.closing(source), refused:
                 source.stat("x.bin", timeout=10)
         assert len(server.requests) == 1
-
-    def test_nor_by_an_endpoint(self) -> None:
-        with RawServer(lambda _: [END]) as server:
-            port = server.port + 2**16
-            source = HubSource("org/name", endpoint=f"http://127.0.0.1:{port}")
-            refused = pytest.raises(SourceError, match=f"up to 65535, found {port}")
-            with contextlib.closing(source), refused:
-                source.files()
-        assert server.requests == []
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,127 @@
+"""Sample directories of formats that others write, each as its own library writes it.
+
+They are made with the standard library alone. What is here is what they share: names, bytes, and
+what a right validator sees of their shards, as data.
+"""
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from shardproof.testing.samples._layout import Layout, SampleFormat, SampleOptions
+from shardproof.testing.samples._oracle import KINDS, LEVELS, seen_problems
+from shardproof.testing.samples._states import ShardState, apply_states
+
+_NUMBER = re.compile(r"[0-9]+")
+
+UNWRITTEN = {ShardState.SPARSE: "unwritten"}
+"""What ``complete`` sees of any file."""
+
+OTHER_SIZE = UNWRITTEN | dict.fromkeys([ShardState.TRUNCATED, ShardState.EXTENDED], "size")
+"""What ``complete`` sees where sizes are stated."""
+
+OTHER_ENDS = UNWRITTEN | dict.fromkeys([ShardState.TRUNCATED, ShardState.EXTENDED], "structure")
+"""What ``complete`` sees where each file itself tells where it ends."""
+
+OTHER_BYTES = dict.fromkeys([ShardState.FLIPPED, ShardState.SWAPPED], "digest")
+"""What ``valid`` sees where digests are stated."""
+
+
+class ForeignOptions(SampleOptions):
+    """What a directory is like whose shards are called by a pattern."""
+
+    least_shards = 1
+    pattern: ClassVar[str]  # of index, number (the first is 1) and n_shards
+
+    def shard_name(self, index: int) -> str:
+        """Return the file name of one shard; `shard_names` makes all of them, each time."""
+        return self.pattern.format(index=index, number=index + 1, n_shards=self.n_shards)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sight:
+    """What shows of a damaged shard, and of which others nothing is proven."""
+
+    complete: Mapping[ShardState, str]  # what it sees beyond `present`
+    valid: Mapping[ShardState, str] = dataclasses.field(default_factory=dict)
+    unlisted: Collection[str] = ()  # states in which nothing tells that there ought to be a shard
+    unproven: Collection[str] = ()  # levels at which nothing proves a shard
+
+    def problems(self, layout: Layout, level: str, digests: bool) -> Iterator[tuple[str, str]]:
+        """Yield kind and name of what shows, as `SampleFormat` has it."""
+        if digests:  # of a manifest that states them all formats are alike
+            yield from seen_problems(layout, level, digests)
+            return
+        shown = self._shown(level)
+        for index, state in enumerate(layout.states):
+            if state in shown:
+                yield shown[state], layout.shard_name(index)
+
+    def unproven_names(self, layout: Layout, level: str, digests: bool) -> Iterator[str]:
+        """Yield the names of what is not proven, as `SampleFormat` has it."""
+        if digests or level not in self.unproven:
+            return
+        others = self._shown(level).keys() | {*self.unlisted}
+        for index, state in enumerate(layout.states):
+            if state not in others:
+                yield layout.shard_name(index)
+
+    def _shown(self, level: str) -> dict[str, str]:
+        shown: dict[str, str] = {**KINDS["present"]}
+        for more in (self.complete, self.valid)[: LEVELS.index(level)]:
+            shown.update((str(state), kind) for state, kind in more.items())
+        return {state: kind for state, kind in shown.items() if state not in self.unlisted}
+
+
+def flat(
+    name: str,
+    options: type[Any],
+    read_bytes: Callable[[Layout, str], bytes],
+    sight: Callable[[Layout], Sight],
+    *manifests: str,
+) -> SampleFormat:
+    """Return a format that is one directory of files; without a manifest its shards tell of it."""
+    return SampleFormat(
+        name=name,
+        options=options,
+        manifest_names=lambda _: manifests,
+        read_bytes=read_bytes,
+        write=_write_flat,
+        problems=lambda layout, *asked: sight(layout).problems(layout, *asked),
+        unproven=lambda layout, *asked: sight(layout).unproven_names(layout, *asked),
+        known_by_shards=not manifests,
+    )
+
+
+def _write_flat(layout: Layout, to: Path) -> Path:
+    root = to / layout.format.name
+    root.mkdir(parents=True)
+    for name in (*layout.file_names, *layout.manifest_names):
+        (root / name).write_bytes(layout.read_bytes(name))
+    apply_states([root / name for name in layout.shard_names], layout.states)
+    return root
+
+
+def made_bytes(layout: Layout, index: int, n_bytes: int) -> bytes:
+    """Return bytes of which no two shards, and no two seeds, have the same."""
+    text = f"shard {index}, seed {layout.seed}"
+    return hashlib.shake_128(text.encode()).digest(n_bytes)
+
+
+def index_of(layout: Layout, name: str, *, first: int = 0) -> int:
+    """Return which shard has a name; not by a list of all names, since each asks for its bytes."""
+    number = _NUMBER.search(name.rpartition("/")[2])
+    index = int(number[0]) - first if number else -1
+    if not 0 <= index < layout.n_shards or layout.shard_name(index) != name:
+        raise unknown(layout, name)
+    return index
+
+
+def unknown(layout: Layout, name: str) -> ValueError:
+    """Return the error of a name that no file has."""
+    known = [*layout.file_names, *layout.manifest_names]
+    some = known if len(known) < 9 else [*known[:3], "...", *known[-3:]]
+    return ValueError(f"name: expected one of {', '.join(some)}, found {name!r}")
