@@ -22,7 +22,7 @@ from shardproof.cli import app
 from shardproof.fetching import CallableSource, Cancellation, HubSource, Limits, RemoteFile
 from shardproof.fetching.transfer._kept import key_in
 from shardproof.testing import without_root_override
-from shardproof.testing.faults import FileSystemFaults, HubFault, serve_hub
+from shardproof.testing.faults import FileSystemFaults, serve_hub
 from tests.goldens import golden
 
 LIMITS = Limits(attempts=2, max_backoff=0.01)
@@ -177,13 +177,6 @@ class TestRepaired:
         assert contents(path) == contents(golden("bagit").path)
         assert done.report == validate(path, level="valid")
 
-    def test_what_has_no_digest_is_not_called_proven(self, make_shards_dir, tmp_path) -> None:
-        path = make_shards_dir(3)
-        backup = shutil.copytree(path, tmp_path / "backup")
-        (path / "acts000001.bin").unlink()
-        done = repair(path, str(backup))
-        assert (done.ok, done.report.n_proven, len(done.report.unproven)) == (True, 0, 3)
-
 
 class TestNotRepaired:
     @pytest.mark.parametrize("source", ["has none", "has other bytes"])
@@ -336,26 +329,10 @@ class TestSources:
             gone = hub.url
         with pytest.raises(FetchError, match="attempts 1 to 2: "):
             repair(root, gone, limits=LIMITS, workers=1)
-        assert len(caplog.records) <= 2 * 2 + 1  # of one file, or of a second that had begun
+        assert len(caplog.records) <= 2 * 3  # three of a file, and of a second that had begun
         assert os.listdir(root) == ["SHA256SUMS"]
         code = CliRunner().invoke(app.app, ["repair", str(root), "--from", gone]).exit_code
         assert code == 3
-
-
-class TestAgain:
-    def test_it_does_what_is_left(self, sealed, whole) -> None:
-        break_some(sealed)
-        with serve_hub(whole) as hub:
-            hub.fault("*acts000002.bin", HubFault.RESET_BEFORE_HEADER, times=99)
-            first = repair(sealed, hub.url, limits=LIMITS)
-            assert list(first.failed) == ["acts000002.bin"]
-            hub.heal()
-            n_before = len(hub.requests)
-            second = repair(sealed, hub.url, limits=LIMITS)
-            asked = {each.path.rpartition("/")[2] for each in hub.requests[n_before:]}
-        assert asked == {"acts000002.bin"}
-        assert second.ok
-        assert contents(sealed) == whole
 
 
 class TestElsewhere:
@@ -411,19 +388,6 @@ class TestElsewhere:
         assert found == [path / hidden]
         assert repair(path, str(other), against=other, level="valid").ok
         assert validate(path, level="valid", against=other).ok
-
-    def test_strict_of_a_format(self, make_shards_dir) -> None:
-        path = make_shards_dir(2)
-        assert validate(path, strict=True).ok
-        seal(path)
-        assert validate(path, strict=True).ok
-        (path / "acts000002.bin").touch()
-        (path / ".acts.tmp").touch()
-        found = validate(path, strict=True).findings
-        assert {each.path.name: each.kind.value for each in found} == {
-            "acts000002.bin": "stray",
-            ".acts.tmp": "stray",
-        }
 
 
 def access_list(*entries: tuple[int, int, int]) -> bytes:
@@ -672,14 +636,6 @@ class TestWithoutDigests:
         done = repair(root, str(source), limits=LIMITS)
         assert (done.ok, done.repaired, list(done.failed)) == (False, (), [shard.name])
         assert contents(root) == before
-
-    def test_what_nobody_may_read_stays(self, root: Path, shard: Path, tmp_path) -> None:
-        source = shutil.copytree(root, tmp_path / "source")
-        shard.chmod(0)
-        inode = shard.stat().st_ino
-        with without_root_override():
-            done = repair(root, str(source), limits=LIMITS)
-        assert (done.ok, done.wanted, shard.stat().st_ino) == (False, (), inode)
 
     @pytest.mark.parametrize("others", ["gone", "whole"])
     def test_a_folder_that_is_gone(self, root: Path, tmp_path, others: str) -> None:

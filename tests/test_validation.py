@@ -51,39 +51,12 @@ def test_a_healthy_directory(make_shards_dir) -> None:
     assert report.findings == report.unproven == ()
 
 
-def test_it_never_raises_for_findings(make_shards_dir) -> None:
-    report = validate(
-        make_shards_dir(
-            5, missing_shards=[0], empty_shards=[1], unreadable_shards=[2], directory_shards=[3]
-        )
-    )
-
-    assert [finding.kind.value for finding in report.findings] == [
-        "missing",
-        "empty",
-        "unreadable",
-        "not-regular",
-    ]
-
-
-def test_its_report_can_be_asserted_and_chained(make_shards_dir) -> None:
-    """Whoever writes ``assert validate(path)`` means the verdict."""
-    assert validate(make_shards_dir(2))
-    assert not validate(make_shards_dir(2, missing_shards=[1]))
-    assert validate(make_shards_dir(2)).raise_for_findings().n_files == 2
-
-
 def test_a_failing_look_at_valid_says_how_many_files_are_unproven(make_shards_dir) -> None:
     report = validate(make_shards_dir(3, labels=True, missing_shards=[1]), level="valid")
 
     counts = "valid: 0 proven, 3 without a digest, 1 not as promised, of 4 files of"
     assert str(report).endswith(f"acts000001.bin\n\n{counts} '{report.path}'")
     assert (report.n_proven, len(report.unproven)) == (0, 3)
-
-
-@pytest.mark.parametrize("convert", [str, Path, os.fspath])
-def test_paths_of_each_type(make_shards_dir, convert) -> None:
-    assert validate(convert(make_shards_dir(1))).ok
 
 
 def test_a_relative_path_and_a_link_to_the_directory(
@@ -121,11 +94,6 @@ def test_workers_and_executor_exclude_each_other(tmp_path) -> None:
         validate(tmp_path, workers=2, executor=executor)
 
 
-def test_a_wrong_path_is_refused() -> None:
-    with pytest.raises(TypeError, match="path"):
-        validate(3)
-
-
 class TestNoReadablePromise:
     def test_no_such_directory(self, tmp_path) -> None:
         with pytest.raises(ManifestNotFoundError, match=f"'{tmp_path}/gone': there is no such"):
@@ -136,20 +104,10 @@ class TestNoReadablePromise:
         with pytest.raises(ManifestNotFoundError):
             validate(tmp_path / "link")
 
-    def test_a_loop_of_links(self, tmp_path) -> None:
-        (tmp_path / "link").symlink_to("link")
-        with pytest.raises(OSError, match="symbolic links"):
-            validate(tmp_path / "link")
-
     def test_a_file(self, tmp_path) -> None:
         (tmp_path / "file").write_bytes(b"x")
         with pytest.raises(ManifestError, match="found a file"):
             validate(tmp_path / "file")
-
-    def test_a_fifo(self, tmp_path) -> None:
-        os.mkfifo(tmp_path / "fifo")
-        with pytest.raises(ManifestError, match="found a file"):
-            validate(tmp_path / "fifo")
 
     def test_a_path_with_nul(self) -> None:
         with pytest.raises(ValueError, match="null"):
@@ -361,11 +319,6 @@ class TestProgress:
         validate(make_shards_dir(3), progress=lambda done, total: told.append((done, total)))
         assert told == [(3, 3)]
 
-    def test_no_bar_without_a_terminal(self, make_shards_dir, capsys, monkeypatch) -> None:
-        monkeypatch.setattr("shardproof._base.progress._QUIET_SECONDS", 0)
-        validate(make_shards_dir(3), progress=True)
-        assert capsys.readouterr() == ("", "")
-
     @pytest.mark.parametrize(("quiet_seconds", "draws"), [(0, True), (60, False)])
     def test_a_bar_on_a_terminal_when_it_takes_long(
         self, make_shards_dir, monkeypatch, quiet_seconds, draws
@@ -407,21 +360,6 @@ class TestACheckpointByItsPrefix:
         ]
         assert not report.ok
         assert not shardproof.validate(prefix.parent, level="valid").ok
-
-    def test_its_format_recognizes_it(self, make_checkpoint) -> None:
-        prefix = make_checkpoint(world_size=2)
-        assert shardproof.formats.detect(str(prefix)).name == "checkpoint"
-        assert shardproof.formats.get("checkpoint").recognizes(str(prefix))
-
-    def test_the_newest_one(self, make_checkpoint) -> None:
-        prefix = make_checkpoint(world_size=2)
-        assert shardproof.validate(shardproof.latest_checkpoint(prefix.parent)).ok
-
-    def test_what_is_beside_it_is_not_looked_at(self, make_checkpoint) -> None:
-        prefix = make_checkpoint(world_size=2)
-        prefix.with_name("torn.metadata.json").write_text('{"schema_version": 1, "world_size": 1')
-        assert not shardproof.validate(prefix.parent).ok
-        assert shardproof.validate(prefix).ok
 
     def test_of_torn_metadata_nothing_is_promised(self, make_checkpoint) -> None:
         prefix = make_checkpoint(world_size=2)
@@ -548,13 +486,3 @@ class TestAPromiseFromElsewhere:
         address = at(bad, is_served=is_served)
         with pytest.raises(ManifestError, match=re.escape(address)):
             validate(path, against=address)
-
-
-@pytest.mark.parametrize("target", ["nowhere", "link"])
-def test_a_link_that_leads_nowhere_in_the_other_directory_is_no_promise(tmp_path, target) -> None:
-    for name in ("here", "there"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "a").write_bytes(b"a")
-    (tmp_path / "there/link").symlink_to(target)
-    with pytest.raises(ManifestError, match="found a link to nothing"):
-        validate(tmp_path / "here", against=tmp_path / "there")

@@ -115,10 +115,14 @@ def torn_steps(root: Path) -> None:
     shard.write_bytes(shard.read_bytes()[:-1])
 
 
-def converted(root: Path) -> None:
-    """Two checkpoints, and the first of them as files of safetensors."""
+def two_steps(root: Path) -> None:
     for step in (1, 2):
         save(root / f"m{step}", step)
+
+
+def converted(root: Path) -> None:
+    """Two checkpoints, and the first of them as files of safetensors."""
+    two_steps(root)
     checkpoint.to_safetensors(root / "m1", root / "st")
 
 

@@ -114,6 +114,5 @@ def cut(moments: Moments, tally: Tally, n: int, patch: pytest.MonkeyPatch) -> No
         workspace,
         prepare=lambda disk: put_back(disk / "root", moments.attacked.template),
         check=check,
-        beside_others=True,
         choose=lambda cuts: tally.each(cuts, n),
     )

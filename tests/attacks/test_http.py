@@ -4,7 +4,6 @@ Each harm meets a client that knows the digest, the size, what the server says, 
 begins, and one that goes on from the part which an earlier fetch has left.
 """
 
-import concurrent.futures
 import contextlib
 import functools
 import hashlib
@@ -32,6 +31,7 @@ from shardproof.fetching import (
     Source,
     fetch_file,
 )
+from tests.attacks.asking import MOST_TOLD, NOT_FOUND, Asking
 from tests.attacks.http_harms import DATA, HALF, HARMS, SECRET, Harm, Known, right_answer, sent
 from tests.attacks.raw_server import RawServer, Request, Step
 from tests.attacks.tally import Tally
@@ -48,9 +48,7 @@ LIMITS = Limits(
 )
 PATIENT = Limits(attempts=1, stall_timeout=30.0)
 IN_TIME = 60.0  # seconds; what hangs takes longer
-AT_ONCE = 12
 MOST_MEMORY = 256 * 2**20
-MOST_TOLD = 20_000
 
 
 class Case(NamedTuple):
@@ -104,49 +102,43 @@ def naive_fetch(case: Case, url: str, target: Path) -> None:
             file.write(block)
 
 
-class Attack:
+class Attack(Asking):
     """One run of some cases against one server."""
 
+    n_at_once = 12
+
     def __init__(self, tally: Tally, cases: Sequence[Case], fetch: Fetch, root: Path) -> None:
-        self._tally, self._cases, self._fetch, self._root = tally, cases, fetch, root
-        self._halved: set[int] = set()
-        self._lock = threading.Lock()
+        super().__init__(tally, cases, root)
+        self._fetch, self._halved = fetch, set[int]()
 
-    def run(self) -> None:
-        """Run them all."""
-        with RawServer(self._respond) as server, _pool() as pool:
-            self._url = f"http://127.0.0.1:{server.port}"
-            for _ in pool.map(self._case, range(len(self._cases))):
-                pass
-            for request in server.requests:
-                self._look_for_secrets(request, server.port)
+    def run(self) -> list[Request]:
+        """Run them all; what is secret goes to no other host."""
+        requests = super().run()
+        for request in requests:
+            is_ours = f"http://{request.headers.get('host')}" == self.url
+            if not is_ours and SECRET in str(request.headers):
+                self.harm("lie", request.target, "a secret went to a stranger")
+        return requests
 
-    def _respond(self, request: Request) -> Iterable[Step]:
-        if not request.case.isdigit():  # a redirect that leads somewhere else
-            return [b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"]
-        number = int(request.case)
+    def answer(self, number: int, request: Request) -> Iterable[Step]:
         if number in self._halved:
             answer = right_answer(request)
             is_head = request.method == "HEAD"
             return [answer.head(), "keep"] if is_head else [answer.head() + answer.body[:HALF]]
-        harm = self._cases[number].harm
+        harm = self.cases[number].harm
         if request.method == "HEAD" and not harm.heads:
             return [right_answer(request).head(), "keep"]
         return harm.send(request, right_answer(request))
 
-    def _case(self, number: int) -> None:
-        case, directory = self._cases[number], self._root / str(number)
-        directory.mkdir()
-        target, url = directory / "x.bin", f"{self._url}/{number}"
+    def ask(self, number: int, case: Case, path: Path) -> None:
+        target, url = path / "x.bin", f"{self.url}/{number}"
         if case.goes_on:
             self._leave_half(case, number, url, target)
         began = time.monotonic()
         error = self._outcome(case, url, target)
         if time.monotonic() - began > IN_TIME:
-            self._harm("hang", case, f"{time.monotonic() - began:.0f} s")
+            self.harm("hang", case, f"{time.monotonic() - began:.0f} s")
         self._judge(case, target, error)
-        with self._lock:
-            self._tally.count()
 
     def _leave_half(self, case: Case, number: int, url: str, target: Path) -> None:
         self._halved.add(number)
@@ -161,10 +153,10 @@ class Attack:
         except FetchError as error:
             return str(error)
         except Exception as error:  # which is what is looked for
-            self._harm("wrong class", case, f"{type(error).__name__}: {error}"[:500])
+            self.harm("wrong class", case, f"{type(error).__name__}: {error}"[:500])
             return ""
         if isinstance(fetched, FetchResult) and fetched.proven != (case.known == "digest"):
-            self._harm("lie", case, f"proven is {fetched.proven}")
+            self.harm("lie", case, f"proven is {fetched.proven}")
         return None
 
     def _judge(self, case: Case, target: Path, error: str | None) -> None:
@@ -172,15 +164,17 @@ class Attack:
         if error is None:
             found = target.read_bytes() if target.exists() else b""
             if not self._is_right(case, found):
-                self._harm("lie", case, f"{len(found)} wrong bytes, {found[:20]!r}")
+                self.harm("lie", case, f"{len(found)} wrong bytes, {found[:20]!r}")
             left = [name for name in there if name != target.name]
         else:
-            self._judge_text(case, error)
+            self.judge_text(case, error)
+            if SECRET in error:
+                self.harm("lie", case, f"a secret in {error[:300]!r}")
             if target.name in there:
-                self._harm("torn", case, f"{error[:300]}, and it is there")
+                self.harm("torn", case, f"{error[:300]}, and it is there")
             left = sorted(beside_parts(target.parent) - {target.name})
         if left:
-            self._harm("leftover", case, f"{left}")
+            self.harm("leftover", case, f"{left}")
 
     def _is_right(self, case: Case, found: bytes) -> bool:
         """Whether they are the bytes, or some that nobody could tell from them."""
@@ -193,27 +187,6 @@ class Attack:
         is_first = case.known == "nothing" or (case.known == "asked" and not case.goes_on)
         has_size = is_first or len(found) == len(DATA)
         return case.known in harm.unseen and bool(found) and not is_page and has_size
-
-    def _judge_text(self, case: Case, text: str) -> None:
-        if SECRET in text:
-            self._harm("lie", case, f"a secret in {text[:300]!r}")
-        if len(text) > MOST_TOLD:
-            self._harm("wrong class", case, f"{len(text)} characters")
-        if not text.replace("\n", "").isprintable():
-            self._harm("wrong class", case, f"it paints the terminal: {text[:300]!r}")
-
-    def _look_for_secrets(self, request: Request, port: int) -> None:
-        is_ours = request.headers.get("host") == f"127.0.0.1:{port}"
-        if not is_ours and SECRET in str(request.headers):
-            self._harm("lie", Case(request.target, "nothing", False), "a secret went to a stranger")
-
-    def _harm(self, kind, case: Case, what: str) -> None:
-        with self._lock:
-            self._tally.harm(kind, f"{case}: {what}")
-
-
-def _pool() -> concurrent.futures.ThreadPoolExecutor:
-    return concurrent.futures.ThreadPoolExecutor(AT_ONCE, "attack")
 
 
 def peak_memory() -> int:
@@ -344,8 +317,7 @@ def _odd_values() -> Iterator[str]:
 def test_a_secret_with_odd_characters(
     kind: str, tally: Tally, logged: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = [b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"]
-    with RawServer(lambda _: found) as server:
+    with RawServer(lambda _: [NOT_FOUND]) as server:
         url = f"http://127.0.0.1:{server.port}"
         for value in tally.each([*_odd_values()], 60):
             monkeypatch.setattr("huggingface_hub.utils._headers.get_token", lambda v=value: v)

@@ -4,13 +4,13 @@ A proxy in front of the kit's hub changes what it answers: its JSON where it has
 where it has bytes, its headers.
 """
 
-import concurrent.futures
+import contextlib
 import http.client
 import json
 import random
-import threading
 import urllib.request
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,16 +21,16 @@ import pytest
 from shardproof import FetchError, ShardPrefetcher, SourceError
 from shardproof.datasets import hf_load_dataset_sharded as load_rows
 from shardproof.fetching import HubSource, Limits, adopt, fetch_file
-from shardproof.testing.faults import Hub, serve_hub
+from shardproof.testing.faults import serve_hub
+from tests.attacks.asking import Asking
 from tests.attacks.http_harms import NAMES, ODD
 from tests.attacks.mutations import mutated
-from tests.attacks.raw_server import RawServer, Request, Step
+from tests.attacks.raw_server import Request, Step
 from tests.attacks.tally import Tally
 
 LIMITS = Limits(attempts=1, timeout=5.0, stall_timeout=1.0, max_backoff=0.01, deadline=10.0)
 NAME = "data/train-0.parquet"
 REPO = "org/name"
-MOST_TOLD = 20_000
 
 
 class Case(NamedTuple):
@@ -171,39 +171,39 @@ PARQUET = _parquet()
 CARD = b"---\nconfigs:\n- config_name: default\n  data_files: data/*.parquet\n---\n# Rows\n"
 
 
-class Proxy:
-    """Stands in front of a hub, for each case under a path of its own."""
+class Attack(Asking):
+    """Stands in front of a hub, and changes one answer of each case."""
 
-    def __init__(self, hub: Hub, cases: list[Case]) -> None:
-        self._hub, self._cases = hub, cases
-        self._lock = threading.Lock()
-        self._counts: dict[int, int] = {}
-        self.url = ""
+    def __init__(self, tally: Tally, cases: Sequence[Case], root: Path) -> None:
+        super().__init__(tally, cases, root)
+        self._counts = Counter[int]()
 
-    def respond(self, request: Request) -> list[Step]:
+    def run(self) -> list[Request]:
+        with serve_hub() as self._hub:
+            self._hub.put(NAME, PARQUET, repo=REPO)
+            self._hub.put("README.md", CARD, repo=REPO)
+            return super().run()
+
+    def answer(self, number: int, request: Request) -> list[Step]:
         """Pass a request on, and change the answer that is to be changed."""
-        if not request.case.isdigit():
-            return [b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"]
-        number = int(request.case)
         with self._lock:
-            nth = self._counts.get(number, 0)
-            self._counts[number] = nth + 1
-        raw, case = self._asked(request), self._cases[number]
+            nth = self._counts[number]
+            self._counts[number] += 1
+        raw, case, with_body = self._asked(request), self.cases[number], request.method != "HEAD"
         if nth == case.nth:
             luck = random.Random(f"{case}")
             raw = luck.choice(CHANGES)(raw, luck)
-            return [raw.encoded(with_body=request.method != "HEAD")]
-        return [raw.encoded(with_body=request.method != "HEAD"), "keep"]
+            return [raw.encoded(with_body=with_body)]
+        return [raw.encoded(with_body=with_body), "keep"]
 
     def _asked(self, request: Request) -> Raw:
         where = f"{self.url}/{request.case}"
         target = request.target.removeprefix(f"/{request.case}") or "/"
         headers = {**request.headers, "host": self._hub.url.removeprefix("http://")}
-        connection = http.client.HTTPConnection(headers["host"], timeout=30)
-        connection.request(request.method, target, request.body or None, headers)
-        response = connection.getresponse()
-        body = response.read()
-        connection.close()
+        with contextlib.closing(http.client.HTTPConnection(headers["host"], timeout=30)) as hub:
+            hub.request(request.method, target, request.body or None, headers)
+            response = hub.getresponse()
+            body = response.read()
         told = [
             (name, value.replace(self._hub.cdn_url, where).replace(self._hub.url, where))
             for name, value in response.getheaders()
@@ -211,49 +211,19 @@ class Proxy:
         ]
         return Raw(f"{response.status} {response.reason}", told, body)
 
-
-class Attack:
-    """One run of some cases."""
-
-    def __init__(self, tally: Tally, cases: list[Case], root: Path) -> None:
-        self._tally, self._cases, self._root = tally, cases, root
-        self._lock = threading.Lock()
-
-    def run(self) -> None:
-        with serve_hub() as hub:
-            hub.put(NAME, PARQUET, repo=REPO)
-            hub.put("README.md", CARD, repo=REPO)
-            proxy = Proxy(hub, self._cases)
-            with RawServer(proxy.respond) as server:
-                self._url = proxy.url = f"http://127.0.0.1:{server.port}"
-                with concurrent.futures.ThreadPoolExecutor(6, "attack") as pool:
-                    list(pool.map(self._case, range(len(self._cases))))
-
-    def _case(self, number: int) -> None:
-        case, path = self._cases[number], self._root / str(number)
-        path.mkdir()
-        source = HubSource(REPO, endpoint=f"{self._url}/{number}", token="")
+    def ask(self, number: int, case: Case, path: Path) -> None:
+        source = HubSource(REPO, endpoint=f"{self.url}/{number}", token="")
         try:
             if not USERS[case.user][0](source, path):
-                self._harm("lie", case, "wrong bytes")
+                self.harm("lie", case, "wrong bytes")
         except (FetchError, SourceError) as error:
-            self._judge(case, str(error))
+            self.judge_text(case, str(error))
         except Exception as error:  # which is what is looked for
-            self._harm("wrong class", case, f"{type(error).__name__}: {error}"[:500])
+            self.harm("wrong class", case, f"{type(error).__name__}: {error}"[:500])
         finally:
             source.close()
         if (path / "x").exists() and (path / "x").read_bytes() != PARQUET:
-            self._harm("torn", case, "wrong bytes under the name")
-        with self._lock:
-            self._tally.count()
-
-    def _judge(self, case: Case, text: str) -> None:
-        if len(text) > MOST_TOLD or not text.replace("\n", "").isprintable():
-            self._harm("wrong class", case, f"{len(text)} characters: {text[:300]!r}")
-
-    def _harm(self, kind, case: Case, what: str) -> None:
-        with self._lock:
-            self._tally.harm(kind, f"{case}: {what}")
+            self.harm("torn", case, "wrong bytes under the name")
 
 
 @pytest.fixture(autouse=True)

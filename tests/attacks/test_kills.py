@@ -15,7 +15,7 @@ from tests.attacks import directories as made
 from tests.attacks.moments import cut, kill, moments_of
 from tests.attacks.subjects import Subject
 from tests.attacks.tally import Tally
-from tests.attacks.writers import KILLED, SYNCED, whole_checkpoints
+from tests.attacks.writers import CUT, KILLED, SYNCED, whole_checkpoints
 
 N_SUBJECTS, N_KILLS, N_CUTS = 3, 4, 3
 """In the gate, so many subjects of each room, so many kills of each, and so many power cuts."""
@@ -175,7 +175,7 @@ def test_a_copy_that_is_believed_after_a_power_cut_is_seen(
     monkeypatch.setattr(_proofs.Proofs, "fit", lambda *_, hashed: True)
     monkeypatch.setattr(_copy.StagedCopy, "_doubted", lambda _: [])
     monkeypatch.setattr(_copy.StagedCopy, "_write_listing", write_listing_if_there_is_none)
-    cut(moments_of(subject_of("stage, saev"), tmp_path), tally, 1, monkeypatch)
+    cut(moments_of(CUT[0], tmp_path), tally, 1, monkeypatch)
 
 
 def write_listing_if_there_is_none(copy: _copy.StagedCopy) -> None:

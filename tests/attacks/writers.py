@@ -1,6 +1,7 @@
 """What is run while a call fails, and killed, or loses power: all that writes."""
 
 import contextlib
+import dataclasses
 import hashlib
 import json
 import os
@@ -310,7 +311,7 @@ BEGUN = r"\.unfinished(/\.shardproof-stage\.\w+|(/[^./][^/]*)*)$"
 STAGED: dict[str, made.Prepare] = {
     "saev": made.saev(),
     "receipts": made.plan(3, absent=[1]),
-    "checkpoint": made.steps,
+    "checkpoint": made.two_steps,
 }
 
 FRESH = tuple(
@@ -320,6 +321,20 @@ FRESH = tuple(
 MENDED = tuple(
     Subject(f"stage, {name} purged", purged_copy(make), stages, files_of_the_copy, kept=BEGUN)
     for name, make in STAGED.items()
+)
+
+
+def stages_all(root: Path) -> None:
+    stages(root)
+    source = [path for path in (root / "shards").rglob("*") if path.is_file()]
+    if copies(root) != {str(f.relative_to(root / "shards")): f.read_bytes() for f in source}:
+        raise errors.ShardproofError("the copy is not its source")
+
+
+COPY = r"^to/shardproof-\d+/shards-[0-9a-f]+($|/)(?!.*\.tmp$)"  # its name tells where the source is
+CUT = tuple(
+    dataclasses.replace(subject, state=bytes_of("shards/*"), redo=stages_all, left=COPY)
+    for subject in FRESH
 )
 
 
@@ -439,7 +454,7 @@ KILLED = {
 }
 """Those that whoever kills them may kill at each call: all but those who leave parts."""
 
-SYNCED = KILLED | {"staging": FRESH}
-"""Those that wait for the disk, or don't believe it after a power cut."""
+SYNCED = KILLED | {"staging": CUT}
+"""After a power cut a copy may be torn, which is not synced: the next run does not believe it."""
 
 WRITERS = KILLED | {"fetches": FETCHES, "others": OTHERS}

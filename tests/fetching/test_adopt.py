@@ -1,7 +1,6 @@
 """What other tools fetched is taken over: proven where that can be, else on the user's word."""
 
 import errno
-import hashlib
 import json
 import os
 import shutil
@@ -13,7 +12,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shardproof import FetchError, ShardPrefetcher
-from shardproof._base import digest
 from shardproof.cli.app import app
 from shardproof.fetching import (
     CallableSource,
@@ -164,16 +162,6 @@ class TestAgainstASource:
         with Cache(root) as cache:
             assert sorted(cache.discard_others([])) == NAMES
 
-    def test_one_that_it_fetched_as_another_revision_is_no_word_against_that(
-        self, shard_hub: Hub, tmp_path: Path
-    ) -> None:
-        url = shard_hub.put("0.bin", b"1234").removesuffix("/0.bin")
-        path = fetched(url, tmp_path)
-        shard_hub.put("0.bin", b"5678")
-        (finding,) = adopt(path.parent, url).findings
-        assert "at the source" in finding.expected
-        assert "what was fetched when it was" in finding.found
-
 
 class TestOnTheUsersWord:
     def test_what_nobody_states_anything_of(self, tmp_path: Path) -> None:
@@ -322,24 +310,6 @@ class TestWhatLiesThere:
         cancellation.cancel()
         with pytest.raises(FetchError, match="it was stopped"):
             adopt(tmp_path, cancellation=cancellation)
-
-    def test_what_is_stopped_while_it_proves(self, tmp_path: Path, monkeypatch) -> None:
-        put_there(tmp_path)
-        cancellation, begin = Cancellation(), digest.begin
-
-        def cancel(*args: object) -> object:
-            cancellation.cancel()
-            return begin(*args)
-
-        monkeypatch.setattr(digest, "begin", cancel)
-        data = {name: hashlib.sha256(content(name)).hexdigest() for name in NAMES}
-
-        class Source(CallableSource):
-            def files(self) -> list[RemoteFile]:
-                return [RemoteFile(name, digest=f"sha256:{data[name]}") for name in NAMES]
-
-        with pytest.raises(FetchError, match="it was stopped"):
-            adopt(tmp_path, Source(nowhere), cancellation=cancellation, workers=1)
 
     @pytest.mark.parametrize("arguments", [{"path": ""}, {"workers": 0}, {"source": "nowhere"}])
     def test_wrong_arguments(self, tmp_path: Path, arguments: dict) -> None:

@@ -111,14 +111,6 @@ def test_an_end_that_may_be_none_is_not_believed(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_digest_says_whether_all_of_it_came(tmp_path: Path) -> None:
-    import hashlib
-
-    source = Scripted(gives(OLD, size=None, is_framed=False))
-
-    assert source.fetch(tmp_path, f"md5:{hashlib.md5(OLD).hexdigest()}").proven
-
-
 def test_an_end_that_is_one_needs_no_length(tmp_path: Path) -> None:
     source = Scripted(gives(OLD, size=None))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shardproof import FetchError, ShardPrefetcher, repair, validate
+from shardproof import FetchError, validate
 from shardproof.fetching import HttpSource, Limits, RemoteFile, fetch, fetch_file
 from shardproof.fetching.transfer import _relay
 from shardproof.promises import _elsewhere
@@ -101,24 +101,6 @@ def test_of_a_promised_size_one_byte_more_is_too_many(
         fetch_file(source, "x", tmp_path / "x", file=file, digest=digest, limits=limits)
     assert server.n_sent < 3 * ENDLESS / 4
     assert list(tmp_path.iterdir()) == []
-
-
-@HOW
-def test_repair_and_prefetch_keep_nothing_of_it(how: str, tmp_path: Path) -> None:
-    (tmp_path / "SHA256SUMS").write_text(f"{DIGEST[7:]}  x\n")
-    server = Server(DATA, how, more=ENDLESS)
-    with serving(server) as url:
-        done = repair(tmp_path, url, limits=LIMITS)
-        assert not done.ok
-        assert "expected at most" in str(done)
-        with (
-            ShardPrefetcher(url, ["x"], tmp_path / "cache", limits=LIMITS) as prefetcher,
-            pytest.raises(FetchError, match=r"expected at most|its length is not known"),
-        ):
-            prefetcher.wait_for("x")
-    kept = [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size > 1000]
-    assert kept == []
-    assert {path.name for path in tmp_path.iterdir()} == {"SHA256SUMS", "cache"}
 
 
 LIST = "".join(f"{DIGEST[7:]}  {n}\n" for n in range(100)).encode()

@@ -8,13 +8,12 @@ import pickle
 import pydoc
 import threading
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
 
 import shardproof
-from shardproof._base import work
 from shardproof._base.work import Deadline, Stop
 from shardproof.errors import (
     FetchError,
@@ -38,7 +37,7 @@ from shardproof.fetching import (
 )
 from shardproof.fetching.cache._settings import cleanup_policy
 from shardproof.fetching.transfer import _fetch
-from shardproof.fetching.transfer._attempts import NEXT_STEPS, Goal, retry
+from shardproof.fetching.transfer._attempts import Goal, retry
 from shardproof.testing.faults import Hub
 
 DATA = b"0123456789" * 100
@@ -205,10 +204,7 @@ class TestSources:
         assert cancellation.is_cancelled
 
 
-class TestNextSteps:
-    def test_there_is_one_for_all_that_goes_wrong(self) -> None:
-        assert tuple(NEXT_STEPS) == get_args(SourceErrorKind)
-
+class TestRetry:
     @pytest.mark.parametrize(
         ("kind", "n_attempts"),
         [
@@ -243,22 +239,6 @@ class TestNextSteps:
         limits = Limits(attempts=9, max_backoff=0)
         with pytest.raises(FetchError, match="after 4 attempts"):
             retry(refuse, Goal("x", "u", "p"), limits, Deadline(None, Stop()))
-
-    def test_an_interrupt_ends_the_wait_for_the_next_attempt(self) -> None:
-        """Even if what cancels the work is something else."""
-
-        def refuse(_: Deadline) -> None:
-            own.set()
-            raise SourceError("not now", retry_after=3600)
-
-        def attempts(stop: Stop) -> None:
-            nonlocal own
-            own = stop
-            retry(refuse, Goal("x", "u", "p"), Limits(max_backoff=3600), Deadline(None, Stop()))
-
-        own = Stop()
-        with pytest.raises(work.Cancelled):
-            work.apart(attempts)
 
 
 class TestErrors:
@@ -303,13 +283,3 @@ def test_help_shows_no_environment(monkeypatch: Any) -> None:
     assert inspect.signature(cleanup_policy).parameters["environ"].default is None
     monkeypatch.setenv("HF_SHARD_CACHE_CLEANUP", "keep")
     assert cleanup_policy() == ("keep", None)
-
-
-def test_events_and_counts_are_values() -> None:
-    from shardproof.fetching import PrefetchEvent, PrefetchStats
-
-    event = PrefetchEvent("found", "0.bin")
-    assert not isinstance(event, tuple)
-    with pytest.raises(AttributeError):
-        event.name = "1.bin"
-    assert PrefetchStats(n_opened=4, n_ready=3).hit_rate == 0.75

@@ -160,22 +160,6 @@ class TestWaits:
             until(each)
 
 
-def test_of_what_came_in_one_piece_only_the_name_is_changed(
-    source: HttpSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    unlinked: list[object] = []
-    unlink = os.unlink
-
-    def noted(path: str, *, dir_fd: int | None = None) -> None:
-        unlinked.append(path)
-        unlink(path, dir_fd=dir_fd)
-
-    monkeypatch.setattr(os, "unlink", noted)
-    fetch_file(source, "1.bin", tmp_path / "1.bin")
-    assert unlinked == []
-    assert sorted(os.listdir(tmp_path)) == ["1.bin", "first"]
-
-
 @pytest.mark.parametrize("fault", list(HubFault))
 @pytest.mark.parametrize("digest", [DIGEST, None])
 def test_whatever_the_server_does_then(
@@ -193,7 +177,7 @@ def test_whatever_the_server_does_then(
     else:
         assert fetched.path.read_bytes() == DATA or not is_seen
         assert beside_parts(place) == {"1.bin"}
-    assert fetch_file(source, "0.bin", place / "0.bin", limits=LIMITS).path.read_bytes() == DATA
+    assert fetch_file(source, "0.bin", place / "0.bin").path.read_bytes() == DATA
 
 
 def test_headers_that_never_end_are_refused(tmp_path: Path) -> None:
@@ -221,14 +205,20 @@ def test_what_comes_slowly_is_not_held_back(hub: Hub, tmp_path: Path) -> None:
     assert seen[-1] == 6_000_000
 
 
-def test_a_large_answer_that_is_cut_is_told_and_kept(hub: Hub, tmp_path: Path) -> None:
-    hub.fault("a/huge.bin", HubFault.TRUNCATED, at=6_000_000)
-    limits = replace(ONCE, connections=1)
-    with HttpSource(f"{hub.url}/a") as source, pytest.raises(FetchError) as caught:
-        fetch_file(source, "huge.bin", tmp_path / "1.bin", limits=limits)
+def test_what_came_of_a_large_answer_that_is_cut_is_where_the_next_fetch_begins(
+    hub: Hub, tmp_path: Path
+) -> None:
+    hub.fault("a/huge.bin", HubFault.TRUNCATED, at=6_000_000, times=1)
+    limits = Limits(attempts=1, connections=1)
+    with HttpSource(f"{hub.url}/a") as source:
+        with pytest.raises(FetchError) as caught:
+            fetch_file(source, "huge.bin", tmp_path / "1.bin", limits=limits)
+        fetched = fetch_file(source, "huge.bin", tmp_path / "1.bin", limits=limits)
 
     assert "the connection ended 10000000 bytes too early" in str(caught.value)
     assert "6000000 of 16000000 bytes are kept" in str(caught.value)
+    assert fetched.n_bytes == 10_000_000
+    assert fetched.path.read_bytes() == DATA * 400
 
 
 def test_a_prefetcher_too_asks_once_for_each(hub: Hub, tmp_path: Path) -> None:
@@ -288,7 +278,7 @@ class TestAnAnswerWithoutALength:
                 return [chunked + b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body), "keep"]
 
             with RawServer(respond) as server, HttpSource(f"http://127.0.0.1:{server.port}") as web:
-                limits = LIMITS if n_busy else ONCE
+                limits = Limits(attempts=1 + n_busy, max_backoff=0)
                 return fetch_file(web, "x", tmp_path / "x", limits=limits).path.read_bytes()
 
         return fetch

@@ -22,8 +22,6 @@ from tests.helpers.killing import (
     _trace,
 )
 
-__all__ = ["Player", "in_turns", "playing", "turns_of"]
-
 Act = Callable[[], str]
 """What a process does; what it returns is told to who reads `Player.said`."""
 
@@ -31,11 +29,7 @@ _TO_THE_END = 10**9
 
 
 class Player:
-    """A process that stands still, and goes on by as many system calls as it is told to.
-
-    Args:
-        act: What it does.
-    """
+    """A process that stands still, and goes on by as many system calls as it is told to."""
 
     def __init__(self, act: Act) -> None:
         self._reader, writer = os.pipe()
@@ -91,12 +85,7 @@ def playing(acts: Sequence[Act]) -> Iterator[list[Player]]:
 
 
 def in_turns(acts: Sequence[Act], turns: Sequence[tuple[int, int]]) -> list[str]:
-    """Let processes go on in turns, and then each to its end; return what they said.
-
-    Args:
-        acts: What they do.
-        turns: Which of them goes on, and by how many calls.
-    """
+    """Let processes go on in turns, by so many calls, and then each to its end."""
     with playing(acts) as players:
         for number, n_calls in turns:
             players[number].go_on(n_calls)

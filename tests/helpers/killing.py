@@ -64,16 +64,10 @@ class NotPermittedError(Exception):
 def at_every_call(
     act: Callable[[Begin], object], *, prepare: Callable[[], object], check: Callable[[int], object]
 ) -> int:
-    """Kill ``act`` before its first system call, its second ... until it ends by itself.
+    """Kill ``act`` in a child before its first system call, its second ... until it ends by itself.
 
-    Args:
-        act: Runs in a child. It is given a function, and what it does before it calls that is
-            not killed.
-        prepare: Called before each child.
-        check: Called after each kill with the number of system calls that were made.
-
-    Returns:
-        How many kills there were.
+    It is given a function: what it does before it calls that is not killed. After each kill the
+    number of system calls that were made is checked. Return how many kills there were.
     """
     n_calls = 0
     prepare()
@@ -123,16 +117,7 @@ def at_every_state(
 
     One child stops at each that may change a file, and each state in which the directory then is,
     is put aside. When the child is gone, they are put back in turns: that is all that is left of
-    who was killed there.
-
-    Args:
-        act: As for `at_every_call`.
-        path: The directory.
-        check: Called once for each state, with the number of such calls that were made before it.
-        choose: Which of the states are checked.
-
-    Returns:
-        How many states were checked.
+    who was killed there. Return how many states were checked.
     """
     found: dict[Tree, int] = {}
     n_calls = 0

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.killing import Begin, Chosen, Tree, every, stop_at_every_change, tree_of
+from tests.helpers.killing import Begin, Chosen, Tree, stop_at_every_change, tree_of
 from tests.helpers.killing import skip_where_not_permitted as skip_where_not_traced
 
 IMAGE_BYTES = 6 * 2**20
@@ -38,34 +38,21 @@ def at_every_cut(
     *,
     prepare: Callable[[Path], object],
     check: Callable[[Path, bool], object],
-    beside_others: bool = False,
-    choose: Chosen[tuple[int, bytes]] = every,
-) -> int:
+    choose: Chosen[tuple[int, bytes]],
+) -> None:
     """Look at the disk as a power cut leaves it, at each system call of ``act`` that may change it.
 
-    Args:
-        act: Runs in a child. It is given a directory on the disk, and a function as `killing` has
-            it.
-        workspace: An empty directory for the disk.
-        prepare: Is given the directory first; what it makes is on the disk for good.
-        check: Is given the directory as it is after a cut, and whether ``act`` had ended before.
-        beside_others: Whether somebody else syncs a file of the same disk at each call.
-        choose: Which of the different cuts it is looked at after.
-
-    Returns:
-        After how many it was looked at.
+    What ``prepare`` makes is on the disk for good. ``check`` is told whether ``act`` had ended
+    before. Somebody else syncs a file of the same disk at each call.
     """
     image, place = workspace / "image", workspace / "mounted"
     _make(image)
     with mounted(image, place) as path:
         prepare(path)
     with mounted(image, place) as path:
-        others = place / "others" if beside_others else None
-        copies = _copies(lambda begin: act(path, begin), image, path, others)
+        copies = _copies(lambda begin: act(path, begin), image, path, place / "others")
     copy = workspace / "copy"
-    n_cuts = 0
     for number, data in choose([*enumerate(copies, 1)]):
-        n_cuts += 1
         copy.write_bytes(data)
         with mounted(copy, place) as path:
             try:
@@ -73,12 +60,9 @@ def at_every_cut(
             except BaseException as error:
                 error.add_note(f"after power cut {number} of {len(copies)}")
                 raise
-    return n_cuts
 
 
-def _copies(
-    act: Callable[[Begin], object], image: Path, path: Path, others: Path | None
-) -> list[bytes]:
+def _copies(act: Callable[[Begin], object], image: Path, path: Path, others: Path) -> list[bytes]:
     """Return what is on the disk at each such call, where it differs from the one before."""
     copies: list[bytes] = []
     seen: tuple[bytes, Tree] | None = None
@@ -86,7 +70,7 @@ def _copies(
     def look() -> None:
         nonlocal seen
         found = image.read_bytes(), tree_of(path)
-        if others and found != seen:
+        if found != seen:
             _write_and_sync(others)
         seen = image.read_bytes(), found[1]
         for data in (found[0], seen[0]):

@@ -112,18 +112,8 @@ class _ModelWork:
 class ReceiptsMachine(RuleBasedStateMachine):
     """Runs workers on a plan directory, and holds what the store says against a model.
 
-    Workers are opened, claim shards, write, complete, fail and are killed; one that shows no sign
-    of life is taken over, and may yet come back to complete what it lost; the wall clock jumps by a
-    day; outputs are purged, receipts corrupted, and plans made beside the first. After each step
-    ``pending`` and ``is_completed`` must be exactly what the model says, and the outputs of what is
-    done must be one worker's whole bytes.
-
-    A claim is demanded to fall to another worker once that has met it unchanged in two attempts
-    that lie ``stale_after`` apart by its own clock, and never before.
-
-    Attributes:
-        max_plans: How many plans there are in the end.
-        stale_after: Seconds without a sign of life, after which a claim may be taken over.
+    A claim must fall to another worker once that has met it unchanged in two attempts that lie
+    ``stale_after`` apart by its own clock, and never before.
     """
 
     max_plans = 3

@@ -14,28 +14,14 @@ from typing import Any
 
 import pytest
 
-CALLS = (
-    "link",
-    "listdir",
-    "lstat",
-    "mkdir",
-    "open",
-    "rename",
-    "replace",
-    "rmdir",
-    "stat",
-    "unlink",
-)
+CALLS = ("link", "listdir", "lstat", "mkdir", "open", "rename", "replace", "rmdir", "stat")
+CALLS += ("unlink",)
 
 Action = Callable[[], object]
 
 
 class Turns:
-    """Stops threads at their calls, until it is their turn.
-
-    Args:
-        monkeypatch: Puts the calls back.
-    """
+    """Stops threads at their calls, until it is their turn."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._runs: dict[int, Runner] = {}
@@ -74,13 +60,7 @@ def _may_matter(name: str, args: Sequence[Any], keywords: Mapping[str, Any]) -> 
 
 
 class Runner:
-    """One action in its thread.
-
-    Args:
-        action: What it does.
-        n_calls: How many calls it may make in its first turn.
-        runs: Where it is found by its thread.
-    """
+    """One action in its thread, and how many calls it may make in its first turn."""
 
     def __init__(self, action: Action, n_calls: int, runs: dict[int, "Runner"]) -> None:
         self.error: BaseException | None = None
@@ -131,14 +111,7 @@ def in_all_turns(
 ) -> int:
     """Run what ``prepare`` returns in all turns that there are, and ``check`` after each.
 
-    Args:
-        turns: Stops them.
-        prepare: Called before each run.
-        check: Called after each run.
-        every: Only each so-manieth of the turns; each call of each is still one where it stops.
-
-    Returns:
-        How many runs there were.
+    Or in every so-manieth; each call of each is still one where it stops.
     """
     n_runs = 0
     for k in itertools.count():

@@ -254,15 +254,6 @@ class TestReuse:
         stage(shards_dir, to)  # and what was added behind them counts
         assert inodes(copy) == after
 
-    def test_a_size_that_is_not_the_source_s(self, make_shards_dir, to) -> None:
-        shards_dir = make_shards_dir(2)
-        copy = stage(shards_dir, to)
-        file = copy / "metadata.json"
-        file.write_bytes(file.read_bytes() + b" ")  # of which no manifest states the size
-        status = file.stat()
-        rewrite_proofs(copy, copy=[status.st_size, status.st_mtime_ns, status.st_ino])
-        assert_same(shards_dir, stage(shards_dir, to))
-
     def test_what_an_earlier_start_of_the_machine_left_is_not_believed(
         self, make_shards_dir, to
     ) -> None:
@@ -406,14 +397,6 @@ class TestWhatCanNotBeLookedAt:
             shutil.rmtree(base(to), ignore_errors=True)
         assert operation == "open" or calls
         assert_promised(store.path, stage(store.path, to))
-
-    def test_metadata_are_not_said_to_be_deleted(self, make_shards_dir, to) -> None:
-        shards_dir = make_shards_dir(2)
-        with FileSystemFaults(shards_dir) as fs:
-            fs.fail("any", errno.EIO, match="metadata.json")
-            with pytest.raises(OSError, match="Input/output error"):
-                stage(shards_dir, to, workers=1)
-        assert finished(to) == []
 
     def test_none_of_the_source_s_files(self, make_shards_dir, to) -> None:
         shards_dir = make_shards_dir(3)

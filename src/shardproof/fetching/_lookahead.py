@@ -4,6 +4,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
 
 from shardproof.fetching.cache._cache import Cache
@@ -20,29 +21,11 @@ class WantedShard:
         self.name = name
         self.stop = threading.Event()
         self.thread: int | None = None  # that brings it, once one does
-        self._outcome: Path | BaseException | None = None
-        self._is_done = threading.Event()
-
-    @property
-    def is_there(self) -> bool:
-        """Whether it is there."""
-        return isinstance(self._outcome, Path)
-
-    def finish(self, outcome: Path | BaseException) -> None:
-        """Take in where it is, or why it can't be had."""
-        self._outcome = outcome
-        self._is_done.set()
+        self.path: Future[Path] = Future()
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until it is there or can't be had; return whether it is so."""
-        return self._is_done.wait(seconds)
-
-    def result(self) -> Path:
-        """Return where it is, or raise why it can't be had; once it is done."""
-        if isinstance(self._outcome, BaseException):
-            raise self._outcome
-        assert self._outcome is not None, "it is done"  # noqa: S101 - for a type checker
-        return self._outcome
+        return bool(wait([self.path], seconds).done)
 
 
 class Lookahead:
@@ -100,9 +83,9 @@ class Lookahead:
             try:
                 brought = self._fetcher.bring(job.name, self._positions[job.name], job.stop)
                 self._fetcher.tally.tell(brought.event)
-                job.finish(brought.path)
+                job.path.set_result(brought.path)
             except BaseException as error:  # which the reader raises
-                job.finish(error)
+                job.path.set_exception(error)
             with self._changed:
                 self._n_running -= 1
         if self._is_left:

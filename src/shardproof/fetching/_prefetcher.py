@@ -174,7 +174,7 @@ class ShardPrefetcher:
         """Return where a shard is, once it is there, and what the reader's call has led to."""
         began = time.monotonic()
         job = self._schedule(self._positions[name])
-        is_ready, report = job.is_there, to_waiter(show)
+        is_ready, report = job.path.done(), to_waiter(show)
         while not job.wait(_TICK):
             go_on()
             if report is not None:
@@ -187,7 +187,7 @@ class ShardPrefetcher:
     def _path_of(self, job: WantedShard, stop: threading.Event) -> tuple[Path, list[PrefetchEvent]]:
         """Return where a shard is; bring it again if that has failed, or it is not as it was."""
         try:
-            path = job.result()
+            path = job.path.result()
         except FetchError:  # what failed in the background may succeed now
             self._ahead.forget(job.name)
         else:

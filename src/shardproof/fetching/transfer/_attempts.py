@@ -1,12 +1,11 @@
 """Try again: how often and how long, what follows from each failure, and what is said of it."""
 
 import dataclasses
-import enum
 import logging
 import math
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from typing import NamedTuple, TypeVar
 
 from shardproof._base.arguments import count, number
@@ -73,26 +72,8 @@ class Limits:
             object.__setattr__(self, name, value)
 
 
-class NextStep(enum.Enum):
-    """What a fetch does after a failed attempt."""
-
-    RETRY = "ask again"
-    RETRY_ONCE = "ask once more: what was said is most likely meant"
-    GIVE_UP = "ask no more"
-
-
-NEXT_STEPS: Mapping[SourceErrorKind, NextStep] = {
-    "broken": NextStep.RETRY,
-    "late": NextStep.RETRY,
-    "refused": NextStep.RETRY_ONCE,
-    "astray": NextStep.RETRY_ONCE,
-    "other-bytes": NextStep.RETRY,
-    "no-parts": NextStep.RETRY,
-    "unusable": NextStep.GIVE_UP,
-    "invalid": NextStep.GIVE_UP,
-}
-"""What follows from what went wrong."""
-
+_BELIEVED: Set[SourceErrorKind] = {"unusable", "invalid"}
+_BELIEVED_THE_SECOND_TIME: Set[SourceErrorKind] = {"refused", "astray"}
 DISTRUSTED: Set[SourceErrorKind] = {"astray", "other-bytes", "no-parts", "invalid"}
 """After these no byte that came is believed: a file is begun again, and nothing of it is kept."""
 
@@ -110,7 +91,7 @@ def retry(
 ) -> Result:
     """Return what an attempt returns, given its own deadline; try again where that may help."""
     causes: list[str] = []
-    before: NextStep | None = None
+    is_refused = False
     while True:
         own = deadline.within(limits.timeout)
         try:
@@ -118,12 +99,12 @@ def retry(
         except SourceError as error:
             causes.append(error.problem)
             _log_failure(goal, error, own, f"(attempt {len(causes)}/{limits.attempts})")
-            step, seconds = NEXT_STEPS[error.kind], _seconds_between(error, len(causes), limits)
-            is_believed = step is NextStep.GIVE_UP or step is before is NextStep.RETRY_ONCE
+            was_refused, is_refused = is_refused, error.kind in _BELIEVED_THE_SECOND_TIME
+            is_believed = error.kind in _BELIEVED or (was_refused and is_refused)
+            seconds = _seconds_between(error, len(causes), limits)
             is_late = deadline.end is not None and seconds >= deadline.left(math.inf)
             if is_believed or is_late or len(causes) == limits.attempts:
                 raise _all_failed(goal, error, causes) from error
-            before = step
         logger.info("Retrying in %.1fs", seconds)
         end = time.monotonic() + seconds
         while not deadline.stop.is_set() and (left := end - time.monotonic()) > 0:
