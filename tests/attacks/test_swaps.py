@@ -17,6 +17,7 @@ import shutil
 import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ ROW = "a folder swapped for a link"
 INSIDE = b"inside, as promised"
 SECRET = b"SECRET" * 77
 SECRETS = (SECRET[:6].decode(), str(len(SECRET)), hashlib.sha256(SECRET).hexdigest())
-PROMISE = f"sha256:{hashlib.sha256(INSIDE).hexdigest()}"
+DIGEST = f"sha256:{hashlib.sha256(INSIDE).hexdigest()}"
 
 FOLDERS = (".", "sub", "b", "x/sub")
 
@@ -84,17 +85,6 @@ SWAPS = {
 }
 
 
-@pytest.fixture(params=SWAPS)
-def swap(request) -> Swap:
-    return SWAPS[request.param]
-
-
-@pytest.fixture
-def root(tmp_path, swap) -> Path:
-    """The root, the secret beside it, and the link that will stand in for something."""
-    return build(tmp_path, swap)
-
-
 def build(base: Path, swap: Swap) -> Path:
     root = base / "root"
     for where, content in ((root, INSIDE), (base / "outside", SECRET)):
@@ -124,12 +114,12 @@ def way(request, monkeypatch) -> None:
         monkeypatch.setattr(beneath, "_openat2", lambda: None)
 
 
-def promised(root: Path, asked: str) -> Manifest:
+def expected(root: Path, asked: str) -> Manifest:
     return Manifest(
         root=root,
         path=root / "list.json",
         format="test",
-        files=[PromisedFile(name=asked, digest=PROMISE)],
+        files=[PromisedFile(name=asked, digest=DIGEST)],
     )
 
 
@@ -195,35 +185,6 @@ def in_every_order(
             exchange(place, base, back=True)
 
 
-@pytest.mark.attack(ROW)
-@pytest.mark.parametrize("how", LOOKS)
-def test_in_every_order_of_two_swaps_and_the_calls_of_a_look(
-    root, swap, how, tally, monkeypatch
-) -> None:
-    subject = functools.partial(look, promised(root, swap.asked), how, tally)
-    in_every_order(subject, root / swap.place, root.parent, tally, monkeypatch)
-
-
-HELD_BEFORE = {
-    "a file",
-    "a file of a folder",
-    "a folder that a link leaves by ..",
-    "a link inside",
-    "nothing",
-}
-"""What was opened by its last name alone, or by a path without what was swapped."""
-
-
-@pytest.mark.control("lie")
-@pytest.mark.parametrize("name", sorted(SWAPS.keys() - HELD_BEFORE))
-def test_the_old_way_is_caught_in_some_order(tmp_path, tally, monkeypatch, name: str) -> None:
-    monkeypatch.setattr(_look, "open_inside", old_open_inside)
-    swap = SWAPS[name]
-    root = build(tmp_path, swap)
-    subject = functools.partial(look, promised(root, swap.asked), ("valid", False), tally)
-    in_every_order(subject, root / swap.place, tmp_path, tally, monkeypatch)
-
-
 def old_quick_look(question, dir_fd, regular, files) -> list[PromisedFile]:
     """As it was: where nothing but files is listed, each name is opened as if it were one's."""
     odd = []
@@ -235,64 +196,39 @@ def old_quick_look(question, dir_fd, regular, files) -> list[PromisedFile]:
     return odd
 
 
-@pytest.mark.control("lie")
-def test_the_old_quick_look_is_caught_in_some_order(tmp_path, tally, monkeypatch) -> None:
-    monkeypatch.setattr(_look, "_not_plainly_kept", old_quick_look)
-    swap = SWAPS["nothing"]
-    root = build(tmp_path, swap)
-    subject = functools.partial(look, promised(root, swap.asked), ("present", True), tally)
-    in_every_order(subject, root / swap.place, tmp_path, tally, monkeypatch)
-
-
-@pytest.fixture
-def receipts_root(tmp_path) -> Path:
+def receipts_root(base: Path) -> Path:
     """Where a shard is done; outside, a receipt says that it failed, and holds a secret."""
-    root = testing.write_layout(testing.Layout(n_shards=1, format="receipts"), tmp_path)
-    outside = tmp_path / "outside"
+    root = testing.write_layout(testing.Layout(n_shards=1, format="receipts"), base)
+    outside = base / "outside"
     shutil.copytree(root / "receipts", outside)
     for path in outside.iterdir():
         text = json.loads(path.read_bytes()) | {"status": "failed", "error_type": "E"}
         path.write_text(json.dumps(text | {"error_message": "SECRET"}))
-    (tmp_path / "stand-in").symlink_to(outside)
+    (base / "stand-in").symlink_to(outside)
     return root
 
 
-def ask_store(root: Path, ask: Callable[[shardproof.ReceiptStore], object], tally: Tally) -> None:
-    """What a store says of a shard whose own receipt says completed."""
+def shows(read: Callable[[Path], object], root: Path, tally: Tally) -> None:
+    """Note what is read, or said of it, that is outside."""
     tally.count()
     try:
-        shown = repr(ask(shardproof.ReceiptStore(root)))
+        shown = repr(read(root))
     except (ShardproofError, OSError) as error:
         shown = f"{error!r} {error.__cause__!r}"
     if "SECRET" in shown:
         tally.harm("lie", shown)
 
 
-ASKED: dict[str, Callable[[shardproof.ReceiptStore], object]] = {
-    "read": lambda store: store.receipt(0),
-    "verdict": lambda store: store.verdict(0),
-    "pending": lambda store: store.verdicts(pending=True, workers=1),
+ASKED: dict[str, Callable[[Path], object]] = {
+    "read": lambda root: shardproof.ReceiptStore(root).receipt(0),
+    "verdict": lambda root: shardproof.ReceiptStore(root).verdict(0),
+    "pending": lambda root: shardproof.ReceiptStore(root).verdicts(pending=True, workers=1),
 }
 
 
-@pytest.mark.attack(ROW)
-@pytest.mark.parametrize("ask", ASKED)
-def test_receipts_in_every_order(receipts_root, tmp_path, ask, tally, monkeypatch) -> None:
-    subject = functools.partial(ask_store, receipts_root, ASKED[ask], tally)
-    in_every_order(subject, receipts_root / "receipts", tmp_path, tally, monkeypatch)
-
-
-@pytest.mark.control("lie")
-def test_receipts_the_old_way_are_caught(receipts_root, tmp_path, tally, monkeypatch) -> None:
-    monkeypatch.setattr(_json, "open_inside", old_open_inside)
-    subject = functools.partial(ask_store, receipts_root, ASKED["verdict"], tally)
-    in_every_order(subject, receipts_root / "receipts", tmp_path, tally, monkeypatch)
-
-
-@pytest.fixture
-def checkpoint_root(tmp_path) -> Path:
+def checkpoint_root(base: Path) -> Path:
     """A checkpoint; of the one outside, a bit is flipped."""
-    root, outside = tmp_path / "root", tmp_path / "outside"
+    root, outside = base / "root", base / "outside"
     saver = shardproof.MultiShardSaver()
     saver.save_shard(root / "ckpt", 0, {"a": np.zeros(64)})
     saver.save_metadata(root / "ckpt", world_size=1, step=1)
@@ -301,7 +237,7 @@ def checkpoint_root(tmp_path) -> Path:
     data = bytearray(shard.read_bytes())
     data[-1] ^= 1
     shard.write_bytes(data)
-    (tmp_path / "stand-in").symlink_to("outside")
+    (base / "stand-in").symlink_to("outside")
     return root
 
 
@@ -317,60 +253,8 @@ def look_at_root(root: Path, tally: Tally) -> None:
             tally.harm("lie", f"{finding.path}: {finding.found}")
 
 
-@pytest.mark.attack(ROW)
-def test_the_root_in_every_order(checkpoint_root, tmp_path, tally, monkeypatch) -> None:
-    subject = functools.partial(look_at_root, checkpoint_root, tally)
-    in_every_order(subject, checkpoint_root, tmp_path, tally, monkeypatch)
-
-
 def old_open_root(root: str) -> int:
     return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-
-
-@pytest.mark.control("lie")
-def test_a_root_that_is_opened_as_before_is_caught(
-    checkpoint_root, tmp_path, tally, monkeypatch
-) -> None:
-    for module in (_check, _registry, validation):
-        monkeypatch.setattr(module, "open_root", old_open_root)
-    monkeypatch.setattr(validation, "_has_moved", lambda *_: False)
-    subject = functools.partial(look_at_root, checkpoint_root, tally)
-    in_every_order(subject, checkpoint_root, tmp_path, tally, monkeypatch)
-
-
-@pytest.mark.attack(ROW)
-@pytest.mark.usefixtures("way")
-def test_as_fast_as_it_goes(root, swap, tally) -> None:
-    manifest = promised(root, swap.asked)
-    with swapping(root / swap.place, root.parent):
-        for n in tally.each(range(3_000), 150):
-            look(manifest, LOOKS[n % len(LOOKS)], tally)
-
-
-@pytest.mark.attack(ROW)
-def test_the_root_as_fast_as_it_goes(checkpoint_root, tmp_path, tally) -> None:
-    with swapping(checkpoint_root, tmp_path):
-        for _ in tally.each(range(2_000), 100):
-            look_at_root(checkpoint_root, tally)
-
-
-@pytest.mark.attack(ROW)
-@pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("ask", ASKED)
-def test_receipts_as_fast_as_it_goes(receipts_root, tmp_path, ask, tally) -> None:
-    with swapping(receipts_root / "receipts", tmp_path):
-        for _ in tally.each(range(2_000), 100):
-            ask_store(receipts_root, ASKED[ask], tally)
-
-
-@pytest.mark.control("lie")
-def test_the_old_way_is_caught_by_luck_too(tmp_path, tally, monkeypatch) -> None:
-    monkeypatch.setattr(_look, "open_inside", old_open_inside)
-    swap = SWAPS["a folder behind a link"]
-    root = build(tmp_path, swap)
-    with swapping(root / swap.place, tmp_path):
-        for _ in tally.each(range(100_000), 1):
-            look(promised(root, swap.asked), ("valid", False), tally)
 
 
 HIDDEN = np.frombuffer(b"SECRET__" * 8, "<u4")
@@ -388,17 +272,16 @@ def write_all(where: Path, tokens: np.ndarray) -> None:
     saver.save_metadata(where / "ckpt", world_size=1, step=1)
 
 
-@pytest.fixture
-def linked(tmp_path) -> Path:
+def linked(base: Path) -> Path:
     """A root with links into a folder of it; the same names, with a secret, are outside."""
-    root, outside = tmp_path / "root", tmp_path / "outside"
+    root, outside = base / "root", base / "outside"
     write_all(root / "data", np.arange(16, dtype="<u4"))
     write_all(outside, HIDDEN)
     for path in (outside / "shards.json", *outside.glob("acts*.bin")):
         path.write_bytes((b"SECRET" * path.stat().st_size)[: path.stat().st_size])
     for path in filter(Path.is_file, outside.iterdir()):
         (root / path.name).symlink_to(f"data/{path.name}")
-    (tmp_path / "stand-in").symlink_to("../outside")
+    (base / "stand-in").symlink_to("../outside")
     return root
 
 
@@ -433,30 +316,128 @@ READERS = {
 }
 
 
-def read_under_swaps(reader: Callable[[Path], object], root: Path, tally: Tally) -> None:
-    try:
-        shown = repr(reader(root))
-    except (ShardproofError, OSError) as error:
-        shown = f"{error!r} {error.__cause__!r}"
-    tally.count()
-    if "SECRET" in shown:
-        tally.harm("lie", shown)
+class Scene(NamedTuple):
+    """Who looks, what is swapped meanwhile, and where the stand-in is."""
+
+    subject: Callable[[Tally], object]
+    place: Path
+    base: Path
+
+
+Make = Callable[[Path], Scene]
+
+
+def of_swap(name: str, how: tuple[Level, bool]) -> Make:
+    def make(base: Path) -> Scene:
+        root, swap = build(base, SWAPS[name]), SWAPS[name]
+        return Scene(
+            functools.partial(look, expected(root, swap.asked), how), root / swap.place, base
+        )
+
+    return make
+
+
+def of_receipts(ask: str) -> Make:
+    def make(base: Path) -> Scene:
+        root = receipts_root(base)
+        return Scene(functools.partial(shows, ASKED[ask], root), root / "receipts", base)
+
+    return make
+
+
+def of_the_root(base: Path) -> Scene:
+    root = checkpoint_root(base)
+    return Scene(functools.partial(look_at_root, root), root, base)
+
+
+def of_reader(name: str) -> Make:
+    def make(base: Path) -> Scene:
+        root = linked(base)
+        assert "SECRET" not in repr(READERS[name](root))
+        return Scene(functools.partial(shows, READERS[name], root), root / "data", base)
+
+    return make
+
+
+SCENES: dict[str, Make] = {
+    **{f"{name}, {how[0]} {how[1]}": of_swap(name, how) for name in SWAPS for how in LOOKS},
+    **{f"receipts, {ask}": of_receipts(ask) for ask in ASKED},
+    "the directory itself": of_the_root,
+}
+OF_READERS = {name: of_reader(name) for name in READERS}
+FAST = {
+    **{name: of_swap(name, how) for name, how in zip(SWAPS, itertools.cycle(LOOKS), strict=False)},
+    **{name: make for name, make in SCENES.items() if ", " not in name or "receipts" in name},
+    **OF_READERS,
+}
+
+
+@pytest.mark.attack(ROW)
+@pytest.mark.parametrize("name", SCENES)
+def test_nothing_outside_shows_in_any_order_of_two_swaps_and_the_calls_of_a_look(
+    name: str, tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = SCENES[name](tmp_path)
+    subject = functools.partial(scene.subject, tally)
+    in_every_order(subject, scene.place, scene.base, tally, monkeypatch)
 
 
 @pytest.mark.attack(ROW)
 @pytest.mark.usefixtures("way")
-@pytest.mark.parametrize("reader", READERS)
-def test_no_public_reader_shows_what_is_outside(linked, tally, reader: str) -> None:
-    before = repr(READERS[reader](linked))
-    assert "SECRET" not in before
-    with swapping(linked / "data", linked.parent):
-        for _ in tally.each(range(200), 20):
-            read_under_swaps(READERS[reader], linked, tally)
+@pytest.mark.parametrize("name", FAST)
+def test_nothing_outside_shows_however_fast_it_is_swapped(
+    name: str, tmp_path: Path, tally: Tally
+) -> None:
+    scene = FAST[name](tmp_path)
+    with swapping(scene.place, scene.base):
+        for _ in tally.each(range(200 if name in OF_READERS else 2_000), 50):
+            scene.subject(tally)
+
+
+HELD_BEFORE = {
+    *("a file", "a file of a folder", "a folder that a link leaves by ..", "a link inside"),
+    "nothing",
+}
+"""What was opened by its last name alone, or by a path without what was swapped."""
+
+Patch = tuple[Any, str, Any]
+OLD_OPEN: Patch = (_look, "open_inside", old_open_inside)
+OLD_JSON: Patch = (_json, "open_inside", old_open_inside)
+OLD_ROOT: list[Patch] = [(m, "open_root", old_open_root) for m in (_check, _registry, validation)]
+AS_IT_WAS: dict[str, list[Patch]] = {
+    **{f"{name}, valid False": [OLD_OPEN] for name in sorted(SWAPS.keys() - HELD_BEFORE)},
+    "nothing, present True": [(_look, "_not_plainly_kept", old_quick_look)],
+    "receipts, verdict": [OLD_JSON],
+    "the directory itself": [*OLD_ROOT, (validation, "_has_moved", lambda *_: False)],
+}
 
 
 @pytest.mark.control("lie")
-def test_a_reader_that_opened_as_before_shows_it(linked, tally, monkeypatch) -> None:
-    monkeypatch.setattr(_json, "open_inside", old_open_inside)
-    with swapping(linked / "data", linked.parent):
+@pytest.mark.parametrize("name", AS_IT_WAS)
+def test_a_look_as_it_was_is_caught_in_some_order(
+    name: str, tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for room, what, old in AS_IT_WAS[name]:
+        monkeypatch.setattr(room, what, old)
+    scene = SCENES[name](tmp_path)
+    subject = functools.partial(scene.subject, tally)
+    in_every_order(subject, scene.place, scene.base, tally, monkeypatch)
+
+
+@pytest.mark.control("lie")
+@pytest.mark.parametrize(
+    ("make", "old"),
+    [
+        (SCENES["a folder behind a link, valid False"], OLD_OPEN),
+        (OF_READERS["ShardInfo.load"], OLD_JSON),
+    ],
+    ids=["a look", "a reader"],
+)
+def test_a_look_as_it_was_is_caught_by_luck_too(
+    make: Make, old: Patch, tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(*old)
+    scene = make(tmp_path)
+    with swapping(scene.place, scene.base):
         for _ in tally.each(range(100_000), 1):
-            read_under_swaps(shardproof.ShardInfo.load, linked, tally)
+            scene.subject(tally)
