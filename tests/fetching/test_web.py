@@ -1,9 +1,11 @@
 """Files of a web server: read in the thread that wants them, which waits in short steps."""
 
+import contextlib
 import hashlib
 import os
 import random
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -41,7 +43,7 @@ LIMITS = Limits(
 )
 SLOWER = 4  # than promised, on a busy machine
 FDS = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
-ONCE = Limits(attempts=1, timeout=5, stall_timeout=0.2, min_speed=1000)
+ONCE = Limits(attempts=1, timeout=60, stall_timeout=1, min_speed=1000)
 
 
 @pytest.fixture
@@ -158,6 +160,30 @@ class TestWaits:
         is_over += [lambda: len(os.listdir(FDS)) <= n_before + 1]
         for each in is_over:
             until(each)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others have one loopback address")
+def test_an_address_of_a_host_that_leads_nowhere_leaves_time_for_the_next(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = int(hub.url.rpartition(":")[2])
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{n}", port)) for n in (2, 1)]
+    with contextlib.ExitStack() as stack:  # what is full does not answer
+        full = stack.enter_context(socket.create_server(("127.0.0.2", port), backlog=0))
+        for _ in range(3):
+            one = stack.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+        monkeypatch.setattr(
+            socket,
+            "getaddrinfo",
+            lambda host, *_, **__: [each for each in found if host in {"a.invalid", each[4][0]}],
+        )
+        source = stack.enter_context(HttpSource(f"http://a.invalid:{port}/a"))
+        limits = Limits(attempts=1, stall_timeout=2)
+        fetched = fetch_file(source, "0.bin", tmp_path / "0.bin", limits=limits)
+
+    assert fetched.path.read_bytes() == DATA
 
 
 @pytest.mark.parametrize("fault", list(HubFault))

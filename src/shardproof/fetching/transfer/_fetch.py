@@ -252,7 +252,7 @@ def fetch_to(
         if file is None and not (is_new and tells_when_read(source)):
             asked = ask(source, name, goal=goal, limits=limits, deadline=deadline)
             wanted = msgspec.structs.replace(asked, digest=wanted.digest or asked.digest)
-        found = _digest_of_present(target, wanted, goal, deadline)
+        found = None if is_new else _digest_of_present(target, wanted, goal, deadline)
         if found is None:
             files.make_directories(os.path.dirname(target))
             if names:

@@ -305,14 +305,16 @@ def _make(path: str) -> None:
     """Make a part, and the directory that it is in, which goes when another fetch ends."""
     directory = os.path.dirname(path)
     for _ in range(_ATTEMPTS):
-        if _is_beside(directory):
-            with contextlib.suppress(FileExistsError):
+        try:
+            if _is_beside(directory):
                 os.mkdir(directory, 0o700)  # what is fetched may be nobody else's to read
+        except FileExistsError as error:
             if _is_foreign(directory):
                 above, name = os.path.split(directory)
                 where = shown(os.path.join(real_path(above), name))
                 problem = f"expected a directory of this user's at '{where}', found something else"
-                raise NotADirectoryError(errno.ENOTDIR, f"{problem}; move that away", directory)
+                problem = f"{problem}; move that away"
+                raise NotADirectoryError(errno.ENOTDIR, problem, directory) from error
         with contextlib.suppress(FileNotFoundError):
             os.mkdir(path)
             return
