@@ -37,13 +37,13 @@ def validate(
     executor: Executor | None = None,
     progress: bool | Callable[[int, int], None] = False,
 ) -> Report:
-    """Look at every file that a shards directory promises, and report; never raise for findings.
+    """Check every file that the manifest of a shards directory lists, and report what is wrong.
 
     Args:
         path: The shards directory; or the prefix of a checkpoint whose metadata file is there, and
-            then nothing else in its directory is looked at. An empty text is refused: mostly a
+            then nothing else in its directory is checked. An empty text is refused: mostly a
             variable is not set.
-        level: ``"present"``: each promised file exists, is a regular file, is not empty and opens.
+        level: ``"present"``: each listed file exists, is a regular file, is not empty and opens.
             ``"complete"``: also has the size and structure that the manifest implies.
             ``"valid"``: also has the digest that the manifest states.
         format: Name of the format, one of `formats.names`, where the directory does not tell it, or
@@ -51,31 +51,32 @@ def validate(
         links: ``"follow"`` for files that are symbolic links out of the directory, such as to the
             storage of a project. By default such a link is a finding that says where it leads;
             formats that keep their bytes elsewhere, as DVC does, have theirs followed there.
-        against: A promise from elsewhere, in place of the directory's own: ``hf://`` or another
+        against: A manifest from elsewhere, in place of the directory's own: ``hf://`` or another
             address whose files are listed; a list of digests, as ``sha256sum`` writes it, or its
             address; another directory, whose sizes count, and with ``valid`` its bytes. A public
-            key or a certificate, in PEM, for the directory's own promise if its owner signed it:
+            key or a certificate, in PEM, for the directory's own manifest if its owner signed it:
             then whatever was not signed is a finding.
-        strict: Whether files that nothing promises are findings; of a directory, not of a prefix,
+        strict: Whether files that no manifest lists are findings; of a directory, not of a prefix,
             beside which other checkpoints lie.
         quick: Whether files that are as they were when the directory was sealed, by size, times and
             inode, are passed over at ``"valid"``; the report says how many.
-        workers: How many threads look. By default one where the file system answers in
+        workers: How many threads check files. By default one where the file system answers in
             microseconds, up to 64 where it does not, and one per processor to read every byte.
-        executor: A `concurrent.futures.Executor` to look from instead, such as a process pool or
+        executor: A `concurrent.futures.Executor` to check from instead, such as a process pool or
             one of Dask or MPI, whose hosts see the same path. It is used from the calling thread;
             what an interrupt does to it is its own affair.
         progress: True for a bar on standard error, shown on a terminal after one second; or a
             callable that gets how many files are done, and of how many.
 
     Returns:
-        The report. ``report.ok`` is the verdict, ``report.raise_for_findings()`` the assertion.
+        The report: findings raise no error. ``report.ok`` is the verdict,
+        ``report.raise_for_findings()`` the assertion.
 
     Raises:
         ManifestNotFoundError: There is no shards directory; also a `FileNotFoundError`.
         ManifestPermissionError: It may not be read; also a `PermissionError`.
-        ManifestError: What it promises can't be read.
-        OSError: The file system failed before any file could be looked at (EIO, ESTALE, ...); or
+        ManifestError: Its manifest can't be read.
+        OSError: The file system failed before any file could be checked (EIO, ESTALE, ...); or
             the directory was replaced meanwhile (ESTALE).
         TypeError: An argument of the wrong type.
         ValueError: An empty path; an unknown level or format; ``workers`` below 1, or together with
@@ -131,7 +132,7 @@ def _held(root: str) -> Iterator[None]:
 
 
 def _refuse_another(root: str, before: os.stat_result) -> None:
-    """Refuse a look at a directory if another one has its name in the end, or had meanwhile."""
+    """Raise if another directory has the name of a checked one in the end, or had meanwhile."""
     try:
         after = os.stat(root, follow_symlinks=False)
     except FileNotFoundError as error:

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import json
 import os
@@ -250,7 +251,10 @@ SEALS = tuple(
 
 def _repaired(name: str) -> Subject:
     def act(root: Path) -> object:
-        return sorted(map(str, repairs.KINDS[name].at(root).repair().failed))
+        for why in repairs.KINDS[name].at(root).repair().failed.values():
+            [number] = [n for n in errno.errorcode if os.strerror(n) in why]
+            raise OSError(number, why)
+        return None
 
     def state(root: Path) -> State:
         base = repairs.KINDS[name].at(root).path

@@ -203,6 +203,13 @@ def test_an_end_that_lies(lie: str, write: Callable[[bytes], Path]) -> None:
     assert caught.value.path == str(path)
 
 
+def test_a_row_group_with_other_rows_than_it_says(write: Callable[[bytes], Path]) -> None:
+    data = lies()["fewer rows"][0]
+    path = write(footer_with(data, 1000, 999, last=True))
+    with pytest.raises(ShardReadError, match="column 'x': expected 999 rows, found 1000"):
+        rows_of(path)
+
+
 def test_checksums_of_pages_are_compared_where_there_are_some(
     write: Callable[[bytes], Path],
 ) -> None:

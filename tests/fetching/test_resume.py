@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +29,6 @@ from shardproof.fetching import (
     FsspecSource,
     HttpSource,
     Limits,
-    RemoteFile,
     fetch_file,
 )
 from shardproof.fetching.sources import _answers, _fsspec
@@ -218,19 +218,6 @@ class TestWhoseItIs:
 
         assert len(parts_in(tmp_path)) == 2 * stays
 
-    def test_of_one_file_the_longest_is_kept(self, hub: Hub, tmp_path: Path) -> None:
-        for at in (100_000, 300_000, 200_000):
-            directory = tmp_path / "one" / str(at)
-            directory.mkdir(parents=True)
-            part = leave(hub, directory, "left", at=at)
-            (tmp_path / PARTS).mkdir(exist_ok=True)
-            part.rename(tmp_path / PARTS / part.name)
-        shutil.rmtree(tmp_path / "one")
-        assert len(parts_in(tmp_path)) == 3
-
-        assert fetch(hub, tmp_path) == DATA
-        assert got(hub, 3).starts == [300_000]
-
     def test_a_link_in_its_place_is_not_followed(self, hub: Hub, tmp_path: Path) -> None:
         part = leave(hub, tmp_path, "left")
         outside = tmp_path / "outside"
@@ -294,10 +281,8 @@ class TestWhoseItIs:
             leave(hub, tmp_path, "left")
 
             def act() -> None:
-                with contextlib.closing(HttpSource(f"{hub.url}/a")) as source:
-                    path = tmp_path / "0.bin"
-                    assert fetch_file(source, "0.bin", path, digest=DIGEST).proven
-                    assert path.read_bytes() == DATA
+                fetched = get(hub, tmp_path, digest=DIGEST)
+                assert (fetched.proven, fetched.path.read_bytes()) == (True, DATA)
 
             children = [forked(act) for _ in range(4)]
             assert [ended(child) for child in children] == [0] * 4
@@ -425,6 +410,13 @@ class TestNotKept:
         assert os.listdir(tmp_path) == []
 
 
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    **{f"a bit at {at} is flipped": partial(flip, at=at) for at in (0, 150_000, 299_999)},
+    **{f"cut to {n} bytes": partial(os.truncate, length=n) for n in (0, 1, 299_000, 299_999)},
+    "bytes follow": lambda data: data.write_bytes(data.read_bytes() + bytes(200_000)),
+}
+
+
 class TestChanged:
     @pytest.mark.parametrize("digest", [False, True])
     @pytest.mark.parametrize("size", [400_000, 350_000, 250_000, 500_000])
@@ -450,13 +442,14 @@ class TestChanged:
         assert fetch(hub, tmp_path, digest=digest) == DATA
 
     @pytest.mark.parametrize("digest", [None, DIGEST])
-    @pytest.mark.parametrize("at", [0, 150_000, 299_999])
-    def test_a_flipped_bit_is_noticed(
-        self, hub: Hub, tmp_path: Path, at: int, digest: str | None
+    @pytest.mark.parametrize("damage", DAMAGES)
+    def test_a_part_that_is_damaged_is_not_believed(
+        self, hub: Hub, tmp_path: Path, damage: str, digest: str | None
     ) -> None:
+        """By the disk, by a power cut, or by bytes of which no record says anything."""
         fail(hub, tmp_path, digest=digest)
         (part,) = parts_in(tmp_path)
-        flip(part / "data", at)
+        DAMAGES[damage](part / "data")
 
         assert fetch(hub, tmp_path, digest=digest) == DATA
 
@@ -467,38 +460,6 @@ class TestChanged:
         fail(hub, tmp_path)
         (part,) = parts_in(tmp_path)
         flip(part / "record", at % (part / "record").stat().st_size)
-
-        assert fetch(hub, tmp_path) == DATA
-
-    def test_bytes_that_no_record_tells_of_are_cut_off(self, hub: Hub, tmp_path: Path) -> None:
-        fail(hub, tmp_path)
-        (part,) = parts_in(tmp_path)
-        with open(part / "data", "ab") as file:
-            file.write(bytes(200_000))
-
-        assert fetch(hub, tmp_path) == DATA
-
-    def test_what_is_left_stays_when_the_look_at_it_is_stopped(
-        self, hub: Hub, tmp_path: Path
-    ) -> None:
-        fail(hub, tmp_path)
-        cancellation = Cancellation()
-        cancellation.cancel()
-
-        file, source = RemoteFile("0.bin", len(DATA)), HttpSource(f"{hub.url}/a")
-        with contextlib.closing(source), pytest.raises(FetchError, match="it was stopped"):
-            fetch_file(source, "0.bin", tmp_path / "0.bin", file=file, cancellation=cancellation)
-
-        assert fetch(hub, tmp_path) == DATA
-        assert got(hub).starts == [0, 300_000]
-
-    @pytest.mark.parametrize("size", [0, 1, 299_000, 299_999])
-    def test_bytes_that_a_power_cut_took_are_fetched_again(
-        self, hub: Hub, tmp_path: Path, size: int
-    ) -> None:
-        fail(hub, tmp_path)
-        (part,) = parts_in(tmp_path)
-        os.truncate(part / "data", size)
 
         assert fetch(hub, tmp_path) == DATA
 
@@ -567,24 +528,6 @@ class TestPrefetcher:
 
     def prefetcher(self, hub: Hub, directory: Path, **options: Any) -> ShardPrefetcher:
         return ShardPrefetcher(f"{hub.url}/a", self.NAMES, directory, limits=ONCE, **options)
-
-    @pytest.mark.once
-    def test_a_killed_one_is_gone_on_from(self, shards: Hub, tmp_path: Path) -> None:
-        def act() -> None:
-            with self.prefetcher(shards, tmp_path) as prefetcher:
-                list(prefetcher)
-
-        shards.fault("a/0.bin", HubFault.STALL_IN_BODY)
-        child = forked(act)
-        self.wait_for_a_part(tmp_path)
-        os.kill(child, signal.SIGKILL)
-        assert ended(child) == -signal.SIGKILL
-        shards.heal()
-
-        with self.prefetcher(shards, tmp_path, lookahead=0) as prefetcher:
-            assert prefetcher.wait_for("0.bin").read_bytes() == DATA
-        assert got(shards).starts[1] > 0
-        assert self.kept(tmp_path) == []
 
     def close_while_the_second_one_comes(self, hub: Hub, directory: Path, **options: Any) -> None:
         hub.fault("a/1.bin", HubFault.STALL_IN_BODY)

@@ -35,8 +35,8 @@ def files_promised_at(
         folder, name = os.path.split(where)
         files = _files_of(digest_lists.read(real_root(folder), name, wrong), name)
     if not files:
-        problem = "expected a promise, but it lists no files: is it the right one? A web server "
-        problem += "lists none: give a list of digests there, or hf://"
+        problem = "expected a manifest, but it lists no files: is it the right one? A web "
+        problem += "server lists none: give a list of digests there, or hf://"
         raise ManifestError(problem, path=where)
     return files
 

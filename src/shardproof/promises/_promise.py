@@ -75,5 +75,5 @@ def _refuse_itself(path: str, address: str) -> None:
     other = address[scheme.end() :] if scheme else "" if "://" in address else address
     is_there_too = other and is_directory(path) and is_directory(other)
     if is_there_too and os.path.samestat(os.stat(path), os.stat(other)):
-        problem = f"expected a promise from elsewhere, found the directory itself: '{shown(path)}'"
+        problem = f"expected a manifest from elsewhere, found the directory itself: '{shown(path)}'"
         raise ValueError(f"against: {problem}")

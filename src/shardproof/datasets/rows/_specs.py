@@ -83,8 +83,6 @@ class HubSpec:
     kind: ClassVar[str] = "hf"
 
     def __post_init__(self) -> None:
-        if self.repo_id is None:  # an option that was left out, as is an empty one
-            raise ValueError("the repo_id is missing")
         accepted_fields(self)
         parts = self.repo_id.split("/") if self.repo_id else []
         is_one = len(parts) <= 2 and all(map(_REPO.fullmatch, parts))

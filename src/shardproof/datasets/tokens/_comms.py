@@ -85,13 +85,11 @@ class FunctionSource(CallableSource):
         super().__init__(self._call, name="comms", scratch=scratch)
         self._function = fetch
         self._futures: set[concurrent.futures.Future[object]] = set()
-        self.loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop  # of the manager; known when something is fetched
 
     def _call(self, name: str, dest: Path) -> None:
         result = self._function(name, dest)
         if inspect.isawaitable(result):
-            if self.loop is None:
-                raise RuntimeError("an asynchronous function needs a loop that runs")
 
             async def awaited() -> object:  # what the loop runs must be a coroutine
                 return await result
