@@ -11,7 +11,6 @@ from tests.helpers.killing import (
     Begin,
     at_every_call,
     at_every_state,
-    at_some_calls,
     skip_where_not_permitted,
 )
 
@@ -101,22 +100,3 @@ class TestTheKiller:
         prepare()
         assert at_every_state(act, path, check=lambda _: states.add(state())) == 6
         assert states == killed_states
-
-    @pytest.mark.parametrize(("extra", "n_last"), [(0, 2), (2, 1)])
-    def test_some_calls_are_some_of_all(self, tmp_path, extra: int, n_last: int) -> None:
-        """One that a run does not make, which may make fewer, is its last one."""
-        checked: list[int] = []
-        all_calls: list[int] = []
-
-        def choose(numbers):
-            all_calls.extend(numbers)
-            return [1, 3] if not extra else [len(all_calls) + extra]
-
-        n_kills = at_some_calls(
-            lambda begin: (begin(), _files.write_whole(tmp_path / "x", NEW)),
-            prepare=lambda: (tmp_path / "x").write_bytes(OLD),
-            check=checked.append,
-            choose=choose,
-        )
-        assert n_kills == n_last
-        assert checked == ([1, 3] if not extra else [len(all_calls) - 1])

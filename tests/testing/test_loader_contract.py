@@ -84,7 +84,7 @@ RESUMABLE = ("ResumableLoaderContract", "open_loader")
 @pytest.mark.parametrize("bug", Bug, ids=lambda bug: bug.name)
 def test_a_planted_bug_is_caught(bug: Bug, pytester: pytest.Pytester) -> None:
     test = CAUGHT_BY[bug]
-    contract = SEEDED if hasattr(SeededLoaderContract, test) else RESUMABLE
+    contract = RESUMABLE if hasattr(ResumableLoaderContract, test) else SEEDED
     code = f"functools.partial(Loader, bug=Bug.{bug.name})"
     result = run_contract(pytester, *contract, code, "-k", test, module="loaders")
     assert n_failed(result), bug.value
