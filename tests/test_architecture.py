@@ -302,6 +302,7 @@ OF_FUTURES = {
     # The user's own, in `validate(executor=)`; and pools, in threads that no interrupt reaches.
     "_base.fanout": {"Executor", "Future", "ThreadPoolExecutor", "wait"},
     "datasets.tokens._comms": {"Future"},  # of a coroutine, which a thread of ours waits for
+    "fetching._lookahead": {"Future", "wait"},  # of a shard, for which only `apart` waits
 }
 
 

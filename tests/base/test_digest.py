@@ -175,25 +175,6 @@ def test_blake3_starts_threads_of_its_own_for_fewer_than_all_processors(
     assert made == [asked]
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "threads", "mib"),
-    [
-        ("sha256", None, 1),
-        ("blake3", 1, 1),
-        ("blake3", 2, 4),
-        ("blake3", None, 6),
-        ("blake3", 64, 16),
-        ("sha256-tree", 1, 1),
-        ("sha256-tree", None, 16),
-    ],
-)
-def test_pieces_are_larger_for_several_threads_and_never_large(
-    monkeypatch, algorithm: str, threads: int | None, mib: int
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(3))
-    assert _digest.piece_bytes(algorithm, threads) == mib * 2**20
-
-
 class TestTree:
     """A list of digests, one for each MiB."""
 

@@ -150,8 +150,12 @@ OF_LINES = ("printable(", "*map(printable, ")
 PATHS = {"path", "root", "prefix", "address", "url", "owner", "reason_phrase"}
 PATH_MAKERS = {"os.path.abspath", "os.path.join", "os.fspath", "os.fsdecode", "real_path"}
 
-# A receipt keeps what an error said, as JSON; whoever made the error had its cause from `traced`.
-EXCEPTED = {"_text(str(error))", "raise again from cause"}
+# Whoever made the first two of these errors had the cause from `traced`; the third is Python's own.
+EXCEPTED = {
+    "raise again from cause",
+    "raise translated from translated.__cause__",
+    "raise ModuleNotFoundError(text, name=error.name) from error",
+}
 
 # Of these, what they say is the system's, which quotes, or ours: what is there, what is installed.
 CLEAN = (OSError, ImportError)

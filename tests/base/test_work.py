@@ -6,7 +6,6 @@ import signal
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -110,20 +109,6 @@ class TestApart:
             _work.apart(work)
 
         assert ended == [True]
-
-    def test_one_that_python_loses_is_known_all_the_same(self, monkeypatch) -> None:
-        """As in any callback of a weak reference."""
-        lost = []
-        monkeypatch.setattr(sys, "unraisablehook", lambda seen: lost.append(seen.exc_type))
-
-        with _signals.listening():
-            thing = threading.Event()
-            reference = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
-            del thing
-            assert (reference(), lost) == (None, [KeyboardInterrupt])  # it went no further
-
-            with pytest.raises(KeyboardInterrupt):
-                _work.apart(lambda stop: stop.wait(30))
 
     def test_ignored_ones_stay_ignored(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

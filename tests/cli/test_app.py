@@ -26,7 +26,6 @@ import shardproof
 from shardproof import testing
 from shardproof._base.messages import shown
 from shardproof.cli import app, exits
-from shardproof.testing.faults import FileSystemFaults
 
 
 @pytest.fixture
@@ -484,16 +483,6 @@ class TestDemo:
             assert result.exit_code == 2
             assert "new or empty directory" in result.output
         assert os.listdir(tmp_path) == ["mine"]
-
-    @pytest.mark.parametrize("call", ["stat", "scandir"])
-    def test_it_builds_nothing_where_it_could_not_look(self, run, tmp_path, call: str) -> None:
-        (tmp_path / "kept").mkdir()
-        with FileSystemFaults(tmp_path) as fs:
-            fs.fail(call, errno.EIO, match="kept", times=1)
-            result = run("demo", "--to", tmp_path / "kept")
-        assert result.exit_code == 3
-        assert f"Could not look at '{tmp_path}/kept'" in result.output
-        assert os.listdir(tmp_path / "kept") == []
 
 
 TOLD_TO_END = """

@@ -162,14 +162,14 @@ def test_ignored_ones_stay_ignored() -> None:
 
 
 @pytest.mark.parametrize("n_times", [1, 2])
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("name", CODES)
 def test_a_fetch_ends_in_order(shard_hub: Hub, tmp_path: Path, name: str, n_times: int) -> None:
     url = shard_hub.put("a/0.bin", b"x" * 2**20)
     shard_hub.fault("a/0.bin", "stall-in-body")
     child = started([*ENTRIES["module"], "fetch", url, tmp_path / "to"])
     until(lambda: list(tmp_path.rglob(".shardproof-*")) or child.poll() is not None)
 
-    for _ in range(n_times):
+    for _ in range(n_times if name != "SIGINT" else 1):
         child.send_signal(signal.Signals[name])
         time.sleep(0.01)
 

@@ -1,6 +1,5 @@
 """Every row that a loader delivers equals what a plain np.memmap of the protocol gives."""
 
-import os
 import weakref
 
 import numpy as np
@@ -217,37 +216,6 @@ def test_rows_that_are_not_wanted_are_read_and_go_nowhere(data, most_gap):
             steps = data.draw(st.integers(1, 3))
             numbers = range(0, len(expected), steps)
             assert delivered(dataset[numbers], selection["layer"]) == expected[::steps]
-
-
-@pytest.mark.parametrize(
-    ("n_tokens", "n_calls", "most_joined"), [(31, 12, 2**24), (32, 4, 2**24), (32, 12, 1)]
-)
-def test_a_few_rows_between_many_cost_no_call(
-    n_tokens, n_calls, most_joined, shards_dir_factory, monkeypatch
-):
-    monkeypatch.setattr(_read_plan, "_MOST_JOINED", most_joined)
-    path = shards_dir_factory(
-        n_shards=4,
-        n_examples=12,
-        examples_per_shard=3,
-        layers=(6,),
-        content_tokens_per_example=n_tokens,
-    )
-    calls, preadv = [], os.preadv
-    loader = OrderedDataLoader(path, layer=6)
-
-    def counted_preadv(fd, memory, offset):
-        calls.append(sum(map(len, memory)))
-        return preadv(fd, memory, offset)
-
-    monkeypatch.setattr(os, "preadv", counted_preadv)
-    (batch,) = loader
-    monkeypatch.undo()
-    row_bytes = batch["act"][0].nbytes
-    assert len(batch["act"]) == 12 * n_tokens
-    assert len(calls) == n_calls
-    n_skipped = sum(calls) // row_bytes - 12 * n_tokens
-    assert n_skipped == (0 if n_calls == 12 else 8)  # two in each shard
 
 
 @examples(100)

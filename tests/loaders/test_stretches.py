@@ -97,14 +97,6 @@ def test_the_first_batch_is_read_alone_and_more_and_more_together(kind, path, mo
     assert stretches(monkeypatch, loader) == [1, 2, *[3] * 9]
 
 
-def test_large_batches_and_windows_are_read_alone(path, monkeypatch):
-    monkeypatch.setattr(_read_ahead, "_BYTES_AT_ONCE", 2 * BATCH * 8 * 4)  # of two batches
-    (loader,) = loaders(path, ORDERED, 1)
-    assert set(stretches(monkeypatch, loader)) == {1, 2}
-    (loader,) = loaders(path, POOL, 1)
-    assert set(stretches(monkeypatch, loader)) == {3}
-
-
 def test_who_keeps_one_batch_keeps_no_other(path):
     (loader,) = loaders(path, ORDERED, 1)
     for batch in loader:

@@ -150,18 +150,6 @@ def test_a_permutation_of_rows(kernel, path):
     assert sorted(flat(taken(loader, 6))) == sorted(rows(path, 6, "content"))
 
 
-def test_queues_are_used(path, monkeypatch, queue):
-    made = []
-    monkeypatch.setattr(
-        _file_pool, "open_submissions", lambda: made.append(type(queue)()) or made[-1]
-    )
-    with IndexedDataset(path, layer=6) as dataset:
-        for _ in range(5):
-            assert len(dataset[range(0, 800, 2)]["act"]) == 400
-    assert 1 <= len(made) <= 2  # one for each of the threads that read
-    assert not any(one.is_open for one in made)  # given back
-
-
 def test_long_reads_need_no_queue(path, monkeypatch):
     """Where each takes longer than the call for it, calls of two threads are faster."""
     made = []

@@ -6,12 +6,11 @@ to choose from is a `ValueError`.
 """
 
 import functools
-import inspect
 import itertools
 import re
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from shardproof._base.messages import shown
@@ -31,21 +30,15 @@ def checked(function: F) -> F:
     """Make a function refuse what its hints rule out; not for per-file loops, nor data from disk.
 
     Where a hint asks for a number, one of numpy reaches the function as Python's, and an int will
-    do for a float; True and False are no numbers.
+    do for a float; True and False are no numbers. A coroutine function refuses when it is called.
     """
-    if inspect.iscoroutinefunction(function):
-
-        @functools.wraps(function)
-        async def later(*args: Any, **keywords: Any) -> Any:
-            args, keywords = _accepted(function, args, keywords)
-            return await function(*args, **keywords)
-
-        return cast("F", later)
+    positions = function.__code__.co_varnames[: function.__code__.co_argcount]
 
     @functools.wraps(function)
     def call(*args: Any, **keywords: Any) -> Any:
-        args, keywords = _accepted(function, args, keywords)
-        return function(*args, **keywords)
+        by_position = [_accept(function, *each) for each in zip(positions, args, strict=False)]
+        by_name = {name: _accept(function, name, value) for name, value in keywords.items()}
+        return function(*by_position, *args[len(positions) :], **by_name)
 
     return cast("F", call)
 
@@ -54,16 +47,6 @@ def accepted_fields(owner: Any) -> dict[str, Any]:
     """Return what an object's fields hold, by name, with numbers of numpy as Python's."""
     kind: Any = type(owner)
     return {name: _accept(kind, name, getattr(owner, name)) for name in _hints(kind)}
-
-
-def _accepted(
-    function: Callable[..., Any], args: Sequence[Any], keywords: Mapping[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments as the function gets them; raise for the first that is wrong."""
-    positions = function.__code__.co_varnames[: function.__code__.co_argcount]
-    by_position = (_accept(function, *each) for each in zip(positions, args, strict=False))
-    by_name = {name: _accept(function, name, value) for name, value in keywords.items()}
-    return (*by_position, *args[len(positions) :]), by_name
 
 
 @functools.cache

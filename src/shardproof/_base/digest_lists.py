@@ -14,7 +14,7 @@ from collections.abc import Collection
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
-from shardproof._base.opening import is_directory, is_never_a_shard, mode_of
+from shardproof._base.opening import is_directory, is_never_a_shard
 from shardproof.errors import ManifestError, ManifestPermissionError
 
 NAMES = {
@@ -203,11 +203,6 @@ def format_line(name: str, digest: str) -> bytes:
     escaped = encoded.replace(b"\\", b"\\\\").replace(b"\n", b"\\n").replace(b"\r", b"\\r")
     mark = b"\\" if escaped != encoded else b""
     return mark + digest.partition(":")[2].encode() + b"  " + escaped + b"\n"
-
-
-def seals_in(root: str) -> list[str]:
-    """Return the names of those lists in a directory that are called as in `NAMES`."""
-    return [name for name in NAMES.values() if mode_of(os.path.join(root, name))]
 
 
 def stated_by(

@@ -64,5 +64,7 @@ class extra:  # noqa: N801 - it is used as a function: that of contextlib takes 
         if not isinstance(error, ModuleNotFoundError):
             return
         if (error.name or "").partition(".")[0] in _TESTING:
-            text = f"No module named {error.name!r}: pip install 'shardproof[testing]'"
+            from shardproof._base.messages import quoted  # noqa: PLC0415 - only for an error
+
+            text = f"No module named {quoted(error.name)}: pip install 'shardproof[testing]'"
             raise ModuleNotFoundError(text, name=error.name) from error

@@ -40,16 +40,6 @@ class Cancelled(BaseException):
     """The work is wanted no more; this error goes no further than to the code that stopped it."""
 
 
-class Interrupts:
-    """How many interrupts the command has counted; the library itself counts none."""
-
-    n = 0
-
-
-interrupts = Interrupts()
-"""The count of interrupts, which the signal handlers of the command keep: one may get lost."""
-
-
 class _Current(threading.local):
     """What stops the work that a thread is at, and takes the calls that its waiter is to make."""
 
@@ -170,8 +160,6 @@ class _WorkThread(Generic[Result]):
     def listen(self) -> None:
         """Make the calls that the work wants made in this thread, until it has ended."""
         while True:
-            if interrupts.n:
-                raise KeyboardInterrupt
             try:
                 call = self._calls.get(timeout=TICK)
             except queue.Empty:

@@ -13,51 +13,45 @@ import contextlib
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 from typing import NoReturn
 
-from shardproof._base.work import interrupts
 from shardproof.cli.entry import ENDING, end_at_once
 
 _LATER = 0.005
+_SAME = 1.0  # seconds in which a signal that ends a job is the same one
 
 
 class Signals:
-    """Counts the signals, so that a lost one is known, and raises them.
-
-    A signal that only repeats that the job ends is not counted.
-    """
+    """Raises the signals, and knows which was the first."""
 
     def __init__(self) -> None:
-        self._first: int | None = None
+        self.first: int | None = None
+        self._last = 0.0
 
     def end(self) -> NoReturn:
         """End this process as the first of them asks; those that still come change nothing."""
-        if self._first is not None:
+        if self.first is not None:
             for number in ENDING:
                 signal.signal(number, signal.SIG_IGN)
         # Where a KeyboardInterrupt has left text that was executed, as by dataclasses, CPython ends
         # `python -m` by SIGINT in spite of the code; text that ends well makes it forget that.
         exec("")  # noqa: S102
-        sys.exit(128 + (self._first or signal.SIGINT))
+        sys.exit(128 + (self.first or signal.SIGINT))
 
     def came(self, number: int, frame: FrameType | None) -> None:
         """Take in a signal: an interrupt, or the alarm that brings one back."""
         if number != signal.SIGALRM:
-            if interrupts.n and number != signal.SIGINT:
+            is_again = self.first is not None and time.monotonic() - self._last < _SAME
+            if is_again and number != signal.SIGINT:
                 return  # a scheduler ends a job by a signal to each process, and one to all of them
-            self._first = self._first or number
-        # An alarm with no interrupt to bring back is of another's timer, and counts as one.
-        interrupts.n += number != signal.SIGALRM or not interrupts.n
+            self.first, self._last = self.first or number, time.monotonic()
         if frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
             signal.setitimer(signal.ITIMER_REAL, _LATER)
             return
         raise KeyboardInterrupt
-
-    def reset(self) -> None:
-        """Forget the signals that came."""
-        interrupts.n, self._first = 0, None
 
 
 signals = Signals()
@@ -79,7 +73,7 @@ def listening() -> Iterator[None]:
         for number in (*ENDING, signal.SIGALRM)
         if (handler := signal.getsignal(number)) in (*ours, signal.SIG_DFL)
     }
-    signals.reset()
+    signals.first = None
     for number in before:
         signal.signal(number, signals.came)
     try:
@@ -89,7 +83,6 @@ def listening() -> Iterator[None]:
             if number == signal.SIGALRM:
                 signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(number, handler)
-        interrupts.n = 0
 
 
 @contextlib.contextmanager

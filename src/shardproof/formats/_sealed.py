@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from shardproof._base import digest, digest_lists
+from shardproof._base.opening import mode_of
 from shardproof._base.proofs import SealedProof, proofs_of
 from shardproof.errors import ManifestError
 from shardproof.formats._format import Format
@@ -25,8 +26,8 @@ def read_manifest(form: Format, path: str, *, lists: bool = False) -> Manifest:
     if form.name == LISTS:
         return manifest
     root, wrong = os.fspath(manifest.root), list[ManifestError]()
-    seals = digest_lists.seals_in(root)
-    sealed = digest_lists.stated_by(root, seals, wrong)
+    seals = seals_in(root)
+    sealed = digest_lists.stated_by(root, seals, wrong) if seals else {}
     if manifest.n_to_make and not (manifest.files or manifest.damaged or sealed):
         problem = f"no shard is completed: expected some of {manifest.n_to_make}, make them first"
         raise ManifestError(problem, path=manifest.path)
@@ -34,7 +35,7 @@ def read_manifest(form: Format, path: str, *, lists: bool = False) -> Manifest:
     if lists:  # which it takes a listing to find
         found = digest_lists.lists_in(root)
     others = sorted({*found}.difference(*(fnmatch.filter(found, each) for each in parts)))
-    stated = digest_lists.stated_by(root, others, wrong)
+    stated = digest_lists.stated_by(root, others, wrong) if others else {}
     if not (sealed or stated):
         return manifest
     known = {file.name for file in manifest.files}
@@ -48,6 +49,11 @@ def read_manifest(form: Format, path: str, *, lists: bool = False) -> Manifest:
     damaged = [*manifest.damaged, *(RefusedEntry.of(error, root) for error in wrong)]
     make = functools.partial(dataclasses.replace, manifest, files=files, damaged=damaged)
     return Manifest.without_refused(make, listed_in=Path(root, *seals[:1]))
+
+
+def seals_in(root: str) -> list[str]:
+    """Return the names of those lists in a directory that are called as a seal's are."""
+    return [name for name in digest_lists.NAMES.values() if mode_of(os.path.join(root, name))]
 
 
 def parts_of(form: Format) -> tuple[str, ...]:

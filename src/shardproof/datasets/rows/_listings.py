@@ -192,8 +192,11 @@ class KeptListings:
         try:
             for kept in self._all_of(revision):
                 if kept.card is not None or not with_card:
-                    said, commit = printable(error.problem), shown(kept.commit)
-                    logger.warning("%s; what is kept of commit %s is taken", said, commit)
+                    logger.warning(
+                        "%s; what is kept of commit %s is taken",
+                        printable(error.problem),
+                        shown(kept.commit),
+                    )
                     return Listing(kept.files, kept.card, kept.commit)
                 problem = "it was kept without the dataset card; name the files: data_files"
         except (ManifestError, OSError) as found:

@@ -113,8 +113,9 @@ class RankZero:
         except ShardValidationError as error:
             if not all(finding.conclusive for finding in error.report.findings):
                 raise
-            found = told(error)
-            logger.warning("What lies there is not taken for shard %d: %s", shard.index, found)
+            logger.warning(
+                "What lies there is not taken for shard %d: %s", shard.index, told(error)
+            )
             return None
         except ShardReadError:
             if marks == shard.marks():

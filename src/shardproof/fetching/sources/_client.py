@@ -11,7 +11,7 @@ import functools
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.request import getproxies, proxy_bypass
 
 import httpcore
@@ -73,11 +73,6 @@ class WebAnswer(NamedTuple):
     response: httpcore.Response
     headers: Mapping[str, str]  # by names in lower case; those of several lines are one
     patience: Patience
-
-    @property
-    def leads_elsewhere(self) -> bool:
-        """Whether it is a redirect."""
-        return self.status in _REDIRECTS and "location" in self.headers
 
     def read_short(self) -> None:
         """Read the body, if it is short: that keeps the connection."""
@@ -154,7 +149,7 @@ class WebClient:
             if cookies is not None:  # of the way alone
                 given |= _sent_back(cookies, place)
             answer = self._sent(method, place, given, content, patience)
-            if not answer.leads_elsewhere:
+            if answer.status not in _REDIRECTS or "location" not in answer.headers:
                 return answer
             try:
                 answer.read_short()
@@ -222,7 +217,13 @@ class WebClient:
         proxy = self._proxies.get(url.scheme) or self._proxies.get("all")
         if proxy is not None and proxy_bypass(url.netloc.decode("ascii")):
             proxy = None
-        return _pool_through(proxy, self._network).create_connection(
+        pool = httpcore.ConnectionPool if proxy is None else functools.partial(_through, proxy)
+        return pool(
+            ssl_context=_trusted(),
+            max_connections=None,
+            keepalive_expiry=_IDLE_SECONDS,
+            network_backend=self._network,
+        ).create_connection(
             httpcore.Origin(url.raw_scheme, url.raw_host, url.port or _PORTS[url.scheme])
         )
 
@@ -245,24 +246,14 @@ class WebClient:
                 free.pop().close()
 
 
-def _pool_through(proxy: str | None, network: Network) -> httpcore.ConnectionPool:
-    if proxy is None:
-        return httpcore.ConnectionPool(
-            _trusted(), None, keepalive_expiry=_IDLE_SECONDS, network_backend=network
-        )
+def _through(proxy: str, **options: Any) -> httpcore.ConnectionPool:
+    """Return what connects through a proxy."""
     try:
         given = httpx.Proxy(proxy if "://" in proxy else f"http://{proxy}")
         url = given.url
         where = httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=b"/")
         kind = httpcore.SOCKSProxy if url.scheme.startswith("socks") else httpcore.HTTPProxy
-        return kind(
-            where,
-            given.raw_auth,
-            ssl_context=_trusted(),
-            max_connections=None,
-            keepalive_expiry=_IDLE_SECONDS,
-            network_backend=network,
-        )
+        return kind(where, given.raw_auth, **options)
     except RuntimeError as error:
         problem = "a SOCKS proxy takes socksio, which is missing: pip install httpx[socks]"
         raise SourceError(problem, kind="unusable") from traced(ImportError(told(error)))

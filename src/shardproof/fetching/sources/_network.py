@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import httpcore
 
+from shardproof._base.messages import told
 from shardproof._base.work import Settled, settle
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Network(httpcore.NetworkBackend):
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             addresses = dict.fromkeys(socket.getnameinfo(each[4], _NUMERIC)[0] for each in found)
         except OSError as error:
-            raise httpcore.ConnectError(str(error)) from error
+            raise httpcore.ConnectError(told(error)) from error
         *others, last = addresses
         share = seconds / len(addresses)
         for each in others:  # as of a network without a way for IPv6

@@ -122,7 +122,7 @@ def _log_failure(goal: Goal, error: SourceError, own: Deadline, which: str) -> N
     what = f"Could not download {shown(goal.label)}"
     if error.kind == "late":
         what = f"Timeout downloading {shown(goal.label)} after {own.spent():.3g}s"
-    logger.warning("%s %s: %s", printable(what), which, printable(error.problem))
+    logger.warning("%s %s: %s", printable(what), shown(which), printable(error.problem))
 
 
 def _all_failed(goal: Goal, error: SourceError, causes: Sequence[str]) -> FetchError:

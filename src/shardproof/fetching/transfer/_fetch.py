@@ -9,7 +9,7 @@ import logging
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -259,8 +259,13 @@ def fetch_to(
                 sweep_parts(parts, names)
             with own_part(parts, key) as own:
                 part = own.opened(work.provenance_of(wanted), names, deadline)
-                with _telling_what_is_kept(part, goal):
+                try:
                     wanted, found = work.run(part, wanted, goal, deadline)
+                except SourceError:
+                    raise
+                except (Cancelled, FetchError) as error:
+                    cause = error.__cause__ or error
+                    raise _telling_what_is_kept(error, part, goal) from cause
                 # Another process may have been faster.
                 _digest_of_present(target, RemoteFile(name, digest=found), goal, deadline)
                 own.publish(target, is_final=target == goal.path)
@@ -298,20 +303,14 @@ def _told_of_disk(error: OSError, *, is_kept: bool) -> str:
     return f"{said}; see to the disk, and fetch it again"
 
 
-@contextlib.contextmanager
-def _telling_what_is_kept(part: PartialFile, goal: Goal) -> Iterator[None]:
-    try:
-        yield
-    except Cancelled as error:
+def _telling_what_is_kept(
+    error: Cancelled | FetchError, part: PartialFile, goal: Goal
+) -> FetchError:
+    if isinstance(error, Cancelled):
         go_on()  # an interrupt is not this error
-        problem = f"it was stopped{_kept(part)}"
-        raise FetchError(problem, url=goal.url, path=goal.path) from error
-    except SourceError:
-        raise
-    except FetchError as error:
-        problem, cause = f"{error.problem}{_kept(part)}", error.__cause__
-        again = type(error)(problem, url=error.url, path=error.path, causes=error.causes)
-        raise again from cause
+        return FetchError(f"it was stopped{_kept(part)}", url=goal.url, path=goal.path)
+    problem = f"{error.problem}{_kept(part)}"
+    return type(error)(problem, url=error.url, path=error.path, causes=error.causes)
 
 
 def _kept(part: PartialFile) -> str:

@@ -311,9 +311,9 @@ def _make(path: str) -> None:
         except FileExistsError as error:
             if _is_foreign(directory):
                 above, name = os.path.split(directory)
-                where = shown(os.path.join(real_path(above), name))
-                problem = f"expected a directory of this user's at '{where}', found something else"
-                problem = f"{problem}; move that away"
+                there = os.path.join(real_path(above), name)
+                problem = f"expected a directory of this user's at '{shown(there)}'"
+                problem = f"{problem}, found something else; move that away"
                 raise NotADirectoryError(errno.ENOTDIR, problem, directory) from error
         with contextlib.suppress(FileNotFoundError):
             os.mkdir(path)

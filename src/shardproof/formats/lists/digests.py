@@ -4,11 +4,12 @@ from pathlib import Path
 
 from shardproof._base import digest, digest_lists
 from shardproof.errors import ManifestError, ManifestNotFoundError
+from shardproof.formats._sealed import seals_in
 from shardproof.manifest import Manifest, PromisedFile, RefusedEntry
 
 
 def recognizes(path: str) -> bool:
-    return bool(digest_lists.lists_in(path) or digest_lists.seals_in(path))  # or what can be none
+    return bool(digest_lists.lists_in(path) or seals_in(path))  # or what can be none
 
 
 def read_manifest(path: str) -> Manifest:
