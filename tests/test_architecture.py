@@ -301,6 +301,7 @@ def _isort_key(name: str) -> tuple[int, str]:
 OF_FUTURES = {
     # The user's own, in `validate(executor=)`; and pools, in threads that no interrupt reaches.
     "_base.fanout": {"Executor", "Future", "ThreadPoolExecutor", "wait"},
+    "fetching._lookahead": {"Future", "wait"},  # of a shard, which is waited for in such a thread
     "datasets.tokens._comms": {"Future"},  # of a coroutine, which a thread of ours waits for
     "fetching._lookahead": {"Future", "wait"},  # of a shard, for which only `apart` waits
 }

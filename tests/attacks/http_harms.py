@@ -7,6 +7,7 @@ that of a server with entity tags and ranges.
 import dataclasses
 import functools
 import gzip
+import itertools
 import random
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -163,7 +164,7 @@ ODD = [
     *("a=b; domain=.127.0.0.1; expires=99999999999999999", 'attachment; filename="../../x"'),
 ]
 NAMES = ["Content-Length", "ETag", "Content-Encoding", "Transfer-Encoding", "Content-Range"]
-NAMES += ["Content-Type", "Set-Cookie", "Link", "Location", "X-Error-Code", "X-Error-Message"]
+NAMES += ["Content-Type"]
 
 
 def _later(value: str) -> None:
@@ -223,11 +224,7 @@ for _name, _line in {
     "length and chunks": b"Transfer-Encoding: chunked\r\n",
     "chunks, in capitals": b"TRANSFER-ENCODING: CHUNKED\r\n",
 }.items():
-
-    def _with_line(request: Request, answer: Answer, line: bytes = _line) -> Iterator[Step]:
-        yield answer.head()[:-2] + line + b"\r\n" + answer.body
-
-    _add(_name, _with_line)
+    _add(_name, lambda _, a, line=_line: [a.head()[:-2] + line + b"\r\n" + a.body])
 
 _raw("nothing", b"")
 _raw("a reset", b"", "reset")
@@ -272,118 +269,81 @@ _body("an error as JSON", lambda b: b'{"error": "sign in"}', CONSISTENT)
 _body("compressed without a word", gzip.compress, CONSISTENT)
 
 for _cut in (0, 1, 100, 19_999):
-
-    def _cut_off(request: Request, answer: Answer, cut: int = _cut) -> Iterator[Step]:
-        yield answer.head() + answer.body[:cut]
-
-    def _reset(request: Request, answer: Answer, cut: int = _cut) -> Iterator[Step]:
-        yield answer.head() + answer.body[:cut]
-        yield "reset"
-
-    def _stalled(request: Request, answer: Answer, cut: int = _cut) -> Iterator[Step]:
-        yield answer.head() + answer.body[:cut]
-        yield "stall"
-
-    def _unframed(request: Request, answer: Answer, cut: int = _cut) -> Iterator[Step]:
-        yield answer.put("Content-Length", None).head() + answer.body[:cut]
-
-    def _short_once(request: Request, answer: Answer, cut: int = _cut) -> Iterator[Step]:
-        yield answer.head() + (answer.body if request.nth % 2 else answer.body[:cut])
-
-    _add(f"cut off after {_cut}", _cut_off)
-    _add(f"reset after {_cut}", _reset)
-    _add(f"stalled after {_cut}", _stalled)
-    _add(f"without a length, cut off after {_cut}", _unframed)
-    _add(f"every second time cut off after {_cut}", _short_once)
+    _add(f"cut off after {_cut}", lambda _, a, n=_cut: [a.head() + a.body[:n]])
+    _add(f"reset after {_cut}", lambda _, a, n=_cut: [a.head() + a.body[:n], "reset"])
+    _add(f"stalled after {_cut}", lambda _, a, n=_cut: [a.head() + a.body[:n], "stall"])
+    _add(
+        f"without a length, cut off after {_cut}",
+        lambda _, a, n=_cut: [a.put("Content-Length", None).head() + a.body[:n]],
+    )
+    _add(
+        f"every second time cut off after {_cut}",
+        lambda r, a, n=_cut: [a.head() + (a.body if r.nth % 2 else a.body[:n])],
+    )
 
 
-def _pipelined(request: Request, answer: Answer) -> Iterator[Step]:
-    yield answer.head() + answer.body + b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad" * 3
-    yield "keep"
-
-
-def _dripping(request: Request, answer: Answer) -> Iterator[Step]:
-    yield answer.head()
+def _drops(before: bytes, data: bytes) -> Iterator[Step]:
+    yield before
     for at in range(200):
-        yield answer.body[at : at + 1]
+        yield data[at : at + 1]
         yield 0.05
 
 
-def _slow_header(request: Request, answer: Answer) -> Iterator[Step]:
-    for at in range(200):
-        yield answer.head()[at : at + 1]
-        yield 0.05
+def _flood(before: bytes, block: bytes, n: int, after: bytes = b"") -> Iterator[Step]:
+    yield before
+    yield from itertools.repeat(block, n)
+    yield after
 
 
-def _header_flood(request: Request, answer: Answer) -> Iterator[Step]:
-    yield answer.head()[:-2]
-    for number in range(1600):
-        yield b"X-%d: %s\r\n" % (number, b"x" * 65_000)
+def _packed_zeros(n_mib: int) -> bytes:
+    packing = zlib.compressobj(level=1, wbits=31)
+    return b"".join([*(packing.compress(bytes(2**20)) for _ in range(n_mib)), packing.flush()])
 
 
-def _long_header(request: Request, answer: Answer) -> Iterator[Step]:
-    yield answer.head()[:-2] + b"X-A: "
-    for _ in range(160):
-        yield b"x" * 65_536
-    yield b"\r\n\r\n" + answer.body
+def _packed(answer: Answer, n_mib: int) -> Answer:
+    answer.body = _packed_zeros(n_mib)
+    answer.put("Content-Encoding", "gzip")
+    return answer.put("Content-Length", str(len(answer.body)))
 
 
-def _flood_of_1xx(request: Request, answer: Answer) -> Iterator[Step]:
-    for _ in range(20_000):
-        yield b"HTTP/1.1 100 Continue\r\n\r\n" * 50
-    yield from sent(answer)
-
-
-def _some_1xx(request: Request, answer: Answer) -> Iterator[Step]:
-    yield b"HTTP/1.1 103 Early Hints\r\nContent-Length: 3\r\n\r\n" * 3
-    yield from sent(answer)
-
-
-def _endless_line(request: Request, answer: Answer) -> Iterator[Step]:
-    yield b"HTTP/1.1 200 "
-    for _ in range(1600):
-        yield b"x" * 65_536
-
-
-def _endless(request: Request, answer: Answer) -> Iterator[Step]:
-    yield answer.put("Content-Length", None).head() + answer.body
-    for _ in range(1000):
-        yield bytes(65_536)
-        yield 0.002
-
-
-def _endless_chunks(request: Request, answer: Answer) -> Iterator[Step]:
-    """The header says nothing of a size, and the body has none: 100 MB, unless somebody goes."""
+def _unsized(answer: Answer) -> bytes:
+    """The header says nothing of a size, and the body has none."""
     answer.put("Content-Length", None).put("Transfer-Encoding", "chunked")
-    yield answer.head() + b"%x\r\n%s\r\n" % (len(answer.body), answer.body)
-    for _ in range(100):
-        yield b"100000\r\n" + bytes(2**20) + b"\r\n"
+    return answer.head() + _chunk(answer.body)
 
 
-_add("garbage behind the body", _pipelined)
-_add("a drop at a time", _dripping)
-_add("a header drop by drop", _slow_header, heads=True)
-_add("100 MB of headers", _header_flood, heads=True)
-_add("a header of 10 MiB", _long_header, heads=True)
-_add("25 MB of 100 Continue", _flood_of_1xx, heads=True)
-_add("early hints", _some_1xx, heads=True)
-_add("100 MB of a reason", _endless_line, heads=True)
-_add("an endless body", _endless)
-_add("an endless body in chunks", _endless_chunks)
+def _chunk(data: bytes, extension: bytes = b"") -> bytes:
+    return b"%x%s\r\n%s\r\n" % (len(data), extension, data)
 
 
-def _packed_zeros() -> bytes:
-    packing = zlib.compressobj(wbits=31)
-    return b"".join([*(packing.compress(bytes(2**20)) for _ in range(64)), packing.flush()])
-
-
-def _bomb(request: Request, answer: Answer) -> Iterator[Step]:
-    packed = _packed_zeros()
-    answer.put("Content-Encoding", "gzip").put("Content-Length", str(len(packed)))
-    yield answer.head() + packed
-
-
-_add("a bomb of gzip", _bomb)
+_NEXT = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad"
+_GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
+_HINT = b"HTTP/1.1 103 Early Hints\r\nContent-Length: 3\r\n\r\n"
+_LINE = b"X-A: " + b"x" * 65_000 + b"\r\n"
+_MIB = b"100000\r\n" + bytes(2**20) + b"\r\n"
+_XS = b"x" * 65_536
+_add("garbage behind the body", lambda _, a: [a.head() + a.body + _NEXT * 3, "keep"])
+_add("a drop at a time", lambda _, a: _drops(a.head(), a.body))
+_add("a header drop by drop", lambda _, a: _drops(b"", a.head()), heads=True)
+_add("100 MB of headers", lambda _, a: _flood(a.head()[:-2], _LINE, 1600), heads=True)
+_add(
+    "a header of 10 MiB",
+    lambda _, a: _flood(a.head()[:-2] + b"X-A: ", _XS, 160, b"\r\n\r\n" + a.body),
+    heads=True,
+)
+_add(
+    "25 MB of 100 Continue",
+    lambda _, a: _flood(b"", _GO_ON * 50, 20_000, a.head() + a.body),
+    heads=True,
+)
+_add("early hints", lambda _, a: [_HINT * 3 + a.head() + a.body], heads=True)
+_add("100 MB of a reason", lambda _, a: _flood(b"HTTP/1.1 200 ", _XS, 1600), heads=True)
+_add(
+    "an endless body",
+    lambda _, a: _flood(a.put("Content-Length", None).head() + a.body, bytes(65_536), 1000),
+)
+_add("an endless body in chunks", lambda _, a: _flood(_unsized(a), _MIB, 100))
+_add("a bomb of gzip", lambda _, a: sent(_packed(a, 64)))
 
 
 # Chunks
@@ -392,15 +352,11 @@ _add("a bomb of gzip", _bomb)
 def _chunked(
     name: str, chunks: Callable[[bytes], bytes], unseen: frozenset[Known] = frozenset()
 ) -> None:
-    def send(request: Request, answer: Answer) -> Iterator[Step]:
+    def change(answer: Answer) -> None:
         answer.put("Content-Length", None).put("Transfer-Encoding", "chunked")
-        yield answer.head() + chunks(answer.body)
+        answer.body = chunks(answer.body)
 
-    _add(f"chunks: {name}", send, unseen)
-
-
-def _chunk(data: bytes, extension: bytes = b"") -> bytes:
-    return b"%x%s\r\n%s\r\n" % (len(data), extension, data)
+    _changed(f"chunks: {name}", change, unseen)
 
 
 _END = b"0\r\n\r\n"
@@ -458,35 +414,24 @@ _range("of another version without a tag", _span(HALF, 40_000, 40_000, OTHER, No
 _range("of another version with the same tag", _span(HALF, 40_000, 40_000, OTHER), UNSEEN)
 
 
-def _shifted(request: Request, answer: Answer) -> Iterator[Step]:
+def _shifted(_: Request, answer: Answer) -> Iterator[Step]:
     answer.body = DATA[: len(answer.body)]  # and its header says that they are those asked for
-    yield from sent(answer)
+    return sent(answer)
 
 
 _range("the wrong bytes under the right numbers", _shifted, UNSEEN)
-
-
-def _unasked(request: Request, answer: Answer) -> Iterator[Step]:
-    yield from _span(0, 20_000, 40_000)(request, answer)
-
-
+_unasked = _span(0, 20_000, 40_000)
 _add("206 that nobody asked for", lambda r, a: _unasked(r, dataclasses.replace(a, status="206 P")))
 
 
-def _ignored(request: Request, answer: Answer) -> Iterator[Step]:
-    yield from sent(right_answer(request._replace(start=None)))
-
-
-def _ignored_without_tag(request: Request, answer: Answer) -> Iterator[Step]:
-    yield from sent(right_answer(request._replace(start=None)).put("ETag", None))
-
-
 def _refused(size: str) -> Send:
-    def send(request: Request, answer: Answer) -> Iterator[Step]:
-        span = f"bytes */{size}"
-        yield f"HTTP/1.1 416 No\r\nContent-Range: {span}\r\nContent-Length: 0\r\n\r\n".encode()
+    span = f"bytes */{size}"
+    head = f"HTTP/1.1 416 No\r\nContent-Range: {span}\r\nContent-Length: 0\r\n\r\n".encode()
+    return lambda *_: [head]
 
-    return send
+
+def _whole(request: Request) -> Answer:
+    return right_answer(request._replace(start=None))
 
 
 def _multipart(request: Request, answer: Answer) -> Iterator[Step]:
@@ -496,19 +441,19 @@ def _multipart(request: Request, answer: Answer) -> Iterator[Step]:
     yield from sent(answer)
 
 
-_range("ignored", _ignored)
-_range("ignored, and no tag", _ignored_without_tag)
+_range("ignored", lambda r, _: sent(_whole(r)))
+_range("ignored, and no tag", lambda r, _: sent(_whole(r).put("ETag", None)))
 _range("many parts", _multipart)
 
 
 def _more(name: str, more: int) -> None:
-    def send(request: Request, answer: Answer) -> Iterator[Step]:
+    def send(_: Request, answer: Answer) -> Iterator[Step]:
         answer.body = OTHER[: len(answer.body) + more]
-        yield from sent(answer.put("Content-Length", str(len(answer.body))))
+        return sent(answer.put("Content-Length", str(len(answer.body))))
 
-    def send_chunks(request: Request, answer: Answer) -> Iterator[Step]:
+    def send_chunks(_: Request, answer: Answer) -> Iterator[Step]:
         answer.body = _chunk(OTHER[: len(answer.body) + more]) + _END
-        yield from sent(answer.put("Content-Length", None).put("Transfer-Encoding", "chunked"))
+        return sent(answer.put("Content-Length", None).put("Transfer-Encoding", "chunked"))
 
     _range(f"{name} than it says", send)
     _range(f"{name} than it says, in chunks", send_chunks)
@@ -520,30 +465,29 @@ for _size in ("40000", "20000", "0", "-1", "*", "9" * 400, "\x1b"):
     _range(f"416 and a size of {_size[:9]!r}", _refused(_size))
 
 
-def _new_version(request: Request, answer: Answer) -> Iterator[Step]:
-    yield from sent(right_answer(request, OTHER, OTHER_TAG))
+def _new_version(request: Request, _: Answer) -> Iterator[Step]:
+    return sent(right_answer(request, OTHER, OTHER_TAG))
 
 
-def _new_size(request: Request, answer: Answer) -> Iterator[Step]:
-    yield from sent(right_answer(request, OTHER[:30_000], OTHER_TAG))
+def _new_size(request: Request, _: Answer) -> Iterator[Step]:
+    return sent(right_answer(request, OTHER[:30_000], OTHER_TAG))
 
 
-def _new_in_between(request: Request, answer: Answer) -> Iterator[Step]:
+def _new_in_between(_: Request, answer: Answer) -> Iterator[Step]:
     """The header is of one file, the bytes from the middle on of the other."""
-    answer.body = answer.body[: len(answer.body) // 2] + OTHER[-(len(answer.body) // 2) :]
-    yield from sent(answer)
+    half = len(answer.body) // 2
+    answer.body = answer.body[:half] + OTHER[-half:]
+    return sent(answer)
 
 
-def _cut_and_new(request: Request, answer: Answer) -> Iterator[Step]:
-    if request.nth % 2:
-        yield from _new_version(request, answer)
-    else:
-        yield answer.head() + answer.body[:9000]
+def _cut_and_new(request: Request, answer: Answer) -> Iterable[Step]:
+    is_second = request.nth % 2
+    return _new_version(request, answer) if is_second else [answer.head() + answer.body[:9000]]
 
 
-HARMS["another file by now"] = Harm(_new_version, whole=OTHER)
-HARMS["a shorter file by now"] = Harm(_new_size, whole=OTHER[:30_000], heads=True)
-HARMS["another file while it is cut off"] = Harm(_cut_and_new, whole=OTHER)
+_add("another file by now", _new_version, whole=OTHER)
+_add("a shorter file by now", _new_size, whole=OTHER[:30_000], heads=True)
+_add("another file while it is cut off", _cut_and_new, whole=OTHER)
 _add("another file midway", _new_in_between, UNSEEN)
 
 
@@ -568,9 +512,13 @@ for _location in (
     _redirect(_location)
 
 
-def _to_itself(request: Request, answer: Answer) -> Iterator[Step]:
-    yield f"HTTP/1.1 302 F\r\nLocation: /{request.case}\r\nContent-Length: 0\r\n\r\n".encode()
-    yield "keep"
+def _to(location: str, *headers: str, status: str = "302 F") -> bytes:
+    """The header of a redirect."""
+    lines = [f"HTTP/1.1 {status}", f"Location: {location}", *headers]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+_EMPTY = "Content-Length: 0"
 
 
 def _to_a_stranger(request: Request, answer: Answer) -> Iterator[Step]:
@@ -579,7 +527,7 @@ def _to_a_stranger(request: Request, answer: Answer) -> Iterator[Step]:
     if host.startswith("localhost"):
         yield from sent(answer)
     other = f"http://localhost:{host.rpartition(':')[2]}/{request.case}/x.bin"
-    yield f"HTTP/1.1 307 T\r\nLocation: {other}\r\nContent-Length: 0\r\n\r\n".encode()
+    yield _to(other, _EMPTY, status="307 T")
 
 
 def _to_a_stranger_and_back(request: Request, answer: Answer) -> Iterator[Step]:
@@ -587,55 +535,40 @@ def _to_a_stranger_and_back(request: Request, answer: Answer) -> Iterator[Step]:
     name = "127.0.0.1" if host.startswith("localhost") else "localhost"
     if name == "localhost" and request.nth % 2:
         yield from sent(answer)
-    other = f"http://{name}:{host.rpartition(':')[2]}/{request.case}/x.bin"
-    yield f"HTTP/1.1 302 T\r\nLocation: {other}\r\nContent-Length: 0\r\n\r\n".encode()
+    yield _to(f"http://{name}:{host.rpartition(':')[2]}/{request.case}/x.bin", _EMPTY)
 
 
-def _leading(*headers: str, query: str = "") -> Callable[[Request, Answer], bytes]:
-    """The header of a redirect to where the right answer is."""
+def _then_right(name: str, send: Callable[[str], Iterable[Step]]) -> None:
+    """It leads to where the right answer is."""
 
-    def head(request: Request, answer: Answer) -> bytes:
-        lines = ["HTTP/1.1 302 F", f"Location: /{request.case}/there/x.bin{query}", *headers]
-        return "\r\n".join([*lines, "", ""]).encode()
-
-    return head
-
-
-def _then_right(send: Send) -> Send:
     def led(request: Request, answer: Answer) -> Iterable[Step]:
-        return sent(answer) if "/there/" in request.target else send(request, answer)
+        there = f"/{request.case}/there/x.bin"
+        return sent(answer) if "/there/" in request.target else send(there)
 
-    return led
+    _add(name, led)
 
 
 @functools.cache
 def _much_packed() -> bytes:
     """320 MiB of zeros: more than a client may take."""
-    packing = zlib.compressobj(level=1, wbits=31)
-    return b"".join([*(packing.compress(bytes(2**20)) for _ in range(320)), packing.flush()])
+    return _packed_zeros(320)
 
 
-def _bomb_on_the_way(request: Request, answer: Answer) -> Iterator[Step]:
-    length = f"Content-Length: {len(_much_packed())}"
-    yield _leading("Content-Encoding: gzip", length)(request, answer)
+def _bomb_on_the_way(there: str) -> Iterator[Step]:
+    yield _to(there, "Content-Encoding: gzip", f"Content-Length: {len(_much_packed())}")
     yield _much_packed()
 
 
-def _endless_on_the_way(request: Request, answer: Answer) -> Iterator[Step]:
-    yield _leading("Transfer-Encoding: chunked")(request, answer)
-    for _ in range(320):
-        yield b"100000\r\n" + bytes(2**20) + b"\r\n"
-
-
-def _signed(request: Request, answer: Answer) -> Iterator[Step]:
-    yield _leading("Content-Length: 0", query=f"?signature={SECRET}")(request, answer)
-    yield "keep"
-
-
-_add("a bomb of gzip on the way", _then_right(_bomb_on_the_way))
-_add("an endless body on the way", _then_right(_endless_on_the_way))
-_add("a redirect to a signed address", _then_right(_signed))
-_add("a redirect to itself", _to_itself, heads=True)
+_then_right("a bomb of gzip on the way", _bomb_on_the_way)
+_then_right(
+    "an endless body on the way",
+    lambda there: _flood(_to(there, "Transfer-Encoding: chunked"), _MIB, 320),
+)
+_then_right(
+    "a redirect to a signed address",
+    lambda there: [_to(f"{there}?signature={SECRET}", _EMPTY), "keep"],
+)
+_add("a redirect to itself", lambda r, _: [_to(f"/{r.case}", _EMPTY), "keep"], heads=True)
 _add("a redirect to a stranger", _to_a_stranger)
 _add("a redirect to a stranger and back", _to_a_stranger_and_back)
 
@@ -665,18 +598,10 @@ _head_only("a size of 10**17", lambda a: a.put("Content-Length", str(10**17)))
 _head_only("a huge size and ranges", lambda a: a.put("Content-Length", str(2**33)))
 
 
-def _head_with_body(request: Request, answer: Answer) -> Iterator[Step]:
-    yield from sent(answer, keep=True)
-
-
-_add("HEAD: a body", _head_with_body, heads=True)
+_add("HEAD: a body", lambda _, a: sent(a, keep=True), heads=True)
 
 # Each byte of the header at which a connection can end
 
 _WIDEST = len(right_answer(Request("GET", "", HALF, {}, 0)).head())
 for _at in range(_WIDEST):
-
-    def _cut_header(request: Request, answer: Answer, at: int = _at) -> Iterator[Step]:
-        yield answer.head()[:at]
-
-    _add(f"the end after byte {_at} of the header", _cut_header)
+    _add(f"the end after byte {_at} of the header", lambda _, a, at=_at: [a.head()[:at]])

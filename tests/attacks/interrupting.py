@@ -70,47 +70,39 @@ def subjects(base: Path) -> dict[str, Subject]:  # noqa: PLR0915 - one list
     rows = np.arange(2048) % len(dataset)
     kept: list[object] = []
 
+    def new(what: str) -> Path:
+        path = made / what / str(next(numbers))
+        path.mkdir(parents=True)
+        return path
+
     def read(loader: Any) -> None:
         with closed(loader):
             for _ in loader:
                 pass
 
-    def copied() -> IndexedDataset:
-        mine = copy.copy(dataset)
-        kept[:] = [mine._open()]  # so that closing ends it, and not that nothing refers to it
-        return mine
+    def reading(*indices: Any) -> Subject:
+        def read_rows() -> None:
+            mine = copy.copy(dataset)
+            kept[:] = [mine._open()]  # so that closing ends it, and not that nothing refers to it
+            with closed(mine):
+                for index in indices:
+                    mine[index]
 
-    def read_rows() -> None:
-        mine = copied()
-        with closed(mine):
-            mine[rows]
+        return read_rows
 
     def prefetch() -> None:
-        place = made / "cache" / str(next(numbers))
-        prefetcher = ShardPrefetcher(url, names, place, lookahead=2)
+        prefetcher = ShardPrefetcher(url, names, new("cache"), lookahead=2)
         with closed(prefetcher):
             for path in prefetcher:
                 path.stat()
 
     def forget() -> None:
-        place = made / "cache" / str(next(numbers))
-        ShardPrefetcher(url, names, place, lookahead=2).wait_for(names[0]).stat()
+        ShardPrefetcher(url, names, new("cache"), lookahead=2).wait_for(names[0]).stat()
 
     def fetch() -> None:
         source = open_source(url)
         with closed(source):
-            fetch_file(source, names[0], made / "fetched" / str(next(numbers)) / "0.bin")
-
-    def stage() -> None:
-        to = made / "staged" / str(next(numbers))
-        to.mkdir(parents=True)
-        shardproof.stage(shards, to)
-
-    def read_row() -> None:
-        mine = copied()
-        with closed(mine):
-            for row in range(0, len(mine), len(mine) // 12):
-                mine[row]
+            fetch_file(source, names[0], new("fetched") / "0.bin")
 
     def read_tokens() -> None:
         dataset = SharedShardedDataset(0, 4, shards_path=base / "tokens")
@@ -118,30 +110,24 @@ def subjects(base: Path) -> dict[str, Subject]:  # noqa: PLR0915 - one list
             for index in range(len(dataset)):
                 dataset[index]
 
-    def read_few_rows() -> None:
-        mine = copied()
-        with closed(mine):
-            mine[rows[:512]]
-
     def make_loader() -> None:
         with closed(OrderedDataLoader(shards, layer="all", tokens="all")):
             pass
 
     def save() -> None:
-        to = made / "saved" / str(next(numbers)) / "model"
+        to = new("saved") / "model"
         MultiShardSaver(sync=False).save_shard(to, 0, {"weight": rows})
         MultiShardSaver(sync=False).save_metadata(to, world_size=1)
 
     def adopted() -> None:
-        to = made / "adopted" / str(next(numbers))
-        to.mkdir(parents=True)
+        to = new("adopted")
         (to / "0.bin").write_bytes(b"1234")
         adopt(to)
 
     loader, verifier = MultiShardLoader(workers=2), ShardFileVerifier()
     return {
-        "one row": read_row,
-        "few rows": read_few_rows,
+        "one row": reading(*range(0, len(dataset), len(dataset) // 12)),
+        "few rows": reading(rows[:512]),
         "a shard of tokens": read_tokens,
         "a new loader": make_loader,
         "tensor by tensor": lambda: [*loader.iter_tensors(prefix)],
@@ -151,12 +137,12 @@ def subjects(base: Path) -> dict[str, Subject]:  # noqa: PLR0915 - one list
         "adopt": adopted,
         "ordered loader": lambda: read(ordered),
         "shuffled loader": lambda: read(shuffled),
-        "indexed rows": read_rows,
+        "indexed rows": reading(rows),
         "validate": lambda: shardproof.validate(run, level="valid", workers=4),
         "validate present": lambda: shardproof.validate(shards),
         "pending": lambda: store.pending(workers=4),
         "checkpoint": lambda: MultiShardLoader(workers=2).load_all_shards(prefix),
-        "stage": stage,
+        "stage": lambda: shardproof.stage(shards, new("staged")),
         "fetch": fetch,
         "prefetch": prefetch,
         "a prefetcher that nobody closes": forget,

@@ -43,6 +43,7 @@ class Case(NamedTuple):
 
 # What is done to an answer
 
+HEADERS = [*NAMES, "Link", "Location", "X-Error-Code", "X-Error-Message", "Retry-After"]
 STATUSES = ["200 OK", "204 No", "206 Part", "301 M", "302 F", "304 N", "308 P", "401 W", "403 F"]
 STATUSES += ["404 N", "416 R", "429 T", "500 \x1b[31m", "503 " + "x" * 60_000, "999 X", "2x0 OK"]
 
@@ -83,7 +84,7 @@ def other_header(raw: Raw, luck: random.Random) -> Raw:
     elif how == 2:
         headers[at] = (headers[at][0], luck.choice(ODD))
     else:
-        headers.append((luck.choice([*NAMES, "Retry-After"]), luck.choice(ODD)))
+        headers.append((luck.choice(HEADERS), luck.choice(ODD)))
     return raw._replace(headers=headers)
 
 
