@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from shardproof import FindingKind, validate
 from shardproof.checks import check
 from shardproof.manifest import Manifest, Mismatch, PromisedFile
 from shardproof.testing.faults import FileSystemFaults
@@ -69,12 +68,6 @@ class TestImpostors:
         assert look(root, PromisedFile(name="a.html")) is None
         kind, found = look(root, PromisedFile(name="a.bin"))
         assert (kind, found[:9]) == ("impostor", "HTML page")
-
-    def test_the_report_says_what_to_do(self, root: Path) -> None:
-        (root / "a").write_text(POINTER)
-        report = check(manifest(root, PromisedFile(name="a", size=1)), level="complete")
-        title = "Files that are something else (1):"
-        assert f"{title}\n  - {root}/a: {TOLD}" in str(report)
 
 
 class TestUnwritten:
@@ -153,15 +146,6 @@ class TestLinks:
         (root / "folder").symlink_to(store)
         assert look(root, PromisedFile(name="folder/a"))[0] == "not-regular"
         assert look(root, PromisedFile(name="folder/a", size=3), links="follow") is None
-
-    def test_shards_on_the_storage_of_a_project(self, make_shards_dir, tmp_path) -> None:
-        shards_dir = make_shards_dir(3)
-        (shards_dir / "acts000001.bin").rename(tmp_path / "acts000001.bin")
-        (shards_dir / "acts000001.bin").symlink_to(tmp_path / "acts000001.bin")
-        assert [finding.kind for finding in validate(shards_dir).findings] == [
-            FindingKind.NOT_REGULAR
-        ]
-        assert validate(shards_dir, level="complete", links="follow").ok
 
 
 class TestChecksumsInside:

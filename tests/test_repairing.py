@@ -637,24 +637,6 @@ class TestNeverWorse:
         """Its promise is what is listed."""
         return golden("webdataset-tar").copy(tmp_path)
 
-    @pytest.mark.parametrize("kind", ["empty", "cut", "page"])
-    def test_a_source_that_does_not_have_it(self, tars: Path, tmp_path, kind: str) -> None:
-        shard = max(tars.glob("*.tar"))
-        source = tmp_path / kind
-        shutil.copytree(tars, source)
-        (source / shard.name).unlink()
-        if kind == "cut":
-            (source / shard.name).write_bytes(shard.read_bytes()[:2048])
-        elif kind == "page":
-            (source / shard.name).write_bytes(b"<!DOCTYPE html><html>" + bytes(9979))
-        os.truncate(shard, 1024)
-        before = listing(tars)
-        done = repair(tars, str(source), level="complete", limits=LIMITS)
-        assert (bool(done), done.repaired, list(done.failed)) == (False, (), [shard.name])
-        assert listing(tars) == before
-        code = CliRunner().invoke(app.app, ["repair", str(tars), "--from", str(source)]).exit_code
-        assert code == 1
-
     @pytest.mark.parametrize("of_the_source", ["sha256", "md5"])
     def test_each_digest_is_proven_before_the_exchange(self, tmp_path, of_the_source) -> None:
         """Two lists are of other bytes: no source can have what both state."""

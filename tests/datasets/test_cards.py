@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardproof.datasets.rows import _file_names, _listings
-from shardproof.datasets.rows._card import configs_of, yaml_block
+from shardproof.datasets.rows._card import configs_of, told_default, yaml_block
 from shardproof.datasets.rows._datasets import hf_load_dataset_sharded
 from shardproof.datasets.rows._file_names import matching
 from shardproof.datasets.rows._splits import chosen_files, split_files
@@ -274,6 +274,45 @@ def test_a_card_with_a_pattern_that_no_name_could_fit_is_refused() -> None:
     said = r"the first configuration: 'x\[.* it is over 4095 characters"
     with pytest.raises(SourceError, match=said):
         split_of(configs(EN | {"data_files": "x" + "[" * 5000}), "x[/train.parquet")
+
+
+XX, FR = ({"config_name": name, "data_files": f"{name[0]}.parquet"} for name in ("xx", "fr"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (configs(EN | {"default": True}, FR | {"default": True}), "two default .*'en' and 'fr'"),
+        (configs(EN | {"data_files": "hf://a/b"}), "it is an address"),
+        (configs(EN | {"data_files": "a**/x"}), "can only be a whole part"),
+        (configs(EN | {"data_files": "gone.parquet"}), "there is no file 'gone.parquet'"),
+        (configs({"config_name": "en", "data_dir": "gone"}), "'en' has no files"),
+        (configs({"config_name": "en", "data_dir": ".."}), "empty, '.' or '..' part"),
+        (configs(XX, FR | {"default": True, "data_files": "*.md"}), "no file fits its patterns"),
+    ],
+)
+def test_a_card_that_means_no_files_or_too_many_is_refused(text: str, said: str) -> None:
+    files = [RemoteFile("x.parquet"), RemoteFile("y.parquet")]
+    with pytest.raises(SourceError, match=said):
+        split_files(files, "train", None, URL, configs_of({"README.md": text}, URL))
+
+
+def test_infos_name_the_default_where_no_older_ones_may_name_another() -> None:
+    texts = {"README.md": json.dumps({"configs": [XX, FR], "dataset_info": {"config_name": "fr"}})}
+    found, told = configs_of(texts, URL), told_default(texts, URL)
+    files = [RemoteFile("x.parquet"), RemoteFile("f.parquet")]
+    assert split_files(files, "train", None, URL, found, told=told) == files[1:]
+    files.append(RemoteFile("dataset_infos.json"))
+    with pytest.raises(SourceError, match="no default configuration"):
+        split_files(files, "train", None, URL, found, told=told)
+    with pytest.raises(SourceError, match=r"dataset_info\[0\].config_name: expected a name"):
+        told_default({"README.md": "dataset_info: [3]"}, URL)
+
+
+def test_the_rows_of_a_script_are_not_guessed(read: Read, repo: Hub) -> None:
+    repo.put("name.py", b"", repo="org/name")
+    with pytest.raises(SourceError, match=r"what the script 'name.py' makes, which is not run"):
+        read()
 
 
 def test_a_name_that_no_file_can_have_is_refused() -> None:

@@ -229,24 +229,6 @@ class TestReuse:
         assert stage(shards_dir, to) == copy
         assert_same(shards_dir, copy)
 
-    @pytest.mark.parametrize(
-        "lines",
-        [
-            *(b"", b"{", b"\n\n[]\nnull\n{}\n", b'{"name": 1}\n', b"\xff" * 100),
-            *(b"[" * 10**6, b'{"a":' * 10**5 + b"1" + b"}" * 10**5, b'{"name":"' + b"x" * 10**6),
-        ],
-    )
-    def test_lines_that_say_nothing_cost_a_copy(self, make_shards_dir, to, lines: bytes) -> None:
-        shards_dir = make_shards_dir(2)
-        copy = stage(shards_dir, to)
-        (copy / ".shardproof-stage.jsonl").write_bytes(lines)
-        before = inodes(copy)
-        assert_same(shards_dir, stage(shards_dir, to))
-        after = inodes(copy)
-        assert before["acts000000.bin"] != after["acts000000.bin"]
-        stage(shards_dir, to)  # and what was added behind them counts
-        assert inodes(copy) == after
-
     def test_what_an_earlier_start_of_the_machine_left_is_not_believed(
         self, make_shards_dir, to
     ) -> None:
@@ -555,37 +537,6 @@ class TestReceiptsThatAreGone:
             assert "shard_000001.json" in os.listdir(copy / "receipts")
 
         assert at_every_state(act, to, check=check) > 2
-
-    @pytest.mark.parametrize("moment", ["before", "after"])
-    def test_one_whose_copy_was_just_made(self, store, to, moment: str) -> None:
-        """What has its name in a copy is known to be staged, whenever that was killed."""
-        name = receipt_path(store, 1).name
-        for _ in range(2):
-            died = forked(lambda: stage_and_die(store, to, "replace", name, moment))
-            assert ended(died) == KILLED
-            receipt_path(store, 1).unlink()
-            assert_promised(store.path, stage(store.path, to))
-            complete(store, 1)
-        assert leftovers(to) == []
-
-
-KILLED = -signal.SIGKILL
-
-
-def stage_and_die(store: ReceiptStore, to: Path, call: str, part: str, moment: str) -> None:
-    """Stage, and be killed at a call that has this in its last path."""
-    real = getattr(os, call)
-
-    def die(*paths: object, **keywords: object) -> None:
-        is_it = part in str(paths[-1])
-        if is_it and moment == "before":
-            os.kill(os.getpid(), signal.SIGKILL)
-        real(*paths, **keywords)
-        if is_it:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    setattr(os, call, die)
-    stage(store.path, to, workers=1)
 
 
 def before(monkeypatch, owner: object, name: str, act) -> None:
