@@ -1,6 +1,7 @@
 """Claims: one worker at a time, and one that is gone is replaced; judged by what is seen."""
 
 import errno
+import fcntl
 import json
 import os
 import subprocess
@@ -144,6 +145,35 @@ class TestTakeover:
         with ThreadPoolExecutor(16) as pool:
             assert sum(pool.map(claim, workers)) == 1
         assert entries(store) == ["shard_000000.json"]
+
+    def test_one_that_is_held_up_takes_no_name_away(
+        self, store, patient, other, clock, monkeypatch
+    ) -> None:
+        """Else the next holder would have none for a moment, in which a third could claim it."""
+        store.claim(0)
+        for worker in (patient, other):
+            refused(worker)
+        clock.now += 3001
+        rename = os.rename
+
+        def held_up(source: str, target: str) -> None:
+            monkeypatch.setattr(os, "rename", rename)
+            refused(other)
+            rename(source, target)
+
+        monkeypatch.setattr(os, "rename", held_up)
+        patient.claim(0).raise_if_lost()
+        assert os.rename is rename
+
+    def test_where_files_have_no_locks(self, store, patient, clock, monkeypatch) -> None:
+        def no_locks(*_: object) -> None:
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+        store.claim(0)
+        refused(patient)
+        clock.now += 3001
+        monkeypatch.setattr(fcntl, "flock", no_locks)
+        patient.claim(0).raise_if_lost()
 
     def test_one_that_changes_at_the_last_moment_keeps_it(
         self, store, patient, clock, monkeypatch

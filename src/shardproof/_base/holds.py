@@ -1,4 +1,4 @@
-"""Who is at what: holds, by which processes of many machines see each other, without any lock.
+"""Who is at what: holds, by which processes of many machines see each other.
 
 A hold is a small file that says who made it. Its owner changes it every few seconds, and removes it
 when it is done. Two kinds differ only in their names: who wants a thing alone gives the file the
@@ -13,7 +13,8 @@ States: free -> held -> silent -> over -> free.
   content was *seen* not to change for long enough, by the clock of who looks. No two clocks are
   compared, and no time of a file counts. A hold that is seen for the first time is never silent.
 - Anybody may remove a hold that is over, and nobody any other: it loses its name first, is compared
-  with what was seen, and gets its name again if its owner has shown life meanwhile.
+  with what was seen, and gets its name again if its owner has shown life meanwhile. On one machine
+  a lock lets only one process at a time do so; nothing else rests on a lock.
 
 What this can't do: an owner that is held up between its last look and what it does then (stopped by
 the kernel for minutes, say) does it though its hold is lost. So what it does is whole in itself,
@@ -23,6 +24,7 @@ that lives has no name, the owner loses it: it has worked for nothing, and nothi
 
 import contextlib
 import errno
+import fcntl
 import os
 import secrets
 import stat
@@ -104,8 +106,33 @@ class ObservedHold(msgspec.Struct, frozen=True):
         return self.record is not None and is_here(self.record.process)
 
     def remove(self) -> bool:
-        """Remove the file, if it is as it was found; say whether it was."""
-        return files.remove_if(self.path, lambda found: mark_of(found) == self.mark)
+        """Remove the file, if it is as it was found, and say whether it was.
+
+        Of several processes of one machine that are at it, one goes on. Else one that was held up
+        would take the name of the next hold away for a moment, in which a third could have it.
+        """
+        try:
+            fd = os.open(self.path, OPEN_FLAGS)
+        except FileNotFoundError:
+            return False
+        try:
+            return _is_alone_at(fd) and files.remove_if(self.path, self._is_it)
+        finally:
+            os.close(fd)
+
+    def _is_it(self, status: os.stat_result) -> bool:
+        return mark_of(status) == self.mark
+
+
+def _is_alone_at(fd: int) -> bool:
+    """Whether no other process of this machine has a file locked, as far as that can be told."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # there are no locks: who has lost the hold finds that out later
+        return True
+    return True
 
 
 def observe(path: str) -> ObservedHold | None:
@@ -206,7 +233,7 @@ class Hold:
         """Remove the file, if it is this one's."""
         found = observe(self.path)
         if found is not None and self._is_mine(found.record):
-            found.remove()
+            files.remove_if(self.path, lambda status: mark_of(status) == found.mark)
 
     def _is_mine(self, record: HoldRecord | None) -> bool:
         return record is not None and record.token == self.token
