@@ -303,7 +303,6 @@ OF_FUTURES = {
     "_base.fanout": {"Executor", "Future", "ThreadPoolExecutor", "wait"},
     "fetching._lookahead": {"Future", "wait"},  # of a shard, which is waited for in such a thread
     "datasets.tokens._comms": {"Future"},  # of a coroutine, which a thread of ours waits for
-    "fetching._lookahead": {"Future", "wait"},  # of a shard, for which only `apart` waits
 }
 
 

@@ -116,7 +116,7 @@ def page() -> str:
         n_formats=len(_formats()),
         formats="\n".join(_format_lines()),
         writers=", ".join(sorted({golden.writer for golden in GOLDENS})),
-        damage="\n".join(_lines(["directory", *KINDS], rows)),
+        damage="\n".join(_lines(["Directory", *KINDS], rows)),
     )
 
 
@@ -126,12 +126,12 @@ def _formats() -> list[formats.Format]:
 
 def _format_lines() -> Iterator[str]:
     titles = [
-        "format",
-        "what it is",
-        "manifest",
-        "`complete` proves",
-        "`valid` proves",
-        "no level sees",
+        "Format",
+        "What it is",
+        "Manifest",
+        "`complete` verifies",
+        "`valid` verifies",
+        "No level detects",
     ]
     cells = [
         [
@@ -156,24 +156,25 @@ def _lines(titles: list[str], rows: list[list[str]]) -> Iterator[str]:
 PAGE_TEXT = """\
 # Formats
 
-`shardproof validate` finds out by itself of which format a directory is: first by its manifest
-file, else by the names of its shards. `--format NAME` and `validate(path, format="NAME")` say it;
-where two claim one directory, that is needed. `shardproof formats` prints this first table. Those
-of other packages are found by an entry point of the group `shardproof.formats`.
+`shardproof validate` detects the format of a directory: by its manifest file, or else by the names
+of its shards. If two formats match, or none, name the format: `--format NAME` or
+`validate(path, format="NAME")`. `shardproof formats` prints the first table. Other packages add
+formats with an entry point of the group `shardproof.formats`.
 
-The {n_formats} formats, and what each [level](validate.md#levels) proves beyond the one before it:
+The {n_formats} formats, and what each [level](validate.md#levels) verifies beyond the level before:
 
 {formats}
 
-A [seal](seal.md), or a list of digests with [the name of one](seal.md), lies beside a directory
-of any format, and `valid` proves what it says of promised files; of a seal, all that it lists.
+You can put a [seal](seal.md), or a list of digests with [the name of one](seal.md), into a
+directory of any format. `valid` then verifies all expected files that it lists, and every file
+that a seal lists.
 
-## Which level sees which damage
+## Which level detects which damage
 
-Directories that the real libraries wrote ({writers}); every promised file was damaged in every way
-that [the kit](damage.md) knows, and in five more. A cell has the first level that saw all of it;
-`-` is damage of which at least one case was seen by no level, `n/a` one that can't be done to these
-files. `stray` is looked for with `--strict`.
+We damaged directories that the real libraries wrote ({writers}). We damaged every expected file in
+every way that [the kit](damage.md) knows, and in five more. A cell has the first level that
+detected all cases. `-` means that no level detected at least one case, `n/a` that these files can't
+be damaged in this way. The check for `stray` uses `--strict`.
 
 {damage}
 """

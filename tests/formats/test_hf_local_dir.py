@@ -20,8 +20,8 @@ from shardproof.checks import check
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.formats.hub import LOCAL_DIR as FORMAT
 from shardproof.report import Report
+from shardproof.testing import without_root_override
 from shardproof.testing.faults import FileSystemFaults, Hub, HubFault
-from shardproof.testing.samples._capabilities import without_root_override
 from tests.helpers.drawing import examples
 
 COMMIT = "c" * 40

@@ -41,20 +41,20 @@ def states(what: str) -> Callable[[tuple[str, ...]], bool]:
 
 
 NAMED: dict[str, tuple[bool, Callable[[tuple[str, ...]], bool]]] = {
-    "a link out of the directory, or to a folder there": (False, leads_out),
-    "names that this package refuses, or that stand twice": (
+    "a link out of the directory, or to a folder": (False, leads_out),
+    "names that shardproof refuses, or that appear twice": (
         False,
         lambda change: change[0] in {"rename_signed", "sign_another_name", "sign_again"},
     ),
-    "a `hash_type` or `shard_size` that the digests are not of": (
+    "a `hash_type` or `shard_size` that does not match the digests": (
         False,
         lambda change: states("hash_type")(change) or states("shard_size")(change),
     ),
-    "a signed file in a place that is left out": (
+    "a signed file in an ignored place": (
         True,
         lambda change: states("ignore_paths")(change) or ".git/signed" in change,
     ),
-    "the bundle's other fields": (True, lambda change: change[0] == "put"),
+    "other fields of the bundle": (True, lambda change: change[0] == "put"),
 }
 """Rows of the table in the docs: whether we accept then, and what change has it come to that."""
 

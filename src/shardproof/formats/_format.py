@@ -60,7 +60,7 @@ class Format:
     recognizes: Callable[[str], bool]
     read_manifest: "Callable[[str], Manifest]"
     complete: str = "sizes and structures that the manifest states or implies"
-    valid: str = "nothing more: the format states no digest; seal it"
+    valid: str = "nothing more: the format has no digests; seal it"
     blind_spots: str = ""
     marks: tuple[str, ...] = ()
     suffixes: tuple[str, ...] = ()

@@ -17,11 +17,12 @@ CACHE = Format.of_module(
     beside=("blobs/*", "refs/*", "trees/*", ".no_exist/*"),
     marks=("blobs", "snapshots", "../../blobs"),
     states_digests=True,
-    complete="where links and refs lead; sizes, where the client kept the listing; that no "
-    "download was cut off, and no weights are missing that an index names; safetensors, parquet",
-    valid="the digest by which each blob is named, or which the listing states",
-    blind_spots="files that were never downloaded and no index names; the bytes of copies in the "
-    "place of links, where no listing was kept; copies whose names differ in case alone",
+    complete="the targets of links and refs; sizes, if the client kept the listing; that no "
+    "download was cut off; that all weights exist that an index names; the structure of "
+    "safetensors and parquet files",
+    valid="the digest in the name of each blob, or in the listing",
+    blind_spots="files that were never downloaded and that no index names; the bytes of copies in "
+    "place of links, without a listing; copies whose names differ only in case",
     includes=_INCLUDED,
     store="../../blobs",
     name_at_source=later("hub.cache", "name_in_repository"),
@@ -35,11 +36,11 @@ LOCAL_DIR = Format.of_module(
     beside=(".cache/huggingface/*",),
     marks=(".cache/huggingface/download",),
     states_digests=True,
-    complete="sizes, where the client kept the listing; that no download was cut off, and no "
-    "weights are missing that an index names; safetensors, parquet",
-    valid="the digest that the client noted of each file",
-    blind_spots="files that were never downloaded and no index names; the bytes of files from "
-    "servers whose entity tags are no digests; files whose names differ in case alone",
+    complete="sizes, if the client kept the listing; that no download was cut off; that all "
+    "weights exist that an index names; the structure of safetensors and parquet files",
+    valid="the digest that the client recorded for each file",
+    blind_spots="files that were never downloaded and that no index names; the bytes of files "
+    "from servers whose entity tags are no digests; files whose names differ only in case",
     includes=_INCLUDED,
 )
 FORMATS = (CACHE, LOCAL_DIR)

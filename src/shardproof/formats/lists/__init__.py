@@ -5,15 +5,15 @@ from shardproof.formats._format import Format, later
 CROISSANT = Format.of_module(
     "lists.croissant",
     name="croissant",
-    description="files that Croissant metadata describe, and that lie beside them",
+    description="files that Croissant metadata beside them describe",
     manifest_file="croissant.json",
     beside=("metadata.json",),
     marks=("croissant.json",),
     states_digests=True,
-    complete="the size of each file, where it is stated in bytes",
-    valid="the SHA-256 and the MD5 of each file, where it is no placeholder: an address, a word, "
+    complete="the size of each file, if it is stated in bytes",
+    valid="the SHA-256 and the MD5 of each file, unless it is a placeholder: an address, a word, "
     "zeros",
-    blind_spots="file sets, which state no digest; files within archives or at other addresses",
+    blind_spots="file sets, which have no digests; files in archives or at other addresses",
 )
 MODEL_SIGNING = Format.of_module(
     "lists.model_signing",
@@ -23,12 +23,12 @@ MODEL_SIGNING = Format.of_module(
     read_signed=later("lists.model_signing", "read_manifest"),
     marks=("model.sig",),
     states_digests=True,
-    complete="that no file is there that was not signed, and the list is the one that was; sizes, "
-    "where parts of files were signed",
-    valid="the digest of each file, or of all its parts; with `--against KEY.pem`, as each level, "
-    "that the owner of the key signed the list, and nothing is there that was not signed",
-    blind_spots="who signed it, and hidden files, without a key; who issued a certificate, and "
-    "models that Sigstore signed without a key: `model_signing verify` proves these",
+    complete="that every file was signed, and that the list is the signed one; sizes, if parts of "
+    "files were signed",
+    valid="the digest of each file, or of all its parts; with `--against KEY.pem`, as at every "
+    "level, that the owner of the key signed the list, and that there is no file beyond it",
+    blind_spots="without a key, who signed it, and hidden files; who issued a certificate, and "
+    "models that Sigstore signed without a key: `model_signing verify` checks these",
     includes=("safetensors",),
 )
 BAGIT = Format.of_module(
@@ -41,36 +41,37 @@ BAGIT = Format.of_module(
     marks=("bagit.txt",),
     suffixes=(".txt",),
     states_digests=True,
-    complete="that every file below `data` is listed, in every list of the payload; bytes and "
-    "files as Payload-Oxum says",
-    valid="each digest of each file, of the payload and of the tags",
-    blind_spots="tag files that no list has; the sizes in fetch.txt",
+    complete="that every list of the payload names every file below `data`; the bytes and the "
+    "number of files that Payload-Oxum states",
+    valid="every digest of each file, of the payload and of the tags",
+    blind_spots="tag files that no list names; the sizes in fetch.txt",
 )
 DVC = Format.of_module(
     "lists.dvc",
     name="dvc",
-    description="files and folders that DVC tracks, or stages in `dvc.lock` wrote",
+    description="files and folders that DVC tracks, or that stages in `dvc.lock` wrote",
     manifest_file="*.dvc",
     further_parts=("dvc.lock", "dvc.yaml", ".dvc/config", ".dvcignore"),
     beside=(".gitignore", ".dvc/*"),
     suffixes=(".dvc", ".lock"),
     states_digests=True,
-    complete="the size of each file that is tracked alone; that the list of each folder is there, "
-    "and is the one by its name; of a folder that is not cached how many files it has; that each "
-    "stage of `dvc.yaml` has run to its end",
-    valid="the MD5 of each file, where DVC 3 wrote it",
-    blind_spots="what no file of DVC tracks yet; files beyond the list of a folder; digests of DVC "
-    "2, which changed the line ends of texts first; folders that DVC does not cache; stages in "
-    "folders whose names are templates, files of DVC in folders below; MD5 tells accidents only",
+    complete="the size of each file that is tracked by itself; that the list of each folder "
+    "exists and has the digest in its name; for a folder that is not cached, the number of files; "
+    "that each stage of `dvc.yaml` ran to its end",
+    valid="the MD5 of each file, if DVC 3 wrote it",
+    blind_spots="what DVC does not track yet; files that the list of a folder does not name; "
+    "digests of DVC 2, which changed the line ends of texts first; folders that DVC does not "
+    "cache; stages in folders whose names are templates; DVC files in folders below; MD5 detects "
+    "accidents only",
 )
 DIGESTS = Format.of_module(
     "lists.digests",
     name="digests",
-    description="any files, and a list of their digests, as sha256sum writes it",
+    description="any files, with a list of their digests, as sha256sum writes it",
     manifest_file="*SUMS",
     beside=("*sums", "*sum.txt", "*sums.txt", "*.sha256", "*.sha512", "*.md5", "*.b3"),
-    complete="that no two lists state different digests of a file; a list states no size",
-    valid="the digest of each file; MD5, SHA-1 and xxHash only tell accidents",
-    blind_spots="files that no line names, also where a list was cut between two lines",
+    complete="that no two lists state different digests for a file; a list has no sizes",
+    valid="the digest of each file; MD5, SHA-1 and xxHash detect accidents only",
+    blind_spots="files that no line names, even if a list was cut between two lines",
 )
 FORMATS = (CROISSANT, MODEL_SIGNING, BAGIT, DVC, DIGESTS)

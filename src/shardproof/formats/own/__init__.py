@@ -19,9 +19,10 @@ SAEV = Format.of_module(
     further_parts=("metadata.json",),
     marks=("shards.json",),
     suffixes=(".bin",),
-    complete="the size of each file, which the metadata imply; as many examples as they state",
-    valid="nothing more: the format states no digest",
-    blind_spots="changed bytes, two shards that were swapped",
+    complete="the size of each file, as the metadata imply it; the number of examples that they "
+    "state",
+    valid="nothing more: the format has no digests; seal it",
+    blind_spots="changed bytes; two swapped shards",
 )
 RECEIPTS = Format.of_module(
     "own.receipts",
@@ -33,16 +34,16 @@ RECEIPTS = Format.of_module(
     states_digests=True,
     complete="the size of each output; that receipts and plan agree",
     valid="the checksum that each receipt states",
-    blind_spots="outputs whose receipt has a placeholder in place of a checksum",
+    blind_spots="outputs whose receipt has a placeholder instead of a checksum",
 )
 CHECKPOINT = Format.of_module(
     "own.checkpoint",
     name="checkpoint",
-    description="checkpoints of which each rank wrote a shard",
+    description="checkpoints with one shard for each rank",
     manifest_file=f"*{METADATA}",
     further_parts=(f"*{METADATA}",),
     suffixes=(".shard", ".json"),
-    complete="the size and header of each shard; that all are of one save",
+    complete="the size and header of each shard; that all belong to one save",
     valid="the digest of each shard",
 )
 FORMATS = (SAEV, RECEIPTS, CHECKPOINT)

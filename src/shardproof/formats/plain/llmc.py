@@ -88,8 +88,8 @@ FORMAT = flat(
     probe=_probe,
     choose=_of_our_series,
     recognizes=_recognizes,
-    description="tokens as llm.c and modded-nanogpt have them: .bin files with a header",
-    complete="the size of each file, which its header implies",
-    valid="nothing more: the format states no digest",
-    blind_spots="changed tokens; shards that are gone; files without a header, as nanoGPT's",
+    description="tokens as llm.c and modded-nanogpt write them: .bin files with a header",
+    complete="the size of each file, as its header implies it",
+    valid="nothing more: the format has no digests; seal it",
+    blind_spots="changed tokens; missing shards; files without a header, such as nanoGPT's",
 )

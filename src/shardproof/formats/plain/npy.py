@@ -18,8 +18,9 @@ FORMAT = flat(
     probe="npy",
     prove=later("_ids_beside", "IdsProof"),
     recognizes=recognizes,
-    description="arrays of numpy, such as shards of tokens with ids of their sequences",
-    complete="the size of each file, which its header implies",
-    valid="each sequence of tokens by its id, where there are ids beside them as templar has them",
-    blind_spots="changed numbers without ids; files that are gone; types with fields or objects",
+    description="numpy arrays, such as token shards with ids of their sequences",
+    complete="the size of each file, as its header implies it",
+    valid="the id of each token sequence, if there are ids beside the tokens, as templar writes "
+    "them",
+    blind_spots="changed numbers without ids; missing files; types with fields or objects",
 )

@@ -11,11 +11,11 @@ MDS = Format.of_module(
     marks=("index.json",),
     only_its_own=r"(?m)^shard\.\d{5}\.[\w.]+$",
     states_digests=True,
-    complete="the size of each file; of MDS how many samples it has, and where they are; of "
-    "zstd, gz and bz2 that they begin and end so",
+    complete="the size of each file; for MDS, the number of samples and their offsets; for zstd, "
+    "gz and bz2, that the file begins and ends as such",
     valid="each digest that the index states; by default Streaming writes none",
-    blind_spots="changed samples where no digest is stated; any bytes in br and snappy, which "
-    "have no marks",
+    blind_spots="changed samples without a digest; any bytes of br and snappy, which have no "
+    "markers",
 )
 LITDATA = Format.of_module(
     "samples.litdata",
@@ -24,69 +24,70 @@ LITDATA = Format.of_module(
     manifest_file="index.json",
     marks=("index.json",),
     only_its_own=r"(?m)^chunk-\d+-\d+\.[\w.]+$",
-    complete="the size of each chunk, how many samples it has and where they are; of "
-    "compressed chunks that the blocks of zstd reach to the end",
-    valid="nothing more: the format states no digest; seal it",
+    complete="the size of each chunk, the number of samples and their offsets; for chunks in "
+    "zstd, that the blocks reach the end",
+    valid="nothing more: the format has no digests; seal it",
     blind_spots="changed samples",
 )
 ARROW = Format.of_module(
     "samples.arrow",
     name="arrow",
-    description="data sets that `datasets` saved to a disk",
+    description="datasets that the `datasets` library saved to disk",
     manifest_file="state.json",
     beside=("dataset_dict.json", "*dataset_info.json", "*state.json", "*.lock", "*cache-*.arrow"),
     marks=("state.json", "dataset_dict.json"),
     only_its_own=r"(?m)^data-\d{5}-of-\d{5}\.arrow$",
-    complete="the begin of each file and its end: a footer, or the mark that ends a stream; that "
-    "the description of the rows is there",
-    valid="nothing more: the format states no digest; seal it",
-    blind_spots="changed rows; sizes and counts, which are not written down",
+    complete="the beginning and the end of each file: a footer, or the marker that ends a stream; "
+    "that dataset_info.json, which describes the rows, can be read",
+    valid="nothing more: the format has no digests; seal it",
+    blind_spots="changed rows; sizes and counts, which the format does not record",
 )
 ENERGON = Format.of_module(
     "samples.energon",
     name="energon",
-    description="samples in tar archives that Megatron Energon prepared",
+    description="samples in tar archives, prepared by Megatron Energon",
     manifest_file=".nv-meta/.info.json",
     further_parts=(".nv-meta/*",),
     beside=("*.tar.idx",),
     marks=(".nv-meta",),
-    complete="the first headers of each archive, and the mark at its end; as many entries of its "
-    "index as it has samples, the last of them where the index says; that a file names the class "
-    "of samples, and one the splits",
-    valid="the checksum of each archive in gzip, all headers of each that is not compressed",
-    blind_spots="changed samples, but for archives in gzip; which shards the splits name",
+    complete="the first headers and the end marker of each archive; that its index has as many "
+    "entries as the archive has samples, and the last one is where the index says; that one file "
+    "names the class of samples, and one the splits",
+    valid="the checksum of each gzip archive, all headers of each uncompressed one",
+    blind_spots="changed samples, except in gzip archives; which shards the splits name",
     includes=("webdataset",),
 )
 WIDS = Format.of_module(
     "samples.wids",
     name="wids",
-    description="samples in tar archives, which an index for random access lists",
+    description="samples in tar archives, listed by an index for random access",
     manifest_file="*.json",
     marks=("shardindex.json",),
     suffixes=(".json",),
     states_digests=True,
-    complete="sizes that the index states; the first headers of each archive, the mark at its end",
-    valid="MD5 digests that the index states; else what archives prove by themselves",
-    blind_spots="archives that are listed by an address elsewhere, and of which no copy is here",
+    complete="sizes that the index states; the first headers and the end marker of each archive",
+    valid="MD5 digests that the index states; without one, the checksums and headers in the "
+    "archive",
+    blind_spots="archives that the index lists by a remote address, if no copy is here",
     includes=("webdataset",),
 )
 PARQUET = Format.of_module(
     "samples.parquet",
     name="parquet",
-    description="parquet files: those that `_metadata` names, with `-00003-of-00042` in their "
-    "names, or without",
+    description="parquet files: listed by `_metadata`, numbered such as `-00003-of-00042`, or "
+    "neither",
     manifest_file="*.parquet",
     beside=(
         *("dataset_info.json", "dataset_infos.json", "README.md", ".gitattributes"),
         *("_metadata", "_common_metadata", "_SUCCESS", "*.crc"),
     ),
     suffixes=(".parquet", ".crc", "_metadata"),
-    complete="that each file has its footer, every column chunk lies before it, and row groups "
-    "have as many rows as it, and `_metadata`, say; as many rows in a split as dataset_info.json "
+    complete="the footer of each file; that every column chunk is before it; that the row groups "
+    "have as many rows as it and `_metadata` state, and the splits as many as dataset_info.json "
     "states; that no job was killed before it committed (`_temporary`)",
     valid="the CRC-32 of each page that has one (`write_page_checksum=True`), and of each 512 "
-    "bytes where Spark left a `.crc` beside; no file as a whole",
-    blind_spots="changed values without checksums, changed headers of pages; files that are gone, "
-    "where neither `_metadata`, a `.crc` that is left nor a name tells of them; encrypted footers",
+    "bytes if Spark left a `.crc` file; no file as a whole",
+    blind_spots="changed values without checksums; changed page headers; missing files, unless "
+    "`_metadata`, a remaining `.crc` file or a name implies them; encrypted footers",
 )
 FORMATS = (MDS, LITDATA, ARROW, ENERGON, WIDS, PARQUET)

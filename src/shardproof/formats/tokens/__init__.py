@@ -5,12 +5,13 @@ from shardproof.formats._format import Format
 MEGATRON = Format.of_module(
     "tokens.megatron",
     name="megatron",
-    description="tokens as Megatron-LM's indexed data sets: pairs of .bin and .idx",
+    description="tokens in Megatron-LM's indexed datasets: pairs of .bin and .idx",
     manifest_file="*.idx",
     suffixes=(".idx",),
-    complete="the size of each file, which the index implies; documents that cover all sequences",
-    valid="nothing more: the format states no digest",
-    blind_spots="changed tokens; pairs that are gone; data without an index, but for those that "
-    "are called as others; data whose sequences are in another order than Megatron's builder has",
+    complete="the size of each file, as the index implies it; that the documents cover all "
+    "sequences",
+    valid="nothing more: the format has no digests; seal it",
+    blind_spots="changed tokens; missing pairs; data without an index, unless its name is like "
+    "those of other pairs; data with sequences in another order than Megatron's builder writes",
 )
 FORMATS = (MEGATRON,)
