@@ -1,4 +1,8 @@
-"""One look at some promised files: each is opened, examined through its descriptor and closed."""
+"""Check some expected files: each is opened, examined through its descriptor and closed.
+
+At 100 000 files one more system call from Python in `_not_plainly_kept` is a tenth of the whole. So
+it does nothing else, and `_look_closely` finds the words for whatever it does not wave through.
+"""
 
 import dataclasses
 import errno
