@@ -3,7 +3,7 @@
 ::
 
     ShardproofError
-    +-- ManifestError                  the promise of a shards directory can't be read
+    +-- ManifestError                  a manifest can't be read
     |   +-- ManifestNotFoundError      ... because it is not there   (also a FileNotFoundError)
     |   +-- ManifestPermissionError    ... because it may not be     (also a PermissionError)
     +-- ShardValidationError           files are not as expected     (also a FileNotFoundError);
@@ -105,7 +105,7 @@ def _restore(
 
 
 class ManifestError(ShardproofError):
-    """The promise of a shards directory can't be read.
+    """The manifest of a shards directory can't be read.
 
     Args:
         problem: What is wrong, what was expected and what to do, in one or more lines.

@@ -1,4 +1,4 @@
-"""What a shards directory promises."""
+"""What is expected in a shards directory."""
 
 import dataclasses
 import functools
@@ -28,7 +28,7 @@ _MOST_TOLD = 50
 
 
 class PromisedFile(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One file that a manifest promises.
+    """One file that a manifest lists.
 
     Attributes:
         name: Path relative to the directory, with ``/`` between parts; untrusted.
@@ -52,7 +52,7 @@ class PromisedFile(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @classmethod
     def by_digest(cls, name: str, digest: str | None = None, *further: str) -> "PromisedFile":
-        """Return what digests of a whole file promise: that of nothing, an empty file."""
+        """Return what is expected by digests of a whole file: by that of nothing, an empty file."""
         is_empty = digest is not None and _digest.is_of_nothing(digest)
         others = tuple((text, 0) for text in further)
         return cls(name=name, digest=digest, size=0 if is_empty else None, further=others)
@@ -122,23 +122,23 @@ lies beside it says so. It must be picklable too.
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """The promise of one shards directory, as a format read it.
+    """What is expected in one shards directory, as a format read it.
 
     Attributes:
         root: Real absolute path of the directory.
         path: Absolute path of the file that lists the shards, or its address; refusals name it.
         format: Name of the format.
-        files: The promised files, in the manifest's order.
+        files: The expected files, in the manifest's order.
         probe: The format's structural probe, if it has one; asked from level ``complete`` on.
         contradictions: Asked from ``complete`` on: which laws does the manifest itself break?
         damaged: Parts and entries of the manifest that can't be read, or that no file can be looked
-            for by, where others can: findings at every level, since what they promise is unknown.
+            for by, where others can: findings at every level, since what they list is unknown.
         stores: Real absolute paths of directories outside the root into which files may be links,
             because the format keeps bytes there (DVC's cache).
-        links: Whether files may be links, as far as the promise says.
+        links: Whether files may be links, as far as the manifest says.
         permits: Whether something may lie in the directory, asked with its name and whether links
-            are followed, where the promise says that all else may not; asked at every level.
-        n_to_make: How many shards are planned, where none is completed yet; they promise nothing.
+            are followed, where the manifest says that all else may not; asked at every level.
+        n_to_make: How many shards are planned, where none is completed yet: nothing is expected.
 
     Raises:
         RefusedEntriesError: A name that could lead out of the root or to two files at once, a size

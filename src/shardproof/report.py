@@ -1,4 +1,4 @@
-"""What one look at a shards directory found: findings, their text, JSON and exit code."""
+"""What one check of a shards directory found: findings, their text, JSON and exit code."""
 
 import collections
 import dataclasses
@@ -83,12 +83,12 @@ class FindingKind(enum.StrEnum):
 def exit_code_of(*, n_failed: int, n_unseen: int = 0) -> int:
     """Return how what was asked for ended: 0 is success, here, in every command and in pytest.
 
-    Success means: something was promised, all of it was looked at, and nothing that was asked for
-    failed. A promise of nothing never comes here: to read it is a `ManifestError`, and 2.
+    Success means: some files were expected, all of them were checked, and nothing that was asked
+    for failed. A manifest of no files never comes here: to read it is a `ManifestError`, and 2.
 
     Args:
         n_failed: How many findings there are, or files that were asked for and are not there.
-        n_unseen: How many of them only say that a look was not possible.
+        n_unseen: How many of them only say that a check was not possible.
     """
     if n_unseen:
         return 3
@@ -97,15 +97,15 @@ def exit_code_of(*, n_failed: int, n_unseen: int = 0) -> int:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
-    """One promise that is not kept.
+    """One file that is not as expected.
 
     Attributes:
         kind: In which way.
         path: Absolute path of the file.
-        expected: What was promised, in words.
+        expected: What was expected, in words.
         found: What is there, in words.
         errno: The number that the operating system gave, where it gave one (errno(3)).
-        index: The file's number among those that the manifest promises, from 0; None where the
+        index: The file's number among those that the manifest lists, from 0; None where the
             finding is about something else.
         is_of_entry: Whether it is about one entry of a manifest file, which ``found`` names.
     """
@@ -120,7 +120,7 @@ class Finding:
 
     @property
     def conclusive(self) -> bool:
-        """Whether the file was looked at; if not (EIO, ESTALE), the shard may be whole."""
+        """Whether the file was checked; if not (EIO, ESTALE), the shard may be whole."""
         return is_conclusive(self.errno)
 
     @property
@@ -144,11 +144,11 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class BrokenFiles:
-    """The promised files that have to be made or fetched again.
+    """The expected files that have to be made or fetched again.
 
     Attributes:
         names: Their paths relative to the directory, in the manifest's order.
-        indices: Their numbers among the promised files, from 0.
+        indices: Their numbers among the expected files, from 0.
     """
 
     names: tuple[str, ...] = ()
@@ -180,8 +180,8 @@ class MoreFindings:
 
     Attributes:
         counts: How many there are of each kind.
-        n_unseen: How many of them say that a look was not possible.
-        broken: The promised files that have to be made again, by their numbers.
+        n_unseen: How many of them say that a check was not possible.
+        broken: The expected files that have to be made again, by their numbers.
     """
 
     counts: collections.Counter[FindingKind] = dataclasses.field(
@@ -200,19 +200,19 @@ class MoreFindings:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Report:
-    """All findings of one look at a shards directory; ``str()`` gives the text.
+    """All findings of one check of a shards directory; ``str()`` gives the text.
 
     Attributes:
         path: Absolute path of the directory, or of the prefix of a checkpoint.
         format: Name of its format, such as ``"saev"``.
-        level: How hard it was looked at.
-        n_files: How many files the manifest promises.
-        findings: Every promise that is not kept, in the manifest's order; of more than `MOST_KEPT`
-            that `validate` finds, the first.
-        unproven: Files that are as promised as far as the level asks, and about which the manifest
+        level: How hard it was checked.
+        n_files: How many files the manifest lists.
+        findings: Every file that is not as expected, in the manifest's order; of more than
+            `MOST_KEPT` that `validate` finds, the first.
+        unproven: Files that are as expected as far as the level asks, and about which the manifest
             states nothing that the level could prove: at ``complete`` no size and no structure, at
             ``valid`` no digest.
-        n_proven: How many of the promised files are as promised, as far as the level asks; None
+        n_proven: How many of the files are as expected, as far as the level asks; None
             where they were not counted.
         n_unread: How many of those were not read again, because they are as they were when their
             digests were last proven: size, times and inode.
@@ -233,17 +233,17 @@ class Report:
     more: MoreFindings = dataclasses.field(default_factory=MoreFindings, hash=False)
 
     def __bool__(self) -> bool:
-        """Whether every promise is kept, so that ``assert validate(path)`` means what it says."""
+        """Whether every file is as expected: ``assert validate(path)`` means what it says."""
         return self.ok
 
     @property
     def ok(self) -> bool:
-        """Whether every promise is kept, as far as the level looks."""
+        """Whether every file is as expected, as far as the level asks."""
         return self.exit_code == 0
 
     @property
     def exit_code(self) -> int:
-        """0 all promises kept; 1 findings; 3 something could not be looked at."""
+        """0 all files as expected; 1 findings; 3 something could not be checked."""
         return exit_code_of(n_failed=self.n_findings, n_unseen=self.n_unseen)
 
     @property
@@ -259,13 +259,13 @@ class Report:
 
     @property
     def n_unseen(self) -> int:
-        """How many of them say that a look was not possible: such a file may be whole."""
+        """How many of them say that a check was not possible: such a file may be whole."""
         return sum(not finding.conclusive for finding in self.findings) + self.more.n_unseen
 
     def broken(self) -> BrokenFiles:
-        """Return which promised files have to be made or fetched again.
+        """Return which expected files have to be made or fetched again.
 
-        One that could not be looked at is not among them, since it may be whole.
+        One that could not be checked is not among them, since it may be whole.
 
         Example:
             >>> import shardproof
@@ -306,7 +306,7 @@ class Report:
         }
 
     def raise_for_findings(self) -> Self:
-        """Return the report itself when every promise is kept.
+        """Return the report itself when every file is as expected.
 
         Raises:
             ShardValidationError: There are findings; its text names every one.

@@ -154,7 +154,7 @@ def test_the_same_in_coroutines(make_checkpoint) -> None:
 
     assert asyncio.run(look()) == [verify(whole), verify(torn), verify(torn, "complete")]
     assert not [t for t in threading.enumerate() if t.name.startswith("shardproof")]
-    with pytest.raises(ValueError, match=r"ShardFileVerifier\.verify_checkpoint_async\(\): level"):
+    with pytest.raises(ValueError, match=r"ShardFileVerifier\.verify_checkpoint\(\): level"):
         asyncio.run(ShardFileVerifier().verify_checkpoint_async(whole, level="vaild"))
 
 

@@ -7,7 +7,7 @@
 
 Run it with an interpreter that has model_signing; ``tox -e goldens-signing`` does. A tree is a
 recipe: how it was signed, and up to three changes. ``data/signed_trees.json`` has the recipes with
-the library's verdicts, and ``test_signed_trees.py`` ours.
+the library's verdicts, and ``test_signed_trees.py`` ours; another recipe is a line more in it.
 """
 
 import argparse
@@ -17,12 +17,11 @@ import functools
 import hashlib
 import json
 import os
-import random
 import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +29,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 RECORD = Path(__file__).with_name("data") / "signed_trees.json"
-N_DRAWN = 400
 PART = 256
 KEY, OTHER_KEY = (ec.derive_private_key(secret, ec.SECP256R1()) for secret in (18, 19))
 
@@ -451,136 +449,6 @@ CHANGES: dict[str, Callable[..., None]] = {
     )
 }
 
-PLACES = [
-    *("stray", ".stray", "sub/stray", "sub/.stray", "deep/er/stray", "model.sig.bak", "MODEL.BIN"),
-    *("SHA256SUMS", ".SHA256SUMS.journal", "SHA256SUMS/evil.py", "B3SUMS/x", "checksums.md5"),
-    *(".git/HEAD", ".git/hooks/run", ".gitignore", ".gitattributes", ".github/x", ".gitmodules"),
-    *("sub/.git/HEAD", "sub/.gitignore", ".cache/huggingface/x", "__pycache__/a.pyc", "Thumbs.db"),
-    *("notes", "notes/a", "sub/notes/a", "model.sig.d/x", "x.part", "model.bin.d/evil.py", "..x"),
-]
-TARGETS = [
-    *("model.bin", "sub", "sub/deep", ".evil", ".evil/run.py", ".git/hooks", ".git/hooks/run"),
-    *("../outside", "../outside/run.py", "{outside}", "{outside}/run.py", "nowhere", "code", "."),
-    *("..", "/dev/null", "empty", "../outside/folder"),
-]
-NAMES = sorted(FILES)
-WITH_BYTES = [name for name in NAMES if FILES[name]]
-
-
-def simple_changes() -> Iterator[tuple[str, ...]]:
-    """Changes of the tree."""
-    yield from (("add", place) for place in PLACES)
-    yield from (("add", place, "") for place in ("stray", "sub/__init__.py", ".git/x", "notes/x"))
-    yield from (("add_folder", place) for place in ("folder", ".git", "SHA256SUMS", "sub/.x"))
-    yield from (("add_link", "code", target) for target in TARGETS)
-    yield from (("add_link", ".git/x", target) for target in ("HEAD", "../model.bin", "../sub"))
-    yield from (("add_link", "notes/x", target) for target in ("../model.bin", "{outside}/run.py"))
-    for kind in ("add_fifo", "add_socket"):
-        yield from ((kind, place) for place in ("pipe", ".git/pipe", "notes/pipe", "sub/.pipe"))
-    yield from (("by_link", name, where) for name in NAMES for where in ("outside", "git"))
-    yield ("by_link", "model.bin", "sub/deep/same.bin")
-    yield ("hard_link", "model.bin")
-    yield from (
-        ("folder_by_link", name, at) for name in ("sub", "sub/deep") for at in ("git", "outside")
-    )
-    yield ("sign_by_link",)
-    yield from (("rename", name, f"{name}.old") for name in NAMES)
-    yield from (
-        ("rename", "model.bin", to) for to in ("Model.bin", ".git/model.bin", "sub/model.bin")
-    )
-    yield ("exchange", "model.bin", "sub/weights.bin")
-    yield ("exchange", "model.bin", "sub/deep/same.bin")
-    yield from (("remove", name) for name in NAMES)
-    yield from (("remove_folder", name) for name in ("sub", "sub/deep"))
-    yield from (("flip", name, at) for name in WITH_BYTES for at in ("0", "699"))
-    yield from (("cut", name, size) for name in NAMES for size in ("0", "1", "256", "1000"))
-    yield from (("to_folder", name) for name in ("model.bin", "empty"))
-    yield from (("mode", name, bits) for name in ("model.bin", "sub") for bits in ("700", "755"))
-
-
-def signed_changes() -> Iterator[tuple[str, ...]]:
-    """Changes of what is signed."""
-    v1, v0 = "https://model_signing/signature/v1.0", "https://model_signing/Digests/v0.1"
-    others = (v1, v0, f"{v1}/", v1.upper(), "https://model_signing/signature/v2.0", "")
-    yield from (("state", "predicateType", json.dumps(other)) for other in others)
-    yield ("state", "predicateType", "")
-    yield from (("state", "_type", value) for value in ("", '"https://in-toto.io/Statement/v0.1"'))
-    yield from (("state", "subject", value) for value in ("", "[]", "{}"))
-    yield ("state", "subject/0/digest/sha256", json.dumps("0" * 64))
-    yield ("state", "subject/0/name", '"another"')
-    yield ("state", "subject/0/name", "")
-    yield ("state", "more", "1")
-    yield ("state", "predicate", "{}")
-    how = "predicate/serialization"
-    yield from (("state", how, value) for value in ("", "{}"))
-    yield from (("state", f"{how}/method", value) for value in ("", '"files"', '"shards"', '"x"'))
-    for value in ("", '"sha256"', '"blake3"', '"md5"', '"blake2"'):
-        yield ("state", f"{how}/hash_type", value)
-    yield from (("state", f"{how}/allow_symlinks", value) for value in ("", "true", "false"))
-    yield from (("state", f"{how}/shard_size", value) for value in ("", "256", "255", "0", "-1"))
-    for ignored in (".sig", "stray", "sub", ".", "", "..", "/etc", "notes/", "./notes", "*"):
-        yield ("state", f"{how}/ignore_paths", json.dumps(["model.sig", ignored]))
-    yield ("state", f"{how}/more", "1")
-    yield ("state", "predicate/more", "1")
-    yield ("state", "predicate/resources/0/more", "1")
-    yield ("state", "predicate/resources", "[]")
-    yield from (("first", "algorithm", value) for value in ("md5", "sha512", "", "SHA256"))
-    yield from (("first", "digest", value) for value in ("", "0" * 64, "0" * 63, "x"))
-    for around in (("./", ""), ("sub/../", ""), ("/", ""), ("../", ""), ("sub//", ""), ("", "/.")):
-        yield ("rename_signed", *around)
-    yield from (("sign_another_name", name) for name in ("more.bin", ".git/signed", "notes/signed"))
-    yield from (("sign_another_name", name) for name in ("CONFIG.JSON", "a\\b", "a\nb", "a:b"))
-    yield from (("forget", at) for at in ("0", "-1"))
-    yield from ((name,) for name in ("sign_again", "reverse", "in_capitals"))
-
-
-def bundle_changes() -> Iterator[tuple[str, ...]]:
-    """Changes by somebody without the key."""
-    yield from ((name,) for name in ("spoil_signature", "spoil_payload"))
-    yield from (("add_signature", where) for where in ("before", "after"))
-    envelope = "dsseEnvelope"
-    yield ("put", f"{envelope}/signatures", "[]")
-    yield ("put", f"{envelope}/payload", '"e30="')
-    yield ("put", f"{envelope}/payloadType", '"application/json"')
-    yield ("put", f"{envelope}/payloadType", "")
-    yield ("put", "mediaType", '"application/vnd.dev.sigstore.bundle+json;version=0.2"')
-    yield ("put", "mediaType", "")
-    yield ("put", "more", "1")
-    yield ("put", "verificationMaterial", "")
-    yield ("put", "verificationMaterial/publicKey/hint", '"another"')
-    yield ("put", "verificationMaterial/publicKey/hint", "")
-    yield ("put", "verificationMaterial/tlogEntries", "")
-
-
-def is_possible(recipe: Recipe) -> bool:
-    """Whether a tree can be made so."""
-    with tempfile.TemporaryDirectory(prefix="tree-") as place:
-        try:
-            build(recipe, Path(place, "model"))
-        except (OSError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError):
-            return False
-    return True
-
-
-def recipes() -> list[Recipe]:
-    """Each change by itself, and some that are drawn: one or two, of trees signed in any way."""
-    simple, signed, bundle = map(list, (simple_changes(), signed_changes(), bundle_changes()))
-    summed = [(change, ("sum_up",)) for change in signed]
-    alone = [(change,) for change in (*simple, *signed, *bundle)]
-    drawn = random.Random("signed trees")
-    made = [Recipe(name) for name in SIGNED]
-    made += [Recipe("by its command", changes) for changes in (*alone, *summed)]
-    made += [Recipe("with links", (change,)) for change in simple if "link" in change[0]]
-    made += [
-        Recipe("in parts", (*change, ("sum_up",))) for change in (*alone, (("to_other_parts",),))
-    ]
-    for _ in range(N_DRAWN):
-        some = drawn.sample(simple, drawn.choice((1, 1, 2)))
-        if drawn.random() < 0.4:
-            some += [drawn.choice(signed), ("sum_up",)]
-        made.append(Recipe(drawn.choice(list(SIGNED)), tuple(some)))
-    return list(dict.fromkeys(made))
-
 
 def library_accepts(recipe: Recipe) -> bool:
     """Whether model_signing takes a tree for the signed one, told how it was signed if need be."""
@@ -609,12 +477,6 @@ def library_accepts(recipe: Recipe) -> bool:
     return True
 
 
-def verdicts() -> Iterator[tuple[Recipe, bool]]:
-    """Each recipe with what the library says."""
-    for recipe in filter(is_possible, recipes()):
-        yield recipe, library_accepts(recipe)
-
-
 @functools.cache
 def recorded() -> dict[Recipe, bool]:
     """What it said when it was asked last."""
@@ -631,7 +493,7 @@ def main() -> None:
     from importlib.metadata import version
 
     name = f"model-signing {version('model-signing')}"
-    found = dict(verdicts())
+    found = {recipe: library_accepts(recipe) for recipe in recorded()}
     if parser.parse_args().write:
         lines = [json.dumps([*recipe, accepts]) for recipe, accepts in found.items()]
         text = ",\n    ".join(lines)

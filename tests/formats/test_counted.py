@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardproof.formats._counted import promised_by_names
+from shardproof.formats._jobs import promised_by_names
 
 
 def name(index: int, count: int = 4, before: str = "train-") -> str:

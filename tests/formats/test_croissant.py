@@ -78,25 +78,6 @@ def test_a_copy_of_what_is_elsewhere_is(tmp_path) -> None:
     assert validate(tmp_path, level="valid").n_proven == 1
 
 
-@pytest.mark.parametrize(
-    "entries",
-    [
-        [],
-        [file_object(contentUrl="../a.csv")],
-        [file_object(contentUrl="/etc/passwd")],
-        [{"sha256": 1}],
-    ],
-)
-def test_what_can_not_be_kept_is_refused(tmp_path, entries) -> None:
-    with pytest.raises(ManifestError):
-        validate(write(tmp_path, *entries))
-
-
-def test_metadata_of_another_program_are_not_claimed(tmp_path) -> None:
-    (tmp_path / "metadata.json").write_text('{"distribution": []}')
-    assert not FORMAT.recognizes(str(tmp_path))
-
-
 class TestFormat(FormatContract):
     manifest_name = "croissant.json"
 
@@ -182,12 +163,3 @@ def test_a_folder(tmp_path) -> None:
 def test_addresses_that_end_in_no_name(tmp_path, name: str) -> None:
     write(tmp_path, file_object(), file_object(contentUrl=f"https://example.org/{name}"))
     assert validate(tmp_path).n_files == 1
-
-
-@pytest.mark.parametrize("kind", ["sc:FileObject", "FileObject", "http://x/FileObject"])
-def test_one_entry_alone(tmp_path, kind: str) -> None:
-    write(tmp_path)
-    text = json.loads((tmp_path / "croissant.json").read_text())
-    text["distribution"] = file_object(**{"@type": kind})
-    (tmp_path / "croissant.json").write_text(json.dumps(text))
-    assert validate(tmp_path, level="valid").n_proven == 1

@@ -1,6 +1,5 @@
 """A directory with lists of digests."""
 
-import errno
 import hashlib
 import os
 from pathlib import Path
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from shardproof import ManifestError, ManifestNotFoundError, validate
 from shardproof.formats.lists import DIGESTS as FORMAT
-from shardproof.testing.faults import FileSystemFaults
+from tests.formats.looking import found_in
 from tests.helpers.drawing import examples
 
 FILES = {"a.bin": b"a" * 10, "sub/b.bin": b"b", "empty": b""}
@@ -35,10 +34,6 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def found_in(path: Path, level: str = "complete") -> list[tuple[str, str]]:
-    return [(each.kind.value, each.path.name) for each in validate(path, level=level).findings]
-
-
 def test_several_lists_are_joined(root: Path) -> None:
     (root / "more").write_bytes(b"x")
     (root / "more.md5").write_text(hashlib.md5(b"x").hexdigest())
@@ -55,12 +50,6 @@ def test_lists_that_disagree(root: Path) -> None:
     [finding] = validate(root, level="complete").findings
     assert (finding.path.name, finding.expected) == ("a.bin", "one digest by sha256")
     (root / "old.sha256").write_text(lines().upper().replace("A.BIN", "a.bin"))
-
-
-def test_lists_that_say_it_twice(root: Path) -> None:
-    (root / "SHA256SUMS").write_text(lines() * 2)
-    (root / "sha256sum.txt").write_text(lines())
-    assert found_in(root, "valid") == []
 
 
 def test_a_list_that_has_itself_and_others(root: Path) -> None:
@@ -105,13 +94,6 @@ def test_what_stands_in_the_place_of_a_list_is_not_opened(root: Path, kind: str)
         FORMAT.read_manifest(str(root))
 
 
-def test_a_look_that_was_not_possible_passes(root: Path) -> None:
-    with FileSystemFaults(root) as fs:
-        fs.fail("open", errno.EIO, match="SHA256SUMS")
-        with pytest.raises(OSError, match="Input/output error"):
-            validate(root)
-
-
 names = st.text("abcé .-_()*#", min_size=1, max_size=10).filter(
     lambda name: name.strip(".") and not name.startswith((" ", "./")) and name == name.strip()
 )
@@ -150,12 +132,6 @@ def test_what_openssl_writes(root: Path) -> None:
     digits = hashlib.sha256(FILES["a.bin"]).hexdigest()
     (root / "SHA256SUMS").write_text(f"SHA2-256(a.bin)= {digits}\n")
     assert validate(root, level="valid").n_proven == 1
-
-
-@pytest.mark.parametrize("name", ["x.md5", "checksums.txt", "other"])
-def test_a_link_loop_is_no_list(root: Path, name: str) -> None:
-    (root / name).symlink_to(name)
-    assert validate(root, level="valid").n_proven == 3
 
 
 def test_a_list_that_pgp_signed(root: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from shardproof import ManifestError, validate
 from shardproof.testing import time_limit
+from tests.formats.looking import found_in
 
 
 def md5(data: bytes) -> str:
@@ -22,12 +23,6 @@ def write_file(path: Path, *, is_new: bool = True) -> Path:
     text = f"outs:\n- md5: {md5(b'a' * 10)}\n  size: 10\n{hash_line}  path: a.bin\n"
     (path / "a.bin.dvc").write_text(text)
     return path
-
-
-def test_a_file_that_is_empty_yet(tmp_path: Path) -> None:
-    (write_file(tmp_path) / "data.dvc").touch()
-    with pytest.raises(ManifestError, match=r"data.dvc': expected a field of outs, cmd, found ''"):
-        validate(tmp_path)
 
 
 @pytest.mark.parametrize("space", [" ", "\n", "\t", "{", " \n"])
@@ -92,10 +87,6 @@ def write_folder(
     return path
 
 
-def found_in(path: Path, level: str = "complete") -> list[tuple[str, str]]:
-    return [(each.kind.value, each.path.name) for each in validate(path, level=level).findings]
-
-
 def test_a_file(tmp_path) -> None:
     report = validate(write_file(tmp_path), level="valid")
     assert (report.format, report.ok, report.n_proven) == ("dvc", True, 1)
@@ -132,31 +123,11 @@ def test_a_cache_elsewhere_and_links_into_it(tmp_path) -> None:
     assert found_in(root, "valid") == [("not-regular", "x.bin")]
 
 
-def test_a_project_above(tmp_path) -> None:
-    write_folder(tmp_path)
-    inner = tmp_path / "inner"
-    inner.mkdir()
-    (tmp_path / "data.dvc").rename(inner / "data.dvc")
-    (tmp_path / "data").rename(inner / "data")
-    assert found_in(inner, "valid") == []
-
-
 def test_a_file_in_the_place_of_the_cache_has_no_list(tmp_path) -> None:
     write_folder(tmp_path)
     (tmp_path / ".dvc/cache/files").rename(tmp_path / "aside")
     (tmp_path / ".dvc/cache/files").touch()
     assert not validate(tmp_path)
-
-
-def test_a_list_that_was_not_fetched(tmp_path) -> None:
-    write_folder(tmp_path)
-    for path in (tmp_path / ".dvc/cache").rglob("*.dir"):
-        path.unlink()
-    report = validate(tmp_path)
-    assert [(each.kind.value, each.path.name) for each in report.findings] == [
-        ("structure", "data")
-    ]
-    assert "run `dvc fetch`" in report.findings[0].found
 
 
 @pytest.mark.parametrize(

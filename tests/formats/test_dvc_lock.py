@@ -165,12 +165,6 @@ def test_what_can_not_be_read_is_refused(tmp_path: Path, lock: str, pipeline: st
         validate(tmp_path, format="dvc")
 
 
-def test_another_lock_is_none(tmp_path: Path) -> None:
-    (tmp_path / "poetry.lock").write_text("[[package]]")
-    with pytest.raises(ManifestError, match="none of a known format"):
-        validate(tmp_path)
-
-
 @pytest.mark.parametrize(
     "stage",
     [

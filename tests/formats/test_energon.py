@@ -1,7 +1,6 @@
 """Archives that Energon counted and indexed: counts, indices and archives agree."""
 
 import contextlib
-import dataclasses
 import gzip
 import io
 import json
@@ -22,22 +21,13 @@ from shardproof.errors import ManifestError
 from shardproof.formats.samples import ENERGON as FORMAT
 from shardproof.testing import Layout, ShardState
 from shardproof.testing.contracts import FormatContract
+from tests.formats.looking import archive
 from tests.helpers.drawing import examples
 
 INFO = ".nv-meta/.info.json"
 OLD_INFO = ".nv-meta/.info.yaml"
 DATABASE = ".nv-meta/index.sqlite"
 SPLIT, CLASS = ".nv-meta/split.yaml", ".nv-meta/dataset.yaml"
-
-
-def archive(n_samples: int, n_bytes: int = 3000) -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w|") as stream:
-        for name in (f"{i:06d}.{kind}" for i in range(n_samples) for kind in ("jpg", "json")):
-            info = tarfile.TarInfo(name)
-            info.size, info.mtime = n_bytes, 1e9 + 0.5
-            stream.addfile(info, io.BytesIO(b"\xff" * n_bytes))
-    return file.getvalue()
 
 
 def index_of(data: bytes) -> bytes:
@@ -145,12 +135,6 @@ def test_a_prepare_that_was_interrupted_before_it_counted(root: Path) -> None:
     assert not FORMAT.recognizes(str(root))
 
 
-def test_another_number_of_samples(root: Path) -> None:
-    index = root / "shard_1.tar.idx"
-    index.write_bytes(index.read_bytes()[8:])
-    assert look(root) == [("shard_1.tar.idx", "size", "24 bytes", "16 bytes")]
-
-
 @pytest.mark.parametrize(
     "numbers",
     [(0, 0, 0), (0, 5120, 100), (0, 513, 10240), (0, 5120, 2**64 - 512), (0, 2048, 1024)],
@@ -180,58 +164,6 @@ def test_an_archive_with_another_end_than_its_index_says(root: Path, damage) -> 
     assert look(root) == [("shard_2.tar", "structure", expected, "none there")]
 
 
-def test_a_last_sample_that_is_long(tmp_path: Path) -> None:
-    root = write_dir({"shard_0.tar": 2}, tmp_path / "shards")
-    data = archive(2, 40_000)
-    (root / "shard_0.tar").write_bytes(data)
-    (root / "shard_0.tar.idx").write_bytes(index_of(data))
-    assert look(root) == []
-    *_, start, _ = struct.unpack("<3Q", (root / "shard_0.tar.idx").read_bytes())
-    (root / "shard_0.tar").write_bytes(data[:start] + bytes(len(data) - start))
-    assert [kind for _, kind, *_ in look(root)] == ["structure"]
-
-
-def test_no_index_is_taken_for_that_of_another_archive_or_time(root: Path, tmp_path: Path) -> None:
-    """What one thread remembers of the index that it looked at last."""
-    other = write_dir({"shard_0.tar": 1}, tmp_path / "other")
-    archive_of_other = (other / "shard_0.tar").read_bytes()
-    (other / "shard_0.tar").unlink()
-    manifest = FORMAT.read_manifest(os.path.realpath(other))
-    assert [f.kind.value for f in check(manifest, workers=1).findings] == ["missing"]
-    assert look(root) == []  # with an archive of the same name, and of more samples
-    (other / "shard_0.tar").write_bytes(archive_of_other)
-    (other / "shard_0.tar.idx").write_bytes(struct.pack("<2Q", 512, 1024))
-    for _ in range(2):
-        found = check(manifest, level="complete", workers=1).findings
-        assert [f.kind.value for f in found] == ["structure"]
-    (other / "shard_0.tar.idx").write_bytes(index_of(archive_of_other))
-    assert check(manifest, level="complete", workers=1).ok
-
-
-def test_a_thread_that_stays_remembers_no_index_of_an_earlier_look(tmp_path: Path) -> None:
-    """Of an executor: after an index it may begin with the archive of that one, next time."""
-    root = os.path.realpath(write_dir({"shard_0.tar": 2}, tmp_path / "shards"))
-
-    def look_at(*ends: str) -> bool:
-        manifest = FORMAT.read_manifest(root)
-        files = [file for file in manifest.files if file.name.endswith(ends)]
-        return check(dataclasses.replace(manifest, files=files), level="complete", workers=1).ok
-
-    assert look_at(".idx")
-    data = archive(2, 5000)
-    (Path(root) / "shard_0.tar").write_bytes(data)
-    (Path(root) / "shard_0.tar.idx").write_bytes(index_of(data))
-    assert look_at(".tar")
-
-
-def test_an_index_that_can_not_be_read_is_its_own_finding(root: Path) -> None:
-    (root / "shard_0.tar.idx").unlink()
-    os.mkfifo(root / "shard_0.tar.idx")
-    (root / "shard_1.tar.idx").write_bytes(b"\0" * 7)
-    found = [(name, kind) for name, kind, *_ in look(root)]
-    assert found == [("shard_0.tar.idx", "not-regular"), ("shard_1.tar.idx", "size")]
-
-
 def test_a_shard_without_samples_owes_no_index(root: Path) -> None:
     """Energon could not read it, or there are none in it."""
     counts = {"shard_0.tar": 0, "shard_1.tar": 2, "shard_3.tgz": 5}
@@ -253,13 +185,6 @@ def test_no_index_is_a_stray(root: Path) -> None:
     os.rename(root / "shard_1.tar", root / "shard_1.tgz")
     found = [each.path.name for each in validate(root, strict=True).findings]
     assert found == ["shard_2.tar"]
-
-
-def test_folders(tmp_path: Path) -> None:
-    root = write_dir({"a/shard_0.tar": 2, "b/shard_0.tar": 3}, tmp_path / "shards")
-    assert look(root, "valid") == []
-    (root / "b/shard_0.tar").unlink()
-    assert [(name, kind) for name, kind, *_ in look(root)] == [("shard_0.tar", "missing")]
 
 
 def test_the_database(root: Path) -> None:
@@ -323,17 +248,6 @@ def test_counts_of_old_that_are_refused(root: Path, text: str) -> None:
     with pytest.raises(ManifestError) as refused:
         FORMAT.read_manifest(str(root))
     assert str(root / OLD_INFO) in str(refused.value)
-
-
-@examples(300)
-@given(st.one_of(st.binary(max_size=99), st.text(" \n:'-ab1_shard_counts")))
-def test_any_text_of_old_has_an_answer(tmp_path_factory, text: str | bytes) -> None:
-    root = tmp_path_factory.mktemp("shards")
-    (root / ".nv-meta").mkdir()
-    path = root / OLD_INFO
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with contextlib.suppress(ManifestError):
-        assert FORMAT.read_manifest(str(root)).files
 
 
 @examples(30)

@@ -1,12 +1,8 @@
 """Repositories in the cache of huggingface_hub: what it writes is sound, what breaks is told."""
 
 import contextlib
-import errno
-import hashlib
-import json
 import os
 import shutil
-import struct
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,29 +16,25 @@ from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPerm
 from shardproof.formats.hub import CACHE as FORMAT
 from shardproof.report import Report
 from shardproof.testing import without_root_override
-from shardproof.testing.faults import FileSystemFaults, Hub, HubFault
+from shardproof.testing.faults import Hub
+from tests.formats.hub_files import (
+    COMMIT,
+    FILES,
+    NAMES,
+    PART_NAMES,
+    SHARDS,
+    TAG,
+    index_of,
+    is_large,
+    listing_of,
+    put_all,
+    tag_of,
+    tensors,
+)
 from tests.helpers.drawing import examples
 
-COMMIT, OLD = "c" * 40, "b" * 40
+OLD = "b" * 40
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:%b\nsize 4096\n" % (b"a" * 64)
-
-
-def tensors(n_bytes: int = 64) -> bytes:
-    """A safetensors file of one tensor."""
-    header = {"x": {"dtype": "U8", "shape": [n_bytes], "data_offsets": [0, n_bytes]}}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text + bytes(range(256))[:n_bytes]
-
-
-def tag_of(data: bytes, *, large: bool = True) -> str:
-    if large:
-        return hashlib.sha256(data).hexdigest()
-    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
-
-
-def is_large(name: str) -> bool:
-    return Path(name).suffix in {".safetensors", ".bin", ".parquet"}
 
 
 class Repository:
@@ -72,26 +64,8 @@ class Repository:
         """Keep a listing."""
         path = self.path / "trees" / f"{commit}.json"
         path.parent.mkdir(exist_ok=True)
-        listed = {name: listed_at_hub(name, data) for name, data in files.items()}
-        path.write_text(json.dumps({"format_version": 1, "files": listed}))
+        path.write_text(listing_of(files))
         return path
-
-
-def listed_at_hub(name: str, data: bytes) -> dict[str, Any]:
-    found: dict[str, Any] = {"size": len(data), "blob_id": tag_of(data, large=False)}
-    if is_large(name):
-        found |= {"blob_id": "0" * 40, "lfs_sha256": tag_of(data), "lfs_size": len(data)}
-    return found
-
-
-FILES = {
-    "README.md": b"# A model\n",
-    "config.json": b"{}",
-    "model.safetensors": tensors(),
-    "onnx/model.bin": b"\1" * 1000,
-    "package/__init__.py": b"",
-    "package/more/__init__.py": b"",
-}
 
 
 @pytest.fixture
@@ -134,13 +108,6 @@ def test_other_folders_are_not_recognized(tmp_path: Path, name: str) -> None:
     assert not FORMAT.recognizes(str(tmp_path))
 
 
-@pytest.mark.parametrize("kind", ["models", "datasets", "spaces", "kernels"])
-def test_folders_of_repositories_are_recognized(tmp_path: Path, kind: str) -> None:
-    repository = Repository(tmp_path, f"{kind}--owner--name")
-    assert FORMAT.recognizes(str(repository.path))
-    assert not FORMAT.recognizes(str(repository.path / "blobs"))
-
-
 @pytest.mark.parametrize("part", ["snapshots", "blobs"])
 def test_what_a_purge_leaves_is_recognized(repository, part: str) -> None:
     shutil.rmtree(repository.path / part)
@@ -148,12 +115,6 @@ def test_what_a_purge_leaves_is_recognized(repository, part: str) -> None:
 
 
 # What the client itself writes.
-
-
-def put_all(hub: Hub, kind: str, files: dict[str, bytes] = FILES) -> dict[str, Any]:
-    for name, data in files.items():
-        hub.put(name, data, repo="owner/gpt", repo_type=kind)
-    return {"repo_id": "owner/gpt", "repo_type": kind, "endpoint": hub.url, "token": False}
 
 
 @pytest.mark.parametrize("kind", ["model", "dataset"])
@@ -183,27 +144,6 @@ def test_what_the_client_writes_is_sound(
             assert len(report.unproven) == report.n_files > 0
 
 
-def test_single_files_without_a_listing_are_sound(hub: Hub, hf: ModuleType, tmp_path: Path) -> None:
-    where = {**put_all(hub, "model"), "cache_dir": tmp_path}
-    for name in FILES:
-        hf.hf_hub_download(filename=name, **where)
-    repository = tmp_path / "models--owner--gpt"
-    assert not (repository / "trees").exists()
-    assert look(repository).ok
-
-
-def test_copies_without_a_listing_are_unproven(
-    hub: Hub, hf: ModuleType, tmp_path: Path, monkeypatch
-) -> None:
-    monkeypatch.setattr(hf.file_download, "are_symlinks_supported", lambda _: False)
-    where = {**put_all(hub, "model"), "cache_dir": tmp_path}
-    for name in FILES:
-        hf.hf_hub_download(filename=name, **where)
-    report = look(tmp_path / "models--owner--gpt")
-    assert report.ok
-    assert len(report.unproven) == len(FILES)
-
-
 def test_what_the_client_asked_for_in_vain_is_sound(
     hub: Hub, hf: ModuleType, tmp_path: Path
 ) -> None:
@@ -217,27 +157,6 @@ def test_what_the_client_asked_for_in_vain_is_sound(
     assert len(list((repository / ".no_exist").iterdir())) == 1
     assert not (repository / "snapshots" / (repository / "refs/main").read_text()).exists()
     assert look(repository).ok
-
-
-def test_a_body_that_arrived_wrong_is_found(hub: Hub, hf: ModuleType, tmp_path: Path) -> None:
-    """The client compares sizes alone."""
-    where = {**put_all(hub, "model"), "cache_dir": tmp_path}
-    hub.fault("onnx/*", HubFault.FLIPPED)
-    snapshot = Path(hf.snapshot_download(**where))
-
-    assert look(snapshot, "complete").ok
-    (finding,) = found(snapshot)
-    assert finding[:2] == ("digest", f"snapshots/{snapshot.name}/onnx/model.bin")
-
-
-def test_a_file_that_never_arrived_is_told_only_by_what_names_it(
-    hub: Hub, hf: ModuleType, tmp_path: Path
-) -> None:
-    where = {**put_all(hub, "model"), "cache_dir": tmp_path}
-    snapshot = Path(hf.snapshot_download(**where, allow_patterns=["*.json"]))
-    report = look(snapshot)
-    assert report.ok
-    assert report.n_files == 1
 
 
 # Damage.
@@ -259,12 +178,6 @@ def test_a_blob_that_was_written_to_is_found_by_its_name(repository) -> None:
         f"snapshots/{COMMIT}/onnx/model.bin",
         f"sha256:{tag_of(data)}",
     )
-
-
-def test_a_small_one_too(repository) -> None:
-    flip(repository.path / "snapshots" / COMMIT / "README.md")
-    (finding,) = found(repository.path)
-    assert finding[2] == f"git-sha1:{tag_of(FILES['README.md'], large=False)}"
 
 
 def test_a_file_of_an_empty_blob_is_to_be_empty(repository) -> None:
@@ -293,25 +206,6 @@ def test_a_truncated_safetensors_file_is_found_at_complete_without_one(repositor
     os.truncate(repository.path / "snapshots" / COMMIT / "model.safetensors", 60)
     (finding,) = found(repository.path, "complete")
     assert finding[:2] == ("structure", f"snapshots/{COMMIT}/model.safetensors")
-
-
-def test_a_pointer_in_the_place_of_a_large_file_is_told(repository) -> None:
-    (repository.path / "snapshots" / COMMIT / "onnx/model.bin").write_bytes(POINTER)
-    (finding,) = found(repository.path, "complete")
-    assert finding[0] == "impostor"
-    assert "git lfs pull" in finding[3]
-
-
-def test_a_pointer_that_is_in_git_is_sound(repository) -> None:
-    repository.put("fixtures/pointer", POINTER)
-    assert look(repository.path).ok
-
-
-@pytest.mark.parametrize("level", ["present", "complete", "valid"])
-def test_a_dangling_link_is_a_missing_file(repository, level: str) -> None:
-    (repository.path / "snapshots" / COMMIT / "onnx/model.bin").resolve().unlink()
-    missing = ("missing", f"snapshots/{COMMIT}/onnx/model.bin", "a regular file", "nothing")
-    assert found(repository.path, level) == [missing]
 
 
 def test_blobs_that_were_purged_are_missing_each(repository) -> None:
@@ -385,13 +279,6 @@ def test_a_blob_of_two_snapshots_is_looked_at_once(repository) -> None:
     assert [finding[1] for finding in found(repository.path)] == [f"snapshots/{COMMIT}/README.md"]
 
 
-def test_in_a_snapshot_of_the_two_it_has_the_name_that_it_has_there(repository) -> None:
-    entry = repository.put("README.md", FILES["README.md"], OLD, ref="")
-    flip(entry)
-    (finding,) = found(repository.path / "snapshots" / OLD)
-    assert finding[1] == f"snapshots/{OLD}/README.md"
-
-
 def test_a_blob_with_the_tag_of_another_server_is_unproven(repository) -> None:
     blob = repository.path / "blobs" / "5f3c-1a2b"
     blob.write_bytes(b"text")
@@ -463,13 +350,6 @@ def test_a_ref_to_a_commit_that_is_not_here_is_told(repository, text: str) -> No
     assert found(repository.path / "snapshots" / COMMIT) == []
 
 
-def test_a_ref_to_an_empty_snapshot_too(repository) -> None:
-    (repository.path / "snapshots" / OLD).mkdir()
-    assert look(repository.path).ok
-    repository.refer("main", OLD)
-    assert [finding[1] for finding in found(repository.path)] == ["refs/main"]
-
-
 def test_a_ref_that_is_no_file_is_told(repository) -> None:
     os.mkfifo(repository.path / "refs" / "pipe")
     (repository.path / "refs" / "loop").symlink_to("loop")
@@ -494,9 +374,6 @@ def test_what_lies_beside_is_ignored(repository) -> None:
 
 
 # Downloads that were cut off.
-
-
-TAG = "e" * 64
 
 
 @pytest.mark.parametrize("part", [f"{TAG}.incomplete", f"{TAG}.0123abcd.incomplete"])
@@ -557,6 +434,7 @@ def test_a_part_of_a_copy_is_sound(repository) -> None:
     blob.rename(entry)
     blob.with_name(f"{blob.name}.0123abcd.incomplete").touch()
     assert found(repository.path) == [], "it may be that of the copy"
+    assert look(repository.path).unproven == (entry,)
     repository.list(FILES)
     assert found(repository.path) == []
     (repository.path / "blobs" / f"{TAG}.incomplete").touch()
@@ -583,26 +461,15 @@ def test_a_repository_without_files_promises_nothing(tmp_path: Path, n_parts: in
 # Weights.
 
 
-def index_of(*names: str) -> bytes:
-    weights = {f"layer.{n}": name for n, name in enumerate(names)}
-    return json.dumps({"metadata": {"total_size": 128}, "weight_map": weights}).encode()
-
-
-SHARDS = [f"model-0000{n}-of-00003.safetensors" for n in (1, 2, 3)]
-
-
 @pytest.mark.parametrize("folder", ["", "transformer/"])
-@pytest.mark.parametrize("level", ["present", "complete", "valid"])
-def test_weights_that_an_index_names_beside_others_are_promised(
-    repository, folder: str, level: str
-) -> None:
+def test_weights_that_an_index_names_beside_others_are_promised(repository, folder: str) -> None:
     repository.put(f"{folder}model.safetensors.index.json", index_of(*SHARDS))
     assert look(repository.path).ok, "none was wanted"
     repository.put(f"{folder}{SHARDS[0]}", tensors(1))
     repository.put(f"{folder}{SHARDS[1]}", tensors(2))
     missing = ("missing", f"snapshots/{COMMIT}/{folder}{SHARDS[2]}", "a regular file", "nothing")
-    assert found(repository.path, level) == [missing]
-    assert found(repository.path / "snapshots" / COMMIT, level) == [missing]
+    assert found(repository.path, "present") == [missing]
+    assert found(repository.path / "snapshots" / COMMIT) == [missing]
     repository.put(f"{folder}{SHARDS[2]}", tensors(3))
     assert look(repository.path).ok
 
@@ -691,30 +558,6 @@ def test_names_that_no_manifest_may_have_are_proven_by_their_blobs(repository) -
     assert told == {f"snapshots/{COMMIT}/Data.bin", *blobs}
 
 
-def test_a_file_has_its_name_in_the_repository_where_it_is_fetched_from() -> None:
-    assert FORMAT.name_at_source(f"snapshots/{COMMIT}/onnx/model.bin") == "onnx/model.bin"
-    assert FORMAT.name_at_source("blobs/x") == "blobs/x"
-
-
-@pytest.mark.parametrize(
-    ("call", "place"),
-    [
-        ("open", "refs/main"),
-        ("open", f"trees/{COMMIT}.json"),
-        ("scandir", "models--owner--gpt/snapshots"),
-        ("scandir", f"snapshots/{COMMIT}"),
-        ("scandir", "models--owner--gpt/blobs"),
-    ],
-)
-def test_what_could_not_be_looked_at_is_no_verdict(repository, call: str, place: str) -> None:
-    repository.list(FILES)
-    with FileSystemFaults(repository.path) as fs:
-        fs.fail(call, errno.EIO, match=place)
-        with pytest.raises(OSError, match="Input/output error") as caught:
-            look(repository.path)
-    assert not isinstance(caught.value, ManifestError)
-
-
 @pytest.mark.parametrize(
     "place", ["snapshots", f"snapshots/{COMMIT}/onnx", "trees", f"trees/{COMMIT}.json"]
 )
@@ -743,7 +586,7 @@ TEXTS = st.one_of(
     refs=st.lists(st.binary(max_size=50), max_size=3),
     tree=st.one_of(st.none(), st.binary(max_size=200)),
     index=st.binary(max_size=100),
-    parts=st.lists(st.sampled_from([".incomplete", f"{TAG}.incomplete", "x.y.incomplete"])),
+    parts=st.lists(st.sampled_from(PART_NAMES)),
 )
 def test_whatever_stands_there_only_our_errors_come(
     tmp_path_factory, links, refs, tree, index, parts
@@ -762,9 +605,6 @@ def test_whatever_stands_there_only_our_errors_come(
     for path in (repository.path, folder):
         with contextlib.suppress(ManifestError):
             look(path)
-
-
-NAMES = st.from_regex(r"[a-z]{1,3}(/[A-Z]{1,3}){0,2}\.(bin|txt|py)", fullmatch=True)
 
 
 @settings(examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -791,3 +631,17 @@ def test_sound_repositories_have_no_findings_and_damaged_ones_have(
     blob = min((repository.path / "blobs").iterdir())
     blob.write_bytes(blob.read_bytes() + change)
     assert len(look(repository.path).findings) == 1
+
+
+@pytest.mark.parametrize("kind", ["models", "datasets", "spaces", "kernels"])
+def test_folders_of_repositories_are_recognized(tmp_path: Path, kind: str) -> None:
+    repository = Repository(tmp_path, f"{kind}--owner--name")
+    assert FORMAT.recognizes(str(repository.path))
+    assert not FORMAT.recognizes(str(repository.path / "blobs"))
+
+
+def test_a_ref_to_an_empty_snapshot_too(repository) -> None:
+    (repository.path / "snapshots" / OLD).mkdir()
+    assert look(repository.path).ok
+    repository.refer("main", OLD)
+    assert [finding[1] for finding in found(repository.path)] == ["refs/main"]

@@ -2,11 +2,8 @@
 
 import base64
 import contextlib
-import errno
 import hashlib
-import json
 import os
-import struct
 import time
 from pathlib import Path
 from types import ModuleType
@@ -21,39 +18,23 @@ from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPerm
 from shardproof.formats.hub import LOCAL_DIR as FORMAT
 from shardproof.report import Report
 from shardproof.testing import without_root_override
-from shardproof.testing.faults import FileSystemFaults, Hub, HubFault
+from shardproof.testing.faults import Hub, HubFault
+from tests.formats.hub_files import (
+    COMMIT,
+    FILES,
+    PART_NAMES,
+    SHARDS,
+    TAG,
+    index_of,
+    is_large,
+    listing_of,
+    put_all,
+    tag_of,
+    tensors,
+)
 from tests.helpers.drawing import examples
 
-COMMIT = "c" * 40
 NOTES = ".cache/huggingface/download"
-POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:%b\nsize 4096\n" % (b"a" * 64)
-
-
-def tensors(n_bytes: int = 64) -> bytes:
-    """A safetensors file of one tensor."""
-    header = {"x": {"dtype": "U8", "shape": [n_bytes], "data_offsets": [0, n_bytes]}}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text + bytes(range(256))[:n_bytes]
-
-
-FILES = {
-    "README.md": b"# A model\n",
-    "config.json": b"{}",
-    "model.safetensors": tensors(),
-    "onnx/model.bin": b"\1" * 1000,
-    "package/__init__.py": b"",
-}
-
-
-def is_large(name: str) -> bool:
-    return Path(name).suffix in {".safetensors", ".bin", ".parquet"}
-
-
-def tag_of(name: str, data: bytes) -> str:
-    if is_large(name):
-        return hashlib.sha256(data).hexdigest()
-    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
 
 
 def note_of(root: Path, name: str) -> Path:
@@ -67,7 +48,9 @@ def put(root: Path, name: str, data: bytes) -> Path:
     path = root / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
-    note_of(root, name).write_text(f"{COMMIT}\n{tag_of(name, data)}\n{time.time()}\n")
+    note_of(root, name).write_text(
+        f"{COMMIT}\n{tag_of(data, large=is_large(name))}\n{time.time()}\n"
+    )
     note_of(root, name).with_suffix(".lock").touch()
     return path
 
@@ -75,12 +58,7 @@ def put(root: Path, name: str, data: bytes) -> Path:
 def keep_listing(root: Path, files: dict[str, bytes] = FILES) -> Path:
     path = root / ".cache/huggingface/trees" / f"{COMMIT}.json"
     path.parent.mkdir(exist_ok=True)
-    listed: dict[str, dict[str, Any]] = {}
-    for name, data in files.items():
-        listed[name] = {"size": len(data), "blob_id": tag_of("", data)}
-        if is_large(name):
-            listed[name] |= {"lfs_sha256": tag_of(name, data), "lfs_size": len(data)}
-    path.write_text(json.dumps({"format_version": 1, "files": listed}))
+    path.write_text(listing_of(files))
     return path
 
 
@@ -129,14 +107,11 @@ def test_other_directories_are_not_recognized(tmp_path: Path, folder: str) -> No
 @pytest.fixture
 def where(hub: Hub, tmp_path: Path) -> dict[str, Any]:
     """The keywords of a download into a directory."""
-    put_all(hub, FILES)
-    common = {"repo_id": "owner/gpt", "repo_type": "dataset", "endpoint": hub.url, "token": False}
-    return {**common, "local_dir": tmp_path / "here", "cache_dir": tmp_path / "cache"}
-
-
-def put_all(hub: Hub, files: dict[str, bytes]) -> None:
-    for name, data in files.items():
-        hub.put(name, data, repo="owner/gpt")
+    return {
+        **put_all(hub, "dataset"),
+        "local_dir": tmp_path / "here",
+        "cache_dir": tmp_path / "cache",
+    }
 
 
 def test_what_the_client_writes_is_sound(hub: Hub, hf: ModuleType, where: dict[str, Any]) -> None:
@@ -146,27 +121,8 @@ def test_what_the_client_writes_is_sound(hub: Hub, hf: ModuleType, where: dict[s
         report = look(root)
         assert report.ok, report
         assert not report.unproven
-        put_all(hub, {"README.md": b"# Another\n", "new/data.bin": b"\2" * 500})
+        put_all(hub, "dataset", {"README.md": b"# Another\n", "new/data.bin": b"\2" * 500})
         hf.snapshot_download(**where)
-
-
-def test_single_files_without_a_listing_are_sound(hf: ModuleType, where: dict[str, Any]) -> None:
-    for name in FILES:
-        hf.hf_hub_download(filename=name, **where)
-    assert not (where["local_dir"] / ".cache/huggingface/trees").exists()
-    report = look(where["local_dir"])
-    assert report.ok
-    assert not report.unproven
-
-
-def test_a_body_that_arrived_wrong_is_found(
-    hub: Hub, hf: ModuleType, where: dict[str, Any]
-) -> None:
-    """The client compares sizes alone."""
-    hub.fault("onnx/*", HubFault.FLIPPED)
-    root = Path(hf.snapshot_download(**where))
-    assert look(root, "complete").ok
-    assert [finding[:2] for finding in found(root)] == [("digest", "onnx/model.bin")]
 
 
 def test_the_part_of_a_client_that_was_killed_is_told_until_it_ran_again(
@@ -198,35 +154,10 @@ def test_a_file_that_was_written_to_is_found(root: Path) -> None:
     (root / "README.md").write_bytes(b"# My model\n")
     assert found(root, "complete") == []
     expected = {
-        "onnx/model.bin": f"sha256:{tag_of('x.bin', FILES['onnx/model.bin'])}",
-        "README.md": f"git-sha1:{tag_of('', FILES['README.md'])}",
+        "onnx/model.bin": f"sha256:{tag_of(FILES['onnx/model.bin'])}",
+        "README.md": f"git-sha1:{tag_of(FILES['README.md'], large=False)}",
     }
     assert {finding[1]: finding[2] for finding in found(root)} == expected
-
-
-def test_however_late_that_was(root: Path) -> None:
-    """The client takes a file that was changed after its note for another; a copy is that late."""
-    for name in FILES:
-        os.utime(root / name, (time.time() + 1000,) * 2)
-    assert look(root).ok
-    (root / "README.md").write_bytes(b"# My model\n")
-    os.utime(root / "README.md", (time.time() + 1000,) * 2)
-    assert [finding[:2] for finding in found(root)] == [("digest", "README.md")]
-
-
-def test_a_missing_file_is_found(root: Path) -> None:
-    (root / "onnx/model.bin").unlink()
-    assert found(root, "present") == [("missing", "onnx/model.bin", "a regular file", "nothing")]
-
-
-def test_an_empty_file_is_found_unless_it_is_to_be_empty(root: Path) -> None:
-    os.truncate(root / "onnx/model.bin", 0)
-    (root / "package/__init__.py").write_bytes(b"x")
-    assert [finding[:2] for finding in found(root, "present")] == [("empty", "onnx/model.bin")]
-    assert [finding[:2] for finding in found(root, "complete")] == [
-        ("empty", "onnx/model.bin"),
-        ("size", "package/__init__.py"),
-    ]
 
 
 def test_a_truncated_file_is_found_at_complete_where_a_listing_was_kept(root: Path) -> None:
@@ -241,39 +172,10 @@ def test_a_listing_of_other_bytes_does_not_count(root: Path) -> None:
     assert look(root).ok
 
 
-def test_a_listing_that_is_torn_is_told(root: Path) -> None:
-    keep_listing(root).write_text("{")
-    assert found(root, "present") == []
-    ((kind, name, expected, _),) = found(root, "complete")
-    assert (kind, name) == ("structure", f".cache/huggingface/trees/{COMMIT}.json")
-    assert expected.startswith("a listing of the repository")
-
-
 def test_a_truncated_safetensors_file_is_found_at_complete_without_one(root: Path) -> None:
     os.truncate(root / "model.safetensors", 60)
     assert [finding[:2] for finding in found(root, "complete")] == [
         ("structure", "model.safetensors")
-    ]
-
-
-def test_a_pointer_in_the_place_of_a_large_file_is_told(root: Path) -> None:
-    (root / "onnx/model.bin").write_bytes(POINTER)
-    ((kind, *_, what),) = found(root, "complete")
-    assert kind == "impostor"
-    assert "git lfs pull" in what
-
-
-def test_a_pointer_that_is_in_git_is_sound(root: Path) -> None:
-    put(root, "fixtures/pointer", POINTER)
-    assert look(root).ok
-
-
-def test_a_link_that_leads_out_is_told(root: Path, tmp_path: Path) -> None:
-    (tmp_path / "other.bin").write_bytes(FILES["onnx/model.bin"])
-    (root / "onnx/model.bin").unlink()
-    (root / "onnx/model.bin").symlink_to(tmp_path / "other.bin")
-    assert [finding[:2] for finding in found(root, "present")] == [
-        ("not-regular", "onnx/model.bin")
     ]
 
 
@@ -316,7 +218,7 @@ def test_a_file_that_is_here_before_its_note_is_as_it_is_listed(
 @pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n"])
 @pytest.mark.parametrize("when", ["0", "1712656091.123", "1e9", "nan"])
 def test_a_note_may_end_as_it_likes(root: Path, when: str, end: str) -> None:
-    tag = tag_of("x.bin", FILES["onnx/model.bin"])
+    tag = tag_of(FILES["onnx/model.bin"])
     note_of(root, "onnx/model.bin").write_text(f"{COMMIT}\n{tag}\n{when}{end}")
     report = look(root)
     assert report.ok
@@ -365,9 +267,6 @@ def test_a_file_may_end_as_a_note_does(root: Path) -> None:
 # Downloads that were cut off.
 
 
-TAG = "e" * 64
-
-
 def hashed(name: str) -> str:
     digest = hashlib.sha1(f"{name}.metadata".encode()).digest()
     return base64.urlsafe_b64encode(digest).decode()
@@ -400,22 +299,14 @@ def test_parts_alone_promise_nothing(tmp_path: Path) -> None:
 # Weights.
 
 
-SHARDS = [f"model-0000{n}-of-00003.safetensors" for n in (1, 2, 3)]
-
-
 @pytest.mark.parametrize("folder", ["", "transformer/"])
-@pytest.mark.parametrize("level", ["present", "complete", "valid"])
-def test_weights_that_an_index_names_beside_others_are_promised(
-    root: Path, folder: str, level: str
-) -> None:
-    weights = {f"layer.{n}": name for n, name in enumerate(SHARDS)}
-    index = json.dumps({"metadata": {}, "weight_map": weights}).encode()
-    put(root, f"{folder}model.safetensors.index.json", index)
+def test_weights_that_an_index_names_beside_others_are_promised(root: Path, folder: str) -> None:
+    put(root, f"{folder}model.safetensors.index.json", index_of(*SHARDS))
     assert look(root).ok, "none was wanted"
     for n in (1, 2):
         put(root, f"{folder}{SHARDS[n - 1]}", tensors(n))
     missing = ("missing", f"{folder}{SHARDS[2]}", "a regular file", "nothing")
-    assert found(root, level) == [missing]
+    assert found(root, "present") == [missing]
     keep_listing(root)
     assert look(root).ok, "the Hub lists no such file"
     keep_listing(root).unlink()
@@ -424,24 +315,6 @@ def test_weights_that_an_index_names_beside_others_are_promised(
 
 
 # What stands in the way, and whatever is there.
-
-
-@pytest.mark.parametrize(
-    ("call", "place"),
-    [
-        ("open", "download/README.md.metadata"),
-        ("open", f"trees/{COMMIT}.json"),
-        ("scandir", "huggingface/download"),
-        ("scandir", "huggingface/trees"),
-    ],
-)
-def test_what_could_not_be_looked_at_is_no_verdict(root: Path, call: str, place: str) -> None:
-    keep_listing(root)
-    with FileSystemFaults(root) as fs:
-        fs.fail(call, errno.EIO, match=place)
-        with pytest.raises(OSError, match="Input/output error") as caught:
-            look(root)
-    assert not isinstance(caught.value, ManifestError)
 
 
 @pytest.mark.parametrize("name", [NOTES, f"{NOTES}/README.md.metadata"])
@@ -465,7 +338,7 @@ LINES = st.one_of(
     notes=st.lists(st.lists(LINES, max_size=4).map("\n".join), max_size=4),
     tree=st.one_of(st.none(), st.binary(max_size=200)),
     index=st.binary(max_size=100),
-    parts=st.lists(st.sampled_from([".incomplete", f"{TAG}.incomplete", "x.y.incomplete"])),
+    parts=st.lists(st.sampled_from(PART_NAMES)),
 )
 def test_whatever_stands_there_only_our_errors_come(
     tmp_path_factory, notes, tree, index, parts
@@ -480,28 +353,3 @@ def test_whatever_stands_there_only_our_errors_come(
         (root / NOTES / part).touch()
     with contextlib.suppress(ManifestError):
         look(root)
-
-
-NAMES = st.from_regex(r"[a-z]{1,3}(/[A-Z]{1,3}){0,2}\.(bin|txt|py)", fullmatch=True)
-
-
-@settings(examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    files=st.dictionaries(NAMES, st.binary(max_size=20), min_size=1),
-    listed=st.booleans(),
-    change=st.binary(min_size=1, max_size=20),
-)
-def test_sound_directories_have_no_findings_and_damaged_ones_have(
-    tmp_path_factory, files, listed, change
-) -> None:
-    root = tmp_path_factory.mktemp("local")
-    for name, data in files.items():
-        put(root, name, data)
-    if listed:
-        keep_listing(root, files)
-    report = look(root)
-    assert report.ok, report
-    assert not report.unproven
-    name, data = min(files.items())
-    (root / name).write_bytes(data + change)
-    assert [finding[1] for finding in found(root)] == [name]

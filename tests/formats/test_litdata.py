@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import pickle
 import struct
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -16,6 +15,7 @@ from shardproof import ManifestError, validate
 from shardproof.formats.samples import LITDATA as FORMAT
 from shardproof.testing import Layout
 from shardproof.testing.contracts import FormatContract
+from tests.formats.looking import found_in, said_of
 from tests.helpers.drawing import examples
 
 CONFIG: dict[str, Any] = {
@@ -94,14 +94,6 @@ def by_samples(n_chunks: int = 3) -> list[tuple[str, bytes, int, int]]:
     return [(name, data, n, len(data) - 4 * (n + 2)) for name, data, n, _ in classic(n_chunks)]
 
 
-def said_of(path: Path) -> list[tuple[str, str]]:
-    return [(each.expected, each.found) for each in validate(path, level="complete").findings]
-
-
-def found_in(path: Path, level: str = "complete") -> list[tuple[str, str]]:
-    return [(each.kind.value, each.path.name) for each in validate(path, level=level).findings]
-
-
 class TestFormat(FormatContract):
     manifest_name = "index.json"
 
@@ -114,11 +106,6 @@ class TestFormat(FormatContract):
 
     def shard_files(self, path: Path) -> list[Path]:
         return sorted(path.glob("*.bin"))
-
-
-@pytest.mark.parametrize("loader", ["TokensLoader", "TemporalArrayLoader", "MyOwnLoader", None])
-def test_chunks_of_each_loader_are_written_alike(tmp_path, loader) -> None:
-    assert found_in(write_litdata(tmp_path, classic(), item_loader=loader)) == []
 
 
 ZSTD = b"\x28\xb5\x2f\xfd\x20\x06\x31\0\0packed"
@@ -172,10 +159,6 @@ class TestOlderWriters:
         (tmp_path / "chunk-0-0.bin").write_bytes(chunk([b"abcde", b"", b"ab"]))
         assert said_of(tmp_path) == [("8 bytes, or 20 more", "27 bytes")]
 
-    def test_the_probe_goes_to_other_processes(self, tmp_path) -> None:
-        probe = FORMAT.read_manifest(str(write_litdata(tmp_path, by_samples(), keys=OLD))).probe
-        assert pickle.loads(pickle.dumps(probe)) == probe
-
 
 class TestUnpackedByAReader:
     """LitData unpacks what is compressed as a whole beside it, and since 0.2.70 in its place."""
@@ -202,11 +185,6 @@ class TestUnpackedByAReader:
         assert found_in(path) == []
         (path / self.PLAIN).write_bytes((path / self.PLAIN).read_bytes()[:-1])
         assert found_in(path) == [("size", self.PLAIN)]
-
-    def test_neither(self, path) -> None:
-        (path / self.PACKED).unlink()
-        (path / self.PLAIN).unlink()
-        assert found_in(path, "present") == [("missing", self.PACKED)]
 
 
 def test_of_another_compression_nothing_is_said(tmp_path) -> None:
@@ -355,11 +333,3 @@ def test_sound_ones_have_no_findings(tmp_path_factory, contents: list[list[bytes
 def test_another_index_is_not_claimed(tmp_path, text: str) -> None:
     (tmp_path / "index.json").write_text(text)
     assert not FORMAT.recognizes(str(tmp_path))
-
-
-def test_an_index_that_was_cut_is_claimed_and_refused(tmp_path) -> None:
-    write_litdata(tmp_path, classic())
-    index = (tmp_path / "index.json").read_text()
-    (tmp_path / "index.json").write_text(index[: len(index) // 2])
-    with pytest.raises(ManifestError, match=r"index\.json.*not JSON"):
-        validate(tmp_path)

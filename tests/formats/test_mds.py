@@ -1,6 +1,5 @@
 """MosaicML Streaming: what the index states of each shard, and what the shards say themselves."""
 
-import errno
 import hashlib
 import json
 import struct
@@ -17,7 +16,7 @@ from shardproof.formats.samples import MDS as FORMAT
 from shardproof.testing import Layout
 from shardproof.testing.contracts import FormatContract
 from shardproof.testing.faults import FileSystemFaults
-from tests.goldens import GOLDENS
+from tests.formats.looking import found_in, of_golden, said_of
 from tests.helpers.drawing import examples
 
 CONFIG = b'{"column_encodings":["int"],"column_names":["x"],"column_sizes":[8],"format":"mds"}'
@@ -57,14 +56,6 @@ def write_mds(path: Path, n_shards: int = 3, hashes: tuple[str, ...] = (), **cha
         entries.append(entry | changes)
     (path / "index.json").write_text(json.dumps({"shards": entries, "version": 2}))
     return path
-
-
-def said_of(path: Path) -> list[tuple[str, str]]:
-    return [(each.expected, each.found) for each in validate(path, level="complete").findings]
-
-
-def found_in(path: Path, level: str = "complete") -> list[tuple[str, str]]:
-    return [(each.kind.value, each.path.name) for each in validate(path, level=level).findings]
 
 
 class TestFormat(FormatContract):
@@ -121,7 +112,7 @@ ZSTD = b"\x28\xb5\x2f\xfd\x20\x06\x31\0\0zipped"
 @pytest.mark.parametrize("head", [bytes(4), bytes(64), b"PAR1" * 4])
 @pytest.mark.parametrize("name", ["mds-zstd", "mds-gz", "mds-bz2"])
 def test_another_head_of_a_packed_shard_is_seen(tmp_path, name: str, head: bytes) -> None:
-    path = next(golden for golden in GOLDENS if golden.name == name).copy(tmp_path)
+    path = of_golden(name, tmp_path)
     shard = min(path.glob("shard.00001.*"))
     shard.write_bytes(head + shard.read_bytes()[len(head) :])
     assert found_in(path, "complete") == [("structure", shard.name)]
@@ -137,9 +128,6 @@ class TestCompressed:
         (tmp_path / "index.json").write_text(json.dumps(index))
         return tmp_path
 
-    def test_only_as_it_is(self, path) -> None:
-        assert found_in(path) == []
-
     def test_only_compressed(self, path) -> None:
         (path / "shard.00000.mds").unlink()
         (path / "shard.00000.mds.zstd").write_bytes(ZSTD)
@@ -154,35 +142,6 @@ class TestCompressed:
     def test_neither(self, path) -> None:
         (path / "shard.00000.mds").unlink()
         assert found_in(path, "present") == [("missing", "shard.00000.mds.zstd")]
-
-
-def test_json_lines_have_two_files(tmp_path) -> None:
-    index = {
-        "version": 2,
-        "shards": [
-            {
-                "format": "json",
-                "samples": 2,
-                "compression": None,
-                "zip_data": None,
-                "zip_meta": None,
-                "raw_data": about("shard.00000.json", b"{}\n{}\n", ()),
-                "raw_meta": about("shard.00000.json.meta", b"meta", ()),
-            }
-        ],
-    }
-    (tmp_path / "index.json").write_text(json.dumps(index))
-    (tmp_path / "shard.00000.json").write_bytes(b"{}\n{}\n")
-    assert found_in(tmp_path) == [("missing", "shard.00000.json.meta")]
-
-
-def test_shards_in_folders(tmp_path) -> None:
-    write_mds(tmp_path, 1)
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "shard.00000.mds").rename(tmp_path / "sub/shard.00000.mds")
-    index = (tmp_path / "index.json").read_text()
-    (tmp_path / "index.json").write_text(index.replace('"shard.', '"sub/shard.'))
-    assert found_in(tmp_path) == []
 
 
 def put(data: bytes, at: int, number: int) -> bytes:
@@ -311,33 +270,6 @@ def test_another_version_or_shape_is_refused(tmp_path, text: str) -> None:
         validate(tmp_path, format="mds")
 
 
-@pytest.mark.parametrize("usual", [True, False])
-@pytest.mark.parametrize("key", ["bytes", "samples", "size_limit", "column_names"])
-def test_a_key_that_stands_twice_is_refused(tmp_path, key: str, usual: bool) -> None:
-    write_mds(tmp_path, 1, **({} if usual else {"of_mine": 1}))
-    index = (tmp_path / "index.json").read_text()
-    (tmp_path / "index.json").write_text(index.replace(f'"{key}"', f'"{key}": 1, "{key}"'))
-    with pytest.raises(ManifestError, match=rf"the key '{key}' stands twice|, found 1"):
-        validate(tmp_path)
-
-
-@pytest.mark.parametrize("change", [{}, {"compression": "zstd", "size_limit": "64mb"}])
-def test_an_index_that_streaming_writes_is_read_once(tmp_path, monkeypatch, change) -> None:
-    """That no key stands twice in it is seen without a second look, which takes longer."""
-    write_mds(tmp_path, 2, **change)
-    monkeypatch.setattr("shardproof._base.json.json.loads", None)
-    monkeypatch.setattr("shardproof._base.json._is_deep", None)
-    assert len(FORMAT.read_manifest(str(tmp_path)).files) == 2
-
-
-def test_only_what_may_be_compressed_is_looked_for(tmp_path) -> None:
-    """A folder beside, which may not be read, is in nobody's way."""
-    (write_mds(tmp_path / "mds") / "lost+found").mkdir()
-    with FileSystemFaults(tmp_path) as fs:
-        fs.fail("scandir", errno.EACCES, optional=True)
-        assert len(FORMAT.read_manifest(str(tmp_path / "mds")).files) == 3
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -356,19 +288,6 @@ def test_an_index_of_no_shards_is_claimed(tmp_path) -> None:
     assert validate(tmp_path).n_files == 0
 
 
-def test_an_index_that_is_no_file_is_not_claimed(tmp_path) -> None:
-    (tmp_path / "index.json").mkdir()
-    assert not FORMAT.recognizes(str(tmp_path))
-
-
-def test_an_index_that_was_cut_is_claimed_and_refused(tmp_path) -> None:
-    write_mds(tmp_path)
-    index = (tmp_path / "index.json").read_text()
-    (tmp_path / "index.json").write_text(index[: len(index) // 2])
-    with pytest.raises(ManifestError, match=r"index\.json.*not JSON"):
-        validate(tmp_path)
-
-
 def test_to_recognize_one_takes_a_small_read(tmp_path) -> None:
     """However many shards it lists."""
     write_mds(tmp_path, 1)
@@ -377,14 +296,6 @@ def test_to_recognize_one_takes_a_small_read(tmp_path) -> None:
     with FileSystemFaults(tmp_path) as fs:
         assert FORMAT.recognizes(str(tmp_path))
     assert sum(call.operation == "read" for call in fs.calls) <= 2
-
-
-def test_a_look_at_the_index_that_failed_is_no_answer(tmp_path) -> None:
-    write_mds(tmp_path)
-    with FileSystemFaults(tmp_path) as fs:
-        fs.fail("open", errno.EIO, match="index.json")
-        with pytest.raises(OSError, match="Input/output error"):
-            FORMAT.recognizes(str(tmp_path))
 
 
 def test_a_merged_index(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from shardproof import formats, seal, validate
+from tests.formats.looking import of_golden
 from tests.goldens import GOLDENS, Golden
 
 ALL_THERE_IS = ("model-signing", "bagit")  # by their own laws, whatever lies there is told
@@ -77,7 +78,7 @@ def test_no_directory_is_looked_for_in_what_a_job_has_not_committed(tmp_path: Pa
 def test_the_mark_of_a_download_is_a_finding_beside_its_file(
     name: str, mark: str, tmp_path: Path
 ) -> None:
-    path = next(golden for golden in GOLDENS if golden.name == name).copy(tmp_path)
+    path = of_golden(name, tmp_path)
     first = promised_in(path)[0]
     first.with_name(first.name + mark).write_bytes(b"\0\1")
     assert validate(path).ok
@@ -109,25 +110,9 @@ def test_apple_double_beside_a_manifest_or_a_list_is_none(golden: Golden, tmp_pa
 
 @pytest.mark.parametrize("name", ["._SHA256SUMS", "._MD5SUMS", ".SHA256SUMS", "._x.md5"])
 def test_a_seal_passes_over_what_only_has_the_name_of_a_list(name: str, tmp_path: Path) -> None:
-    path = next(golden for golden in GOLDENS if golden.name == "parquet-plain").copy(tmp_path)
+    path = of_golden("parquet-plain", tmp_path)
     (path / name).write_bytes(APPLE_DOUBLE)
     n_files = len(promised_in(path))
     assert len(seal(path).added) == n_files
     seal(path, update=True)
     assert validate(path, level="valid").ok
-
-
-def test_apple_double_beside_a_checkpoint_is_no_checkpoint(tmp_path: Path) -> None:
-    import numpy as np
-
-    from shardproof.checkpoint import MultiShardSaver, latest_checkpoint, unfinished_steps
-
-    prefix = f"{tmp_path}/model"
-    MultiShardSaver().save_shard(prefix, 0, {"bias": np.arange(3)})
-    MultiShardSaver().save_metadata(prefix, world_size=1, step=1)
-    for file in list(tmp_path.iterdir()):
-        file.with_name(f"._{file.name}").write_bytes(APPLE_DOUBLE)
-    for level in ("present", "complete", "valid"):
-        assert validate(tmp_path, level=level).ok
-    assert latest_checkpoint(tmp_path) == prefix
-    assert unfinished_steps(tmp_path) == []

@@ -8,12 +8,9 @@ import zlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from shardproof import ManifestNotFoundError, validate
-from shardproof.formats.plain.tfrecord import FORMAT
-from tests.helpers.drawing import examples
+from shardproof import validate
+from tests.formats.looking import found_in
 
 
 def crc32c(data: bytes) -> int:
@@ -50,10 +47,6 @@ def write_set(path: Path, n_files: int = 3) -> Path:
     return path
 
 
-def found_in(path: Path, level: str = "complete") -> list[tuple[str, str]]:
-    return [(e.kind.value, e.path.name) for e in validate(path, level=level).findings]
-
-
 def test_a_whole_set(tmp_path) -> None:
     report = validate(write_set(tmp_path), level="complete")
     assert (report.format, report.ok, report.n_files) == ("tfrecord", True, 3)
@@ -76,12 +69,6 @@ def test_files_with_other_ends_belong_to_them(tmp_path) -> None:
     for name in ("a.tfrecord", "a.tfrecord.1", "a.tfrecord-old"):
         (tmp_path / name).write_bytes(WHOLE)
     assert validate(tmp_path, level="complete").n_files == 3
-
-
-def test_a_missing_one_is_known_by_the_names_of_the_others(tmp_path) -> None:
-    write_set(tmp_path)
-    (tmp_path / "train.tfrecord-00001-of-00003").unlink()
-    assert found_in(tmp_path) == [("missing", "train.tfrecord-00001-of-00003")]
 
 
 PACK = {"gzip": gzip.compress, "zlib": zlib.compress}
@@ -181,13 +168,6 @@ def test_spark_leaves_checksums_beside_records_too(tmp_path) -> None:
     assert found_in(tmp_path) == found
 
 
-@pytest.mark.parametrize("cut", [1, 5, 11, 12, 20, 35])
-def test_a_cut_in_a_record(tmp_path, cut: int) -> None:
-    path = write_set(tmp_path) / "train.tfrecord-00001-of-00003"
-    path.write_bytes(WHOLE[:-cut])
-    assert found_in(tmp_path) == [] if cut == 35 else [("structure", path.name)]
-
-
 @pytest.mark.parametrize("at", [0, 3, 8, 11, 20, 300])
 def test_a_flipped_bit_of_a_length_or_its_checksum(tmp_path, at: int) -> None:
     starts, position = [], 0
@@ -210,26 +190,6 @@ def test_heads_wherever_a_block_ends(tmp_path, n_bytes: int) -> None:
     assert found_in(tmp_path) == []
     path.write_bytes(whole[:-1])
     assert found_in(tmp_path) == [("structure", "a.tfrecord")]
-
-
-def test_more_bytes_at_the_end(tmp_path) -> None:
-    path = write_set(tmp_path) / "train.tfrecord-00001-of-00003"
-    path.write_bytes(WHOLE + b"\0")
-    assert found_in(tmp_path) == [("structure", path.name)]
-
-
-@examples(100)
-@given(st.lists(st.binary(max_size=50), min_size=1, max_size=30))
-def test_sound_ones_have_no_findings(tmp_path_factory, contents: list[bytes]) -> None:
-    path = tmp_path_factory.mktemp("x")
-    (path / "a.tfrecord").write_bytes(b"".join(map(record, contents)))
-    assert found_in(path) == []
-
-
-def test_nothing_there(tmp_path) -> None:
-    assert not FORMAT.recognizes(str(tmp_path))
-    with pytest.raises(ManifestNotFoundError):
-        FORMAT.read_manifest(str(tmp_path))
 
 
 @pytest.mark.parametrize("bits", range(9, 16))

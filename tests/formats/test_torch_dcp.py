@@ -1,4 +1,4 @@
-"""PyTorch's distributed checkpoints, made without PyTorch; one that it wrote lies beside this."""
+"""PyTorch's distributed checkpoints, made without PyTorch."""
 
 import os
 import pickle
@@ -25,9 +25,10 @@ from shardproof.formats.weights import _pickle
 from shardproof.formats.weights._pickle import Pairs, PickledObject, read_pickle
 from shardproof.testing.contracts import FormatContract
 from shardproof.testing.samples._layout import Layout
+from tests.goldens import GOLDENS
 from tests.helpers.drawing import examples
 
-WRITTEN_BY_TORCH = Path(__file__).parent / "data/torch_dcp"
+[WRITTEN_BY_TORCH] = [golden.path for golden in GOLDENS if golden.name == "torch-dcp"]
 META, FILES = "torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.filesystem"
 
 
@@ -143,37 +144,6 @@ class TestFormat(FormatContract):
         """But each file is named as often as it has items."""
         (root / ".metadata").write_bytes(metadata_of([("a.distcp", 0, 1), ("A.distcp", 0, 1)]))
         assert str(root / ".metadata") in self.refused(form, root).text
-
-
-@pytest.fixture
-def written(tmp_path: Path) -> Path:
-    """A checkpoint that torch 2.13 wrote."""
-    return Path(shutil.copytree(WRITTEN_BY_TORCH, tmp_path / "written"))
-
-
-@pytest.mark.parametrize("level", ["present", "complete", "valid"])
-def test_what_torch_writes_is_sound(written: Path, level: Any) -> None:
-    assert FORMAT.recognizes(str(written))
-    assert look(written, level) == []
-    assert {file.name for file in FORMAT.read_manifest(str(written)).files} == {
-        "__0_0.distcp",
-        "__0_1.distcp",
-    }
-
-
-def test_a_torn_file_of_torch_is_told(written: Path) -> None:
-    for name in ("__0_0.distcp", "__0_1.distcp"):
-        size = (written / name).stat().st_size
-        for other in (1, size - 1):
-            os.truncate(written / name, other)
-            told = (f"items up to byte {size}", f"{other} bytes")
-            assert look(written) == [("structure", name, *told)]
-        os.truncate(written / name, size + 1)
-        assert look(written) == [("structure", name, f"{size} bytes", f"{size + 1} bytes")]
-        os.truncate(written / name, size)
-        assert look(written) == []
-    (written / "__0_1.distcp").unlink()
-    assert [finding[:2] for finding in look(written, "present")] == [("missing", "__0_1.distcp")]
 
 
 @pytest.mark.parametrize("protocol", [3, 4, 5])
@@ -307,13 +277,6 @@ def test_other_metadata_are_refused(tmp_path: Path, value: Any) -> None:
     (tmp_path / ".metadata").write_bytes(dumped(value))
     with pytest.raises(ManifestError, match="the metadata of a checkpoint in files"):
         FORMAT.read_manifest(str(tmp_path))
-
-
-def test_an_item_without_fields_is_refused(tmp_path: Path) -> None:
-    for stored in ({1: 2}, {1: StorageInfo()}, {1: (None, {"relative_path": "a"})}):
-        (tmp_path / ".metadata").write_bytes(dumped(Metadata(storage_data=stored)))
-        with pytest.raises(ManifestError, match="missing required field `relative_path`"):
-            FORMAT.read_manifest(str(tmp_path))
 
 
 # The reader of pickles.

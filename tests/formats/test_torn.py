@@ -17,6 +17,7 @@ from shardproof.cli import app
 from shardproof.errors import ManifestError
 from shardproof.testing import without_root_override
 from shardproof.testing.faults import FileSystemFaults
+from tests.formats.looking import of_golden
 from tests.goldens import GOLDENS, Golden
 
 
@@ -145,24 +146,13 @@ def test_of_our_own_formats_no_manifest_that_is_no_file_is_passed_over(
 
 
 def test_a_folder_of_energon_that_is_none_can_not_be_read(tree: Path) -> None:
-    path = next(golden for golden in GOLDENS if golden.name == "energon").copy(tree)
+    path = of_golden("energon", tree)
     place = path / ".nv-meta"
     for harm in HARMS.values():
         shutil.rmtree(place) if place.is_dir() else place.unlink(missing_ok=True)
         place.touch()
         harm(place)
         assert (run("-r", tree)[0], run(path)[0]) == (2, 2)
-
-
-@pytest.mark.parametrize("harm", NOT_REGULAR)
-def test_a_metadata_of_parquet_that_is_no_file_can_not_be_read(harm: str, tree: Path) -> None:
-    """Its folders must not be taken for whole data sets, nor what it names for all there is."""
-    for name in ("parquet-hive", "parquet-dask"):
-        path = next(golden for golden in GOLDENS if golden.name == name).copy(tree)
-        (path / "part.1.parquet").unlink(missing_ok=True)
-        NOT_REGULAR[harm](path / "_metadata")
-        assert (name, run("-r", tree)[0], run(path)[0]) == (name, 2, 2)
-        shutil.rmtree(path)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +185,7 @@ def test_what_is_there_is_said_where_the_manifest_is_not(name, lost, found, tree
 
 
 def test_digests_of_shards_do_not_hide_that_their_manifest_is_gone(tree: Path) -> None:
-    path = next(golden for golden in GOLDENS if golden.name == "mds-raw").copy(tree)
+    path = of_golden("mds-raw", tree)
     seal(path)
     (path / "index.json").unlink()
     assert run("--level", "valid", path)[0] == 2

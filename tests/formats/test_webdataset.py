@@ -1,9 +1,7 @@
 """The archives of a directory are whole, or it is said which are not."""
 
 import gzip
-import io
 import os
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -11,19 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof.checks import check
-from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats.plain.webdataset import FORMAT
+from tests.formats.looking import archive
 from tests.helpers.drawing import examples
-
-
-def archive(n_samples: int, n_bytes: int = 3000) -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w|") as stream:
-        for name in (f"{i:06d}.{kind}" for i in range(n_samples) for kind in ("jpg", "cls")):
-            info = tarfile.TarInfo(name)
-            info.size, info.mtime = n_bytes, 1e9 + 0.5
-            stream.addfile(info, io.BytesIO(os.urandom(n_bytes)))
-    return file.getvalue()
 
 
 @pytest.fixture
@@ -65,27 +53,6 @@ def test_archives_that_are_cut(root: Path) -> None:
     ]
     cut = ("val-000001.tgz", "structure", "the end of gzip")
     assert found(root) == found(root, "valid") == [*expected, cut]
-
-
-def test_what_stands_in_the_place_of_one(root: Path) -> None:
-    (root / "train-000001.tar").write_text("<!DOCTYPE html>" + " " * 1009)
-    (root / "val-000000.tar.gz").write_text("version https://git-lfs.github.com/spec/v1\n"
-        f"oid sha256:{'0' * 64}\nsize 1000\n")  # fmt: skip
-    assert [(name, kind) for name, kind, _ in found(root)] == [
-        ("train-000001.tar", "impostor"),
-        ("val-000000.tar.gz", "impostor"),
-    ]
-
-
-def test_a_directory_without_archives(tmp_path: Path) -> None:
-    (tmp_path / ".hidden.tar").write_bytes(archive(1))
-    assert not FORMAT.recognizes(str(tmp_path))
-    with pytest.raises(ManifestNotFoundError, match=r"\*\.tar\.zst\), found none"):
-        FORMAT.read_manifest(str(tmp_path))
-    with pytest.raises(ManifestNotFoundError, match="no such directory"):
-        FORMAT.read_manifest(str(tmp_path / "gone"))
-    with pytest.raises(ManifestError, match="found a file"):
-        FORMAT.read_manifest(str(tmp_path / ".hidden.tar"))
 
 
 @examples(50)

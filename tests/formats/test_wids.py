@@ -1,11 +1,8 @@
 """Archives that an index for random access lists: theirs are sizes and digests."""
 
-import errno
 import hashlib
-import io
 import json
 import os
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -15,20 +12,10 @@ from shardproof.errors import ManifestError
 from shardproof.formats.samples import WIDS as FORMAT
 from shardproof.testing import Layout
 from shardproof.testing.contracts import FormatContract
-from shardproof.testing.faults import FileSystemFaults
 from shardproof.testing.strategies import hostile_names
+from tests.formats.looking import archive
 
 INDEX = "shardindex.json"
-
-
-def archive(n_samples: int) -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w|") as stream:
-        for index in range(n_samples):
-            info = tarfile.TarInfo(f"{index:06d}.jpg")
-            info.size = 3000
-            stream.addfile(info, io.BytesIO(os.urandom(3000)))
-    return file.getvalue()
 
 
 def entry(path: Path, url: str | None = None, n_samples: int = 4) -> dict:
@@ -96,18 +83,6 @@ def test_a_whole_directory(root: Path) -> None:
     assert [file.n_items for file in FORMAT.read_manifest(str(root)).files] == [4, 4, 4]
 
 
-def test_sizes_and_digests(root: Path) -> None:
-    cut, changed, gone = (root / f"train-{index:06d}.tar" for index in range(3))
-    size = cut.stat().st_size
-    os.truncate(cut, size - 10240)
-    with changed.open("r+b") as file:
-        file.seek(700)
-        file.write(b"another")
-    gone.unlink()
-    kinds = {name: kind for name, kind, *_ in look(root, "valid")}
-    assert kinds == {cut.name: "size", changed.name: "digest", gone.name: "missing"}
-
-
 def test_without_sizes_the_archives_tell(root: Path) -> None:
     path = root / "train-000001.tar"
     shards = [
@@ -127,21 +102,6 @@ def test_an_index_of_another_name(root: Path, name: str) -> None:
     os.mkfifo(root / "fifo.json")
     assert FORMAT.recognizes(str(root))
     assert FORMAT.read_manifest(str(root)).path == root / name
-    assert len(names(root)) == 3
-
-
-def test_a_look_that_was_not_possible_is_not_a_directory_without_an_index(root: Path) -> None:
-    (root / INDEX).rename(root / "train.json")
-    with FileSystemFaults(root) as fs:
-        fs.fail("open", errno.EIO, match="train.json")
-        with pytest.raises(OSError, match="Input/output error"):
-            FORMAT.recognizes(str(root))
-
-
-def test_an_index_behind_a_link_inside(root: Path) -> None:
-    (root / "meta").mkdir()
-    (root / INDEX).rename(root / "meta/index")
-    (root / "index.json").symlink_to("meta/index")
     assert len(names(root)) == 3
 
 

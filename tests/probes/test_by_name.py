@@ -1,48 +1,42 @@
 """Which laws a file has by its name, among files of all kinds."""
 
-import os
-from pathlib import Path
-
 import pytest
 
 from shardproof.manifest import PromisedFile
 from shardproof.probes import by_name
+from tests.probes.probing import asked
 
 SHA256, OF_GIT = f"sha256:{'a' * 64}", f"git-sha1:{'a' * 40}"
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:%b\nsize 4096\n" % (b"a" * 64)
 
 
-def judged(path: Path, data: bytes, digest: str | None = None) -> str | None:
-    path.write_bytes(data)
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        found = by_name.probe(PromisedFile(name=path.name, digest=digest), fd, len(data))
-    finally:
-        os.close(fd)
+def judged(name: str, data: bytes, digest: str | None = None) -> str | None:
+    file = PromisedFile(name=name, digest=digest)
+    found = asked(lambda fd, size: by_name.probe(file, fd, size), data)
     return found and found.found
 
 
 @pytest.mark.parametrize("name", ["x.safetensors", "x.parquet", "data/X.PARQUET"])
-def test_files_of_some_names_have_a_law(tmp_path: Path, name: str) -> None:
+def test_files_of_some_names_have_a_law(name: str) -> None:
     assert by_name.has_law(name)
-    assert judged(tmp_path / Path(name).name, b"no such file" * 10) is not None
+    assert judged(name, b"no such file" * 10) is not None
 
 
 @pytest.mark.parametrize(
     "name", ["x", "x.txt", "x.bin", "x.tar", "x.arrow", "x.npy", "safetensors", ".parquet"]
 )
-def test_others_have_none(tmp_path: Path, name: str) -> None:
+def test_others_have_none(name: str) -> None:
     assert not by_name.has_law(name)
     for data in (b"", b"text", b"<!DOCTYPE html>", b'{"error": "no"}', bytes(2000)):
-        assert judged(tmp_path / name, data) is None
+        assert judged(name, data) is None
 
 
 @pytest.mark.parametrize("digest", [None, SHA256])
-def test_a_pointer_is_in_the_place_of_a_file(tmp_path: Path, digest: str | None) -> None:
-    assert judged(tmp_path / "x.bin", POINTER, digest) == (
+def test_a_pointer_is_in_the_place_of_a_file(digest: str | None) -> None:
+    assert judged("x.bin", POINTER, digest) == (
         "Git LFS pointer of 4 096 bytes: run `git lfs pull`"
     )
 
 
-def test_one_that_is_in_git_may_be_the_file(tmp_path: Path) -> None:
-    assert judged(tmp_path / "x.bin", POINTER, OF_GIT) is None
+def test_one_that_is_in_git_may_be_the_file() -> None:
+    assert judged("x.bin", POINTER, OF_GIT) is None

@@ -1,11 +1,9 @@
 """What stands in the place of a shard is told, and nothing else is taken for it."""
 
-import os
-from pathlib import Path
-
 import pytest
 
 from shardproof.probes.impostors import impostor, is_text
+from tests.probes.probing import asked
 
 OID = "4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393"
 LFS = f"version https://git-lfs.github.com/spec/v1\noid sha256:{OID}\nsize 3087467144\n"
@@ -39,26 +37,18 @@ IMPOSTORS = {
 }
 
 
-def told(path: Path, **keywords) -> str | None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        return impostor(fd, path.stat().st_size, **keywords)
-    finally:
-        os.close(fd)
+def told(text: str, **keywords) -> str | None:
+    return asked(lambda fd, size: impostor(fd, size, **keywords), text.encode())
 
 
 @pytest.mark.parametrize(("text", "found"), IMPOSTORS.values(), ids=IMPOSTORS)
-def test_it_is_told(tmp_path: Path, text: str, found: str) -> None:
-    path = tmp_path / "shard"
-    path.write_text(text)
-    assert (told(path) or "").startswith(found)
+def test_it_is_reported(text: str, found: str) -> None:
+    assert (told(text) or "").startswith(found)
 
 
 @pytest.mark.parametrize("name", IMPOSTORS)
-def test_among_texts_only_pointers_are(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "shard"
-    path.write_text(IMPOSTORS[name][0])
-    found = told(path, among_texts=True)
+def test_among_texts_only_pointers_are(name: str) -> None:
+    found = told(IMPOSTORS[name][0], among_texts=True)
     assert (found is not None) == name.startswith(("lfs", "annex"))
 
 
@@ -81,10 +71,8 @@ def test_among_texts_only_pointers_are(tmp_path: Path, name: str) -> None:
         "<Error><Message>x</Message></Error>",
     ],
 )
-def test_what_only_looks_like_one_is_not(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "shard"
-    path.write_text(text)
-    assert told(path) is None
+def test_what_only_looks_like_one_is_not(text: str) -> None:
+    assert told(text) is None
 
 
 def test_names_of_texts() -> None:

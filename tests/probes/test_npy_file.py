@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from shardproof.manifest import Mismatch, PromisedFile
 from shardproof.probes import npy
+from tests.probes.probing import asked
 
 
 def saved(*arrays: np.ndarray, version: tuple[int, int] | None = None) -> bytes:
@@ -20,18 +21,8 @@ def saved(*arrays: np.ndarray, version: tuple[int, int] | None = None) -> bytes:
     return file.getvalue()
 
 
-def ask(function, data: bytes):
-    fd = os.memfd_create("shard")
-    try:
-        with open(fd, "wb", closefd=False) as file:
-            file.write(data)
-        return function(fd, len(data))
-    finally:
-        os.close(fd)
-
-
 def probe(data: bytes) -> Mismatch | None:
-    return ask(lambda fd, size: npy.probe(PromisedFile(name="a.npy"), fd, size), data)
+    return asked(lambda fd, size: npy.probe(PromisedFile(name="a.npy"), fd, size), data)
 
 
 def of_text(text: str, data: bytes = b"", version: int = 1) -> bytes:
@@ -53,7 +44,7 @@ def test_whole_files_are_and_others_are_not(dtype, shape, version, fortran) -> N
     array = np.zeros(shape, dtype, order="F" if fortran else "C")
     data = saved(array, version=version)
     assert probe(data) is None
-    header = ask(npy.read_header, data)
+    header = asked(npy.read_header, data)
     assert isinstance(header, npy.ArrayHeader)
     assert (header.shape, header.n_items, header.end) == (array.shape, array.size, len(data))
     expected = f"{len(data)} bytes for {array.size} items of type {header.type!r}"
@@ -133,13 +124,11 @@ def test_a_field_that_stands_twice_makes_no_law() -> None:
 
 
 def test_what_is_read_of_a_header_is_bounded() -> None:
-    fd = os.memfd_create("shard")
-    try:
-        os.write(fd, b"\x93NUMPY\2\0" + (2**28).to_bytes(4, "little"))
+    def is_read(fd: int, _: int) -> None:
         os.truncate(fd, 2**29)
         tracemalloc.start()
         assert npy.probe(PromisedFile(name="a.npy"), fd, 2**29) is None
         assert tracemalloc.get_traced_memory()[1] < 2**20
-    finally:
         tracemalloc.stop()
-        os.close(fd)
+
+    asked(is_read, b"\x93NUMPY\2\0" + (2**28).to_bytes(4, "little"))

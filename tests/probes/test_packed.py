@@ -3,11 +3,9 @@
 import bz2
 import gzip
 import lzma
-import os
 import random
 import zlib
 from collections.abc import Callable
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -17,6 +15,7 @@ from hypothesis import strategies as st
 from shardproof.manifest import Mismatch
 from shardproof.probes import packed
 from tests.helpers.drawing import examples
+from tests.probes.probing import asked
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
@@ -36,24 +35,13 @@ SURE = ["bzip2", "xz", "zstd"]
 """A cut is always seen: for bzip2 and xz up to one in many millions."""
 
 
-@pytest.fixture
-def look(tmp_path: Path) -> Callable[[str, bytes], Mismatch | None]:
-    path = tmp_path / "x"
-
-    def look(kind: str, data: bytes) -> Mismatch | None:
-        path.write_bytes(data)
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            return packed.probe(kind, fd, len(data))
-        finally:
-            os.close(fd)
-
-    return look
+def look(kind: str, data: bytes) -> Mismatch | None:
+    return asked(lambda fd, size: packed.probe(kind, fd, size), data)
 
 
 @pytest.mark.parametrize("what", TEXTS)
 @pytest.mark.parametrize("kind", PACK)
-def test_whole_ones(look, kind: str, what: str) -> None:
+def test_whole_ones(kind: str, what: str) -> None:
     data = PACK[kind](TEXTS[what])
     assert look(kind, data) is None
     assert packed.kind_of(data[: packed.HEAD_BYTES]) == (None if kind == "zlib" else kind)
@@ -61,7 +49,7 @@ def test_whole_ones(look, kind: str, what: str) -> None:
 
 @pytest.mark.parametrize("what", TEXTS)
 @pytest.mark.parametrize("kind", PACK)
-def test_cuts(look, kind: str, what: str) -> None:
+def test_cuts(kind: str, what: str) -> None:
     data = PACK[kind](TEXTS[what])
     if kind not in SURE and len(data) > 2**16:
         return
@@ -69,7 +57,7 @@ def test_cuts(look, kind: str, what: str) -> None:
     assert [cut for cut in range(1, len(data), step) if look(kind, data[:cut]) is None] == []
 
 
-def test_streams_that_follow_one_another(look) -> None:
+def test_streams_that_follow_one_another() -> None:
     for kind in ("gzip", "zstd"):
         one = PACK[kind](b"x" * 999)
         assert look(kind, one * 3) is None
@@ -82,20 +70,14 @@ def test_streams_that_follow_one_another(look) -> None:
 
 
 @pytest.mark.parametrize("n_frames", [1, 2])
-def test_frames_that_are_all_to_be_skipped_hold_nothing(look, n_frames: int) -> None:
+def test_frames_that_are_all_to_be_skipped_hold_nothing(n_frames: int) -> None:
     skipped = b"\x50\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"12345"
     assert look("zstd", skipped * n_frames) is not None
 
 
 @examples(200)
 @given(st.sampled_from([*PACK]), st.binary(max_size=300), st.data())
-def test_any_bytes_have_an_answer(tmp_path_factory, kind: str, noise: bytes, data) -> None:
+def test_any_bytes_have_an_answer(kind: str, noise: bytes, data) -> None:
     whole = PACK[kind](b"some text" * 9)
-    path = tmp_path_factory.mktemp("x") / "x"
-    path.write_bytes(whole[: data.draw(st.integers(0, len(whole)))] + noise)
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        found = packed.probe(kind, fd, os.fstat(fd).st_size)
-        assert found is None or isinstance(found, Mismatch)
-    finally:
-        os.close(fd)
+    found = look(kind, whole[: data.draw(st.integers(0, len(whole)))] + noise)
+    assert found is None or isinstance(found, Mismatch)

@@ -1,22 +1,21 @@
 """Files of safetensors: what the library writes is sound, and each broken law is told."""
 
 import json
-import os
 import struct
 import time
 import tracemalloc
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import safetensors.numpy
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardproof.manifest import Mismatch, PromisedFile
 from shardproof.probes.safetensors import SafetensorsHeader, header_of, probe
 from tests.helpers.drawing import examples
+from tests.probes.probing import asked
 
 DTYPES = ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64"]
 DTYPES += ["float16", "float32", "float64", "complex64"]
@@ -32,24 +31,12 @@ def file_of(header: Any, n_bytes: int) -> bytes:
     return struct.pack("<Q", len(text)) + text + bytes(n_bytes)
 
 
-def look(data: bytes, folder: Path, n_bytes: int | None = None) -> Mismatch | None:
-    path = folder / "x.safetensors"
-    path.write_bytes(data)
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        return probe(PromisedFile(name=path.name), fd, n_bytes or len(data))
-    finally:
-        os.close(fd)
+def look(data: bytes) -> Mismatch | None:
+    return asked(lambda fd, size: probe(PromisedFile(name="x.safetensors"), fd, size), data)
 
 
-def header_in(data: bytes, folder: Path) -> Any:
-    path = folder / "x.safetensors"
-    path.write_bytes(data)
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        return header_of(fd, len(data))
-    finally:
-        os.close(fd)
+def header_in(data: bytes) -> Any:
+    return asked(header_of, data)
 
 
 @given(
@@ -63,26 +50,24 @@ def header_in(data: bytes, folder: Path) -> Any:
     | st.dictionaries(st.text(max_size=9), st.text(max_size=9), min_size=1, max_size=3),
 )
 @example(tensors={'{"__metadata__":{}}': ("uint8", [2])}, metadata={'"__metadata__":{': '}"\\'})
-@settings(examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(300)
 def test_what_the_library_writes_is_sound(
-    tmp_path: Path, tensors: dict[str, tuple[str, list[int]]], metadata: dict[str, str] | None
+    tensors: dict[str, tuple[str, list[int]]], metadata: dict[str, str] | None
 ) -> None:
     arrays = {name: np.zeros(shape, dtype) for name, (dtype, shape) in tensors.items()}
     data = safetensors.numpy.save(arrays, metadata)
-    assert look(data, tmp_path) is None
-    header = header_in(data, tmp_path)
+    assert look(data) is None
+    header = header_in(data)
     assert header.tensors.keys() == tensors.keys()
     assert {*header.left_out()} == {*(metadata or {})}
 
 
-def test_every_other_size_is_told(tmp_path: Path) -> None:
+def test_every_other_size_is_told() -> None:
     data = safetensors.numpy.save({"a": np.ones(8), "b": np.ones(3, "u1")})
     for n_bytes in range(1, len(data)):
-        assert look(data[:n_bytes], tmp_path) is not None, n_bytes
-    assert look(data + b"\0", tmp_path) == Mismatch(
-        expected="67 bytes of tensors", found="68 bytes"
-    )
-    assert look(data[:-1], tmp_path) == Mismatch(expected="67 bytes of tensors", found="66 bytes")
+        assert look(data[:n_bytes]) is not None, n_bytes
+    assert look(data + b"\0") == Mismatch(expected="67 bytes of tensors", found="68 bytes")
+    assert look(data[:-1]) == Mismatch(expected="67 bytes of tensors", found="66 bytes")
 
 
 NEGATIVE = {"dtype": "U8", "shape": [1], "data_offsets": [0, -1]}
@@ -108,10 +93,8 @@ NEGATIVE = {"dtype": "U8", "shape": [1], "data_offsets": [0, -1]}
         (b" {}", 0, "a header of safetensors", r"b'\x03\x00\x00\x00\x00\x00\x00\x00 {}'"),
     ],
 )
-def test_a_broken_law_is_told(
-    tmp_path: Path, header: Any, n_bytes: int, expected: str, found: str
-) -> None:
-    mismatch = look(file_of(header, n_bytes), tmp_path)
+def test_a_broken_law_is_told(header: Any, n_bytes: int, expected: str, found: str) -> None:
+    mismatch = look(file_of(header, n_bytes))
     assert mismatch == Mismatch(expected=expected, found=found)
 
 
@@ -124,8 +107,8 @@ def test_a_broken_law_is_told(
         b'{"a": {"dtype": "U8", "x": ' + b"[" * 200_000,
     ],
 )
-def test_a_header_that_is_no_header_is_told(tmp_path: Path, header: Any) -> None:
-    mismatch = look(file_of(header, 1), tmp_path)
+def test_a_header_that_is_no_header_is_told(header: Any) -> None:
+    mismatch = look(file_of(header, 1))
     assert mismatch is not None
     assert mismatch.expected == "a header of safetensors in JSON"
 
@@ -141,64 +124,62 @@ def test_a_header_that_is_no_header_is_told(tmp_path: Path, header: Any) -> None
         (b"<!doctype html><html>404", "a header of safetensors"),
     ],
 )
-def test_other_files_are_told(tmp_path: Path, data: bytes, expected: str) -> None:
-    mismatch = look(data, tmp_path)
+def test_other_files_are_told(data: bytes, expected: str) -> None:
+    mismatch = look(data)
     assert mismatch is not None
     assert mismatch.expected == expected
 
 
-def test_types_that_are_not_known_may_have_any_size(tmp_path: Path) -> None:
+def test_types_that_are_not_known_may_have_any_size() -> None:
     """Newer ones, and those of less than a byte, of which writers state other shapes."""
     header = {"a": entry(0, 6, "F4", [12]), "b": entry(6, 12, "F4", [6]), "c": entry(12, 13, "I7")}
-    assert look(file_of(header, 13), tmp_path) is None
+    assert look(file_of(header, 13)) is None
 
 
-def test_tensors_may_stand_in_any_order(tmp_path: Path) -> None:
+def test_tensors_may_stand_in_any_order() -> None:
     header = {"b": entry(4, 8), "c": entry(4, 4), "a": entry(0, 4)}
-    assert look(file_of(header, 8), tmp_path) is None
+    assert look(file_of(header, 8)) is None
 
 
-def test_metadata_may_stand_last_and_be_null(tmp_path: Path) -> None:
+def test_metadata_may_stand_last_and_be_null() -> None:
     for metadata in (None, {}, {"format": "pt"}, {"a": '"}{'}):
         header = {"a": entry(0, 1), "__metadata__": metadata}
-        assert look(file_of(header, 1), tmp_path) is None
+        assert look(file_of(header, 1)) is None
 
 
-def test_a_header_of_more_than_the_first_bytes_is_read_whole(tmp_path: Path) -> None:
+def test_a_header_of_more_than_the_first_bytes_is_read_whole() -> None:
     header = {f"model.layers.{i}.weight": entry(i, i + 1) for i in range(2000)}
-    assert look(file_of(header, 2000), tmp_path) is None
-    assert look(file_of(header, 1999), tmp_path) is not None
+    assert look(file_of(header, 2000)) is None
+    assert look(file_of(header, 1999)) is not None
 
 
-def test_a_header_that_is_too_long_to_read_is_passed_over(tmp_path: Path) -> None:
+def test_a_header_that_is_too_long_to_read_is_passed_over() -> None:
     """Even though the format's own reader would read it."""
     data = struct.pack("<Q", 2**24 + 1) + b"{" + bytes(2**24)
-    assert look(data, tmp_path) is None
-    assert header_in(data, tmp_path) is None
+    assert look(data) is None
+    assert header_in(data) is None
 
 
-def test_a_header_takes_little_memory(tmp_path: Path) -> None:
+def test_a_header_takes_little_memory() -> None:
     """Whatever it says: seven bytes for each tensor that is none."""
     data = file_of(b"{" + b'"a":{},' * (2**24 // 7 - 1) + b'"":{}}', 0)
-    path = tmp_path / "x.safetensors"
-    path.write_bytes(data)
-    fd = os.open(path, os.O_RDONLY)
-    tracemalloc.start()
-    try:
-        assert isinstance(header_of(fd, len(data)), Mismatch)
+
+    def is_read(fd: int, size: int) -> int:
+        tracemalloc.start()
+        assert isinstance(header_of(fd, size), Mismatch)
         _, most = tracemalloc.get_traced_memory()
-    finally:
         tracemalloc.stop()
-        os.close(fd)
-    assert most < 2**26
+        return most
+
+    assert asked(is_read, data) < 2**26
 
 
-def test_a_shape_that_lies_takes_no_time(tmp_path: Path) -> None:
-    mismatch = look(file_of({"a": entry(0, 4, "F32", [2**62] * 64)}, 4), tmp_path)
+def test_a_shape_that_lies_takes_no_time() -> None:
+    mismatch = look(file_of({"a": entry(0, 4, "F32", [2**62] * 64)}, 4))
     assert mismatch is not None
     assert len(mismatch.expected) < 200
     start = time.process_time()
-    assert look(file_of({"a": entry(0, 4, "F32", [2**62] * 500_000)}, 4), tmp_path) is None
+    assert look(file_of({"a": entry(0, 4, "F32", [2**62] * 500_000)}, 4)) is None
     assert time.process_time() - start < 2
 
 
@@ -206,15 +187,15 @@ GOOD = safetensors.numpy.save({"a": np.ones(8), "b": np.ones(3, "u1")}, {"format
 
 
 @given(data=st.data())
-@settings(examples(400), suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_file_makes_it_fail(tmp_path: Path, data: st.DataObject) -> None:
+@examples(400)
+def test_no_file_makes_it_fail(data: st.DataObject) -> None:
     """Flipped, cut, extended, or of any header."""
     broken = bytearray(GOOD)
     for _ in range(data.draw(st.integers(0, 4))):
         broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
     tail = data.draw(st.binary(max_size=9))
     whole = bytes(broken[: data.draw(st.integers(0, len(broken)))]) + tail
-    told = header_in(whole, tmp_path)
+    told = header_in(whole)
     assert isinstance(told, (Mismatch, SafetensorsHeader))
     if isinstance(told, SafetensorsHeader):
         told.left_out()
@@ -222,7 +203,7 @@ def test_no_file_makes_it_fail(tmp_path: Path, data: st.DataObject) -> None:
         assert 8 + int.from_bytes(whole[:8], "little") + max(ends, default=0) == len(whole)
 
 
-def test_metadata_that_are_no_json_name_nothing(tmp_path: Path) -> None:
+def test_metadata_that_are_no_json_name_nothing() -> None:
     for metadata in (b'{"a" "b"}', b'{"\xff":"b"}'):
         text = b'{"__metadata__":' + metadata + b',"a":' + json.dumps(entry(0, 1)).encode() + b"}"
-        assert [*header_in(file_of(text, 1), tmp_path).left_out()] == []
+        assert [*header_in(file_of(text, 1)).left_out()] == []

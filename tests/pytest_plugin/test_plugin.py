@@ -673,7 +673,7 @@ class TestOtherFormats:
 
 class TestLoading:
     def test_the_manifest_files_are_those_of_the_formats(self) -> None:
-        for sign in signs.SIGNS:
+        for sign in signs.FORMATS:
             assert formats.get(sign.name) is sign
 
     def test_the_levels_are_those_of_the_library(self) -> None:
@@ -701,7 +701,6 @@ class TestLoading:
             "shardproof._base.opening",
             "shardproof.formats",
             "shardproof.formats._format",
-            "shardproof.formats.own",
             "shardproof.formats.signs",
             "shardproof.pytest_plugin",
             "shardproof.pytest_plugin._fixtures",

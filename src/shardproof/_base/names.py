@@ -4,6 +4,7 @@ A name is refused by its text first (`refusals`), and by the file that it leads 
 (`open_inside`): the file must lie inside the root, after every symbolic link, and be regular.
 """
 
+import contextlib
 import errno
 import os
 import re
@@ -16,7 +17,13 @@ from typing import NamedTuple
 from shardproof._base.beneath import NotRegularError as NotRegularError  # noqa: PLC0414
 from shardproof._base.beneath import open_beneath
 from shardproof._base.messages import quoted
-from shardproof._base.opening import MAX_NAME_BYTES, is_link, permission_denied, real_path
+from shardproof._base.opening import (
+    MAX_NAME_BYTES,
+    is_conclusive,
+    is_link,
+    permission_denied,
+    real_path,
+)
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 
 MAX_PATH_BYTES = 4095  # PATH_MAX of Linux, less its closing NUL
@@ -177,6 +184,25 @@ def open_inside(name: str, *, root: str, dir_fd: int, links: bool = True) -> int
     if fd is None:
         fd = open_beneath(name, open_regular, root=root, dir_fd=dir_fd, links=links)
     return fd
+
+
+@contextlib.contextmanager
+def opened(name: str, root: str, dir_fd: int | None = None) -> Iterator[int | None]:
+    """Open a file of the root; None where there is none that may be read, which a check finds."""
+    with contextlib.ExitStack() as stack:
+        if dir_fd is None:
+            dir_fd = open_root(root)
+            stack.callback(os.close, dir_fd)
+        fd = None
+        try:
+            fd = open_inside(name, root=root, dir_fd=dir_fd)
+            stack.callback(os.close, fd)
+        except NotRegularError:
+            pass
+        except OSError as error:
+            if not is_conclusive(error.errno):
+                raise
+        yield fd
 
 
 def open_regular(path: str, dir_fd: int | None = None) -> int | None:

@@ -83,6 +83,16 @@ def mode_of(
         raise
 
 
+def status_of(path: str) -> os.stat_result | None:
+    """Return what is known of a file, or of what its link leads to; None where nothing can be."""
+    try:
+        return os.stat(path)
+    except OSError as error:
+        if is_conclusive(error.errno):
+            return None
+        raise
+
+
 def is_there(path: str | os.PathLike[str]) -> bool:
     """Whether anything is at a path, be it a link that leads nowhere."""
     return mode_of(path) != 0

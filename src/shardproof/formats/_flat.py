@@ -47,7 +47,7 @@ def flat(
     def expected(path: str, most: int | None = None) -> _Expected:
         here = names_in(path)
         if job_names is not None:
-            of_jobs: _Expected = later("_hadoop", "set_of_jobs")(here, job_names)
+            of_jobs: _Expected = later("formats._jobs", "set_of_jobs")(here, job_names)
             return of_jobs
         names = [each for each in here if each.endswith(suffixes) and not is_never_a_shard(each)]
         return sorted(choose(path, names[:most])), ()
@@ -71,7 +71,7 @@ def flat(
             name,
             [PromisedFile(name=each) for each in names],
             probe=look,
-            prove=later("_hadoop", "HadoopProof")(path, inside) if job_names else inside,
+            prove=later("formats._jobs", "HadoopProof")(path, inside) if job_names else inside,
             contradictions=lambda: contradictions,
         )
 

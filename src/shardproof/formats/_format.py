@@ -76,6 +76,7 @@ class Format:
     @classmethod
     def of_module(cls, module: str, **fields: Any) -> "Format":
         """Return a format whose functions are in a module of `formats`, imported when needed."""
+        module = f"formats.{module}"
         functions = {name: later(module, name) for name in ("recognizes", "read_manifest")}
         return cls(**{**functions, **fields})
 
@@ -84,9 +85,9 @@ class Format:
 
 
 def later(module: str, function: str) -> Callable[..., Any]:
-    """Return a function of a module of `formats` that is imported when the function is called."""
+    """Return a function of a module of this package that is imported when it is called."""
 
     def call(*args: object) -> object:
-        return getattr(import_module(f"shardproof.formats.{module}"), function)(*args)
+        return getattr(import_module(f"shardproof.{module}"), function)(*args)
 
     return call

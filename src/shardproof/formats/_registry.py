@@ -1,17 +1,25 @@
-"""Which formats are known, and which of them a directory is of."""
+"""Which formats are known, which of them a directory is of, and which directories of a tree are."""
 
+import contextlib
 import functools
 import importlib
 import json
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from shardproof._base.json import MAX_BYTES, read_bytes
 from shardproof._base.messages import quoted, told, traced
 from shardproof._base.names import open_root, real_root
-from shardproof._base.opening import TEMPORARY, is_directory, is_there, permission_denied
+from shardproof._base.opening import (
+    TEMPORARY,
+    is_directory,
+    is_never_a_shard,
+    is_there,
+    permission_denied,
+    tree,
+)
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.formats import signs
 from shardproof.formats._format import Format
@@ -19,7 +27,7 @@ from shardproof.formats._format import Format
 _GROUP = "shardproof.formats"
 """Entry points of this group are formats of other packages: a name, and ``module:FORMAT``."""
 
-_LISTED = ("own", "samples", "tokens", "hub", "weights", "lists")
+_LISTED = ("signs", "samples", "hub", "weights", "lists")
 
 
 @functools.cache
@@ -165,6 +173,35 @@ def claims(path: str) -> list[Format]:
         problem = "a job of Hadoop has not committed: let it end; if it was killed, run it again"
         raise ManifestError(problem, path=os.path.join(path, TEMPORARY))
     return found
+
+
+def find(path: str | os.PathLike[str]) -> Iterator[str]:
+    """Yield the shards directories at and below a path, sorted; nothing below one that is read.
+
+    Hidden directories are left out, and others that never hold shards; links are not followed. A
+    directory that two formats claim is one, and so is one that could not be looked at, or whose
+    manifest file is torn or gone: to validate it says why.
+
+    Raises:
+        OSError: The path itself could not be found out.
+
+    Example:
+        >>> from shardproof import formats
+        >>> [found] = formats.find(shards_dir.parent)
+        >>> found == str(shards_dir)
+        True
+    """
+    todo = [real_root(path)]
+    while todo:
+        here, is_one, folders = todo.pop(), True, list[str]()
+        with contextlib.suppress(ManifestError, OSError):
+            folders = next(tree(here))[1]
+            is_one = bool(claims(here))
+            folders = [] if is_one else folders
+        if is_one:
+            yield here
+        shown = [name for name in reversed(folders) if not is_never_a_shard(name)]
+        todo += [os.path.join(here, name) for name in shown]
 
 
 def stating(path: str) -> list[Format]:

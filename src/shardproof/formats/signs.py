@@ -1,7 +1,8 @@
-"""By which files and first bytes the formats of a test tree are known, without reading more.
+"""The formats that shardproof reads and writes itself, and saev's: how they are known.
 
-Nothing but the standard library, and what is made of it, is imported: every test run of every
-environment that has shardproof loads its pytest plugin, which asks this.
+By names and first bytes, without reading more. Nothing but the standard library, and what is made
+of it, is imported: every test run of every environment that has shardproof loads its pytest plugin,
+which asks this.
 """
 
 import fnmatch
@@ -9,22 +10,66 @@ import glob
 import os
 
 from shardproof._base.opening import is_directory, is_there, matching
-from shardproof.formats.own import CHECKPOINT, METADATA, RECEIPTS, RECEIPTS_FOLDER, SAEV
-from shardproof.formats.own import FORMATS as SIGNS
+from shardproof.formats._format import Format, later
 
 __all__ = [
     "CHECKPOINT",
+    "FORMATS",
     "METADATA",
     "METADATA_FIELDS",
     "RECEIPTS",
     "RECEIPTS_FOLDER",
     "SAEV",
-    "SIGNS",
     "begins_with",
     "is_manifest",
     "is_prefix",
     "manifest_name",
 ]
+
+METADATA = ".metadata.json"
+"""How the name of a checkpoint's metadata file ends; what is before it is the prefix."""
+
+RECEIPTS_FOLDER = "receipts"
+
+SAEV = Format(
+    name="saev",
+    recognizes=later("formats._own", "recognizes_saev"),
+    read_manifest=later("saev", "read_manifest"),
+    description="activations of a vision model, as saev writes them",
+    manifest_file="shards.json",
+    further_parts=("metadata.json",),
+    marks=("shards.json",),
+    suffixes=(".bin",),
+    complete="the size of each file, as the metadata imply it; the number of examples that they "
+    "state",
+    valid="nothing more: the format has no digests; seal it",
+    blind_spots="changed bytes; two swapped shards",
+)
+RECEIPTS = Format(
+    name="receipts",
+    recognizes=later("formats._own", "recognizes_receipts"),
+    read_manifest=later("receipts.verdict", "read_manifest"),
+    description="outputs of a data-prep run, with a receipt for each completed shard",
+    manifest_file="plan.json",
+    further_parts=(f"{RECEIPTS_FOLDER}/shard_[0-9]*.json",),
+    marks=("plan.json", RECEIPTS_FOLDER),
+    states_digests=True,
+    complete="the size of each output; that receipts and plan agree",
+    valid="the checksum that each receipt states",
+    blind_spots="outputs whose receipt has a placeholder instead of a checksum",
+)
+CHECKPOINT = Format(
+    name="checkpoint",
+    recognizes=later("formats._own", "recognizes_checkpoint"),
+    read_manifest=later("formats._own", "read_checkpoint"),
+    description="checkpoints with one shard for each rank",
+    manifest_file=f"*{METADATA}",
+    further_parts=(f"*{METADATA}",),
+    suffixes=(".shard", ".json"),
+    complete="the size and header of each shard; that all belong to one save",
+    valid="the digest of each shard",
+)
+FORMATS = (SAEV, RECEIPTS, CHECKPOINT)
 
 METADATA_FIELDS = (b'"schema_version"', b'"world_size"')
 """The fields by which a checkpoint's metadata are known; other files may have such a name."""
@@ -62,7 +107,7 @@ def is_manifest(path: str | os.PathLike[str]) -> bool:
 
 def manifest_name(root: str | os.PathLike[str]) -> str:
     """Return the name of a directory's manifest file, or what would be one."""
-    for sign in SIGNS:
+    for sign in FORMATS:
         names = matching(root, sign.manifest_file)
         found = [name for name in names if is_manifest(os.path.join(root, name))]
         if found:

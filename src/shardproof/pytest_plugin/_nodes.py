@@ -192,7 +192,7 @@ class NothingFoundItem(pytest.Item):
 
     def runtest(self) -> None:
         """Fail, with what to do about it."""
-        files = ", ".join(sign.manifest_file for sign in signs.SIGNS)
+        files = ", ".join(sign.manifest_file for sign in signs.FORMATS)
         pytest.fail(_NOTHING_FOUND.format(files=files), pytrace=False)
 
     def reportinfo(self) -> tuple[Path, None, str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shardproof import formats
 from shardproof._base import digest, digest_lists
+from shardproof._base.names import opened
 from shardproof._base.opening import is_never_a_shard, read_at, tree
 from shardproof.checks import check
 from shardproof.errors import ManifestError, ManifestNotFoundError
@@ -55,7 +56,7 @@ def _why_left_out(name: str, lists: Sequence[str]) -> str | None:
 
 def _entries_of(root: str, name: str, files: Reasons) -> Sequence[tuple[str, str]]:
     """Return what a file of any name states, if at its begin it names a file that is here."""
-    with formats.opened(name, root) as fd:
+    with opened(name, root) as fd:
         size = 0 if fd is None else os.fstat(fd).st_size
         if fd is None or size > _MAX_LIST_BYTES:
             return ()

@@ -25,7 +25,7 @@ CACHE = Format.of_module(
     "place of links, without a listing; copies whose names differ only in case",
     includes=_INCLUDED,
     store="../../blobs",
-    name_at_source=later("hub.cache", "name_in_repository"),
+    name_at_source=later("formats.hub.cache", "name_in_repository"),
 )
 LOCAL_DIR = Format.of_module(
     "hub.local_dir",

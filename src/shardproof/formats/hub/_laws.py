@@ -104,7 +104,12 @@ def listings_in(
             if not _may_be_sound(root, name):
                 torn.append(Contradiction(name, _A_LISTING, error.problem))
             continue
-        listings[commit] = {path: _as_promised(path, file) for path, file in tree.files.items()}
+        listings[commit] = {
+            path: PromisedFile(
+                name=path, size=file.size, digest=digest_of(file.lfs_sha256 or file.blob_id)
+            )
+            for path, file in tree.files.items()
+        }
     return listings
 
 
@@ -113,11 +118,6 @@ def _may_be_sound(root: str, name: str) -> bool:
     with contextlib.suppress(ManifestError):
         return json.read(root, name, _VersionOfTree).format_version != 1
     return os.lstat(os.path.join(root, name)).st_size > json.MAX_BYTES
-
-
-def _as_promised(path: str, file: _ListedAtHub) -> PromisedFile:
-    digest = digest_of(file.lfs_sha256 or file.blob_id)
-    return PromisedFile(name=path, size=file.size, digest=digest)
 
 
 def owed_weights(

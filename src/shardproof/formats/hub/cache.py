@@ -5,31 +5,37 @@ once, by the first: those of snapshots that a ref names come first. The other na
 bytes, and to hash them for each would take as many times as long.
 """
 
+import errno
 import functools
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+from shardproof._base import json
 from shardproof._base.messages import quoted
-from shardproof._base.opening import is_directory, is_regular, is_there, names_in, real_path
+from shardproof._base.opening import (
+    files_below,
+    is_directory,
+    is_of_a_desktop,
+    is_regular,
+    is_there,
+    names_in,
+    real_path,
+)
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats.hub._laws import (
     A_PART,
+    Listing,
     digest_of,
     is_another,
+    listings_in,
     manifest_of,
     owed_weights,
     permissions_told,
     promise,
     without_part,
-)
-from shardproof.formats.hub._snapshots import (
-    CachedFile,
-    Snapshot,
-    commits_in,
-    refs_in,
-    snapshots_of,
 )
 from shardproof.manifest import Contradiction, Manifest, PromisedFile
 from shardproof.probes import by_name
@@ -37,6 +43,35 @@ from shardproof.probes import by_name
 _FOLDER = re.compile(r"(?:datasets|kernels|models|spaces)--.+", re.DOTALL)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _STORE_MARK = ".huggingface-shared-blobs"
+_REF_IN_THE_MAKING = re.compile(r".*\.[0-9a-f]{8}\.tmp", re.DOTALL)
+
+_MAX_REF_BYTES = 1024
+
+
+class _CachedFile(NamedTuple):
+    """An entry of a snapshot, and where its link leads, from the repository's folder; or None."""
+
+    path: str
+    target: str | None
+
+    @property
+    def blob(self) -> str | None:
+        """The name of the blob that it leads to."""
+        folder, _, name = (self.target or "").rpartition("/")
+        return name if folder == "blobs" else None
+
+
+class _Snapshot(NamedTuple):
+    """What is here of a commit."""
+
+    commit: str
+    files: Sequence[_CachedFile]
+    listing: Listing
+
+    @property
+    def folder(self) -> str:
+        """Where it is in the repository's folder."""
+        return f"snapshots/{self.commit}/"
 
 
 def recognizes(path: str) -> bool:
@@ -58,8 +93,12 @@ def _located(path: str) -> tuple[str, str | None]:
 def read_manifest(path: str) -> Manifest:
     (root, commit), torn = _located(path), list[Contradiction]()
     with permissions_told(root):
-        refs = {} if commit else refs_in(root)
-        snapshots = snapshots_of(root, [commit] if commit else commits_in(root, refs), torn)
+        refs = {} if commit else _refs_in(root)
+        commits = [commit] if commit else _commits_in(root, refs)
+        listings = listings_in(root, "trees", commits, torn)
+        snapshots = [
+            _Snapshot(each, _files_in(root, each), listings.get(each, {})) for each in commits
+        ]
         files = _promises(root, snapshots)
         if not files:
             raise _nothing(root, path)
@@ -76,7 +115,55 @@ def read_manifest(path: str) -> Manifest:
     )
 
 
-def _promises(root: str, snapshots: Sequence[Snapshot]) -> dict[str, PromisedFile]:
+def _refs_in(root: str) -> dict[str, str | ManifestError]:
+    """Return the commit that each ref names, or why it can't be read."""
+    refs: dict[str, str | ManifestError] = {}
+    folder = os.path.join(root, "refs")
+    for name in files_below(folder) if is_directory(folder) else ():
+        if is_of_a_desktop(os.path.basename(name)) or _REF_IN_THE_MAKING.fullmatch(name):
+            continue
+        try:
+            text = json.read_bytes(root, f"refs/{name}", max_bytes=_MAX_REF_BYTES)
+            refs[name] = text.decode(errors="replace").strip()
+        except ManifestError as error:
+            refs[name] = error
+    return refs
+
+
+def _commits_in(root: str, refs: Mapping[str, object]) -> list[str]:
+    """Return the commits of which there is a snapshot, those that a ref names first."""
+    folder, named = os.path.join(root, "snapshots"), {*refs.values()}
+    found = [name for name in names_in(folder) if is_directory(os.path.join(folder, name))]
+    return sorted(found, key=lambda name: (name not in named, name))
+
+
+def _files_in(root: str, commit: str) -> list[_CachedFile]:
+    folder = os.path.join(root, "snapshots", commit)
+    paths = files_below(folder, hidden=True) if is_directory(folder) else []
+    files = (_CachedFile(path, _target(root, os.path.join(folder, path))) for path in paths)
+    return [
+        file
+        for file in files
+        if file.target is not None or not any(map(is_of_a_desktop, file.path.split("/")))
+    ]
+
+
+def _target(root: str, path: str) -> str | None:
+    """Return where a link leads that the client made, as `_CachedFile` has it."""
+    try:
+        text = os.readlink(path)
+    except OSError as error:
+        if error.errno in {errno.EINVAL, errno.ENOENT}:  # no link, or not there any more
+            return None
+        raise
+    folder, name = os.path.split(text)
+    if os.path.isabs(folder):
+        folder = real_path(folder)
+    target = os.path.normpath(os.path.join(os.path.dirname(path), folder, name))
+    return target.removeprefix(root + "/")
+
+
+def _promises(root: str, snapshots: Sequence[_Snapshot]) -> dict[str, PromisedFile]:
     """Return the promises, by the blobs that they are about, or by their own names."""
     files: dict[str, PromisedFile] = {}
     for snapshot in snapshots:
@@ -89,27 +176,25 @@ def _promises(root: str, snapshots: Sequence[Snapshot]) -> dict[str, PromisedFil
     return files
 
 
-def _promise(root: str, snapshot: Snapshot, file: CachedFile) -> PromisedFile:
+def _promise(root: str, snapshot: _Snapshot, file: _CachedFile) -> PromisedFile:
     name, listed = snapshot.folder + file.path, snapshot.listing.get(file.path)
     made = promise(name, digest_of(file.blob or ""), listed)
-    if file.target is None and listed is None and _may_be_empty(os.path.join(root, name)):
-        return PromisedFile(name=name, size=0)
+    if file.target is None and listed is None and not by_name.has_law(name):
+        # What nothing tells of may be empty, as files are that only mark a folder.
+        path = os.path.join(root, name)
+        if is_regular(path) and not os.stat(path).st_size:
+            return PromisedFile(name=name, size=0)
     return made
 
 
-def _may_be_empty(path: str) -> bool:
-    """Whether a file that nothing tells of is empty, as those are that only mark a folder."""
-    return is_regular(path) and not os.stat(path).st_size and not by_name.has_law(path)
-
-
-def _owed(root: str, snapshot: Snapshot) -> Iterator[tuple[str, PromisedFile]]:
+def _owed(root: str, snapshot: _Snapshot) -> Iterator[tuple[str, PromisedFile]]:
     here = {file.path for file in snapshot.files}
     for path in owed_weights(root, snapshot.folder, here, lambda _: snapshot.listing):
         name = snapshot.folder + path
         yield name, promise(name, None, snapshot.listing.get(path))
 
 
-def _unlinked(root: str, snapshots: Sequence[Snapshot]) -> dict[str, PromisedFile]:
+def _unlinked(root: str, snapshots: Sequence[_Snapshot]) -> dict[str, PromisedFile]:
     """Return files whose blobs are here, and to which nothing links: a client was killed then."""
     linked = {f"{file.blob}" for snapshot in snapshots for file in snapshot.files}
     alone = {*names_in(os.path.join(root, "blobs"))} - linked
@@ -142,7 +227,7 @@ def _nothing(root: str, path: str) -> ManifestNotFoundError:
 
 def _contradictions(
     root: str,
-    snapshots: Sequence[Snapshot],
+    snapshots: Sequence[_Snapshot],
     refs: Mapping[str, str | ManifestError],
     only: str | None,
     torn: Sequence[Contradiction],
@@ -154,7 +239,7 @@ def _contradictions(
     yield from _cut_off(root, snapshots, only)
 
 
-def _misled(snapshot: Snapshot) -> Iterator[Contradiction]:
+def _misled(snapshot: _Snapshot) -> Iterator[Contradiction]:
     """Yield links into another folder, and those to another file's blob."""
     for file in snapshot.files:
         if file.target is None or os.path.isabs(file.target):
@@ -186,7 +271,9 @@ def _lost(
         yield Contradiction(f"refs/{name}", "a commit of which there is a snapshot", found)
 
 
-def _cut_off(root: str, snapshots: Sequence[Snapshot], only: str | None) -> Iterator[Contradiction]:
+def _cut_off(
+    root: str, snapshots: Sequence[_Snapshot], only: str | None
+) -> Iterator[Contradiction]:
     """Yield parts of files that are not there whole; a client that is killed leaves them."""
     blobs = {*names_in(os.path.join(root, "blobs"))}
     copies = [  # in the place of links

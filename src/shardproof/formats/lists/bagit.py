@@ -13,9 +13,8 @@ from typing import NamedTuple
 from shardproof._base import digest, digest_lists, json
 from shardproof._base.messages import quoted
 from shardproof._base.names import entries_of, refusals
-from shardproof._base.opening import files_below, is_directory, is_there, names_in
+from shardproof._base.opening import files_below, is_directory, is_there, names_in, status_of
 from shardproof.errors import ManifestError, ManifestNotFoundError
-from shardproof.formats._opened import status_of
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile, RefusedEntry
 
 _BAGIT, _INFO, _PAYLOAD = "bagit.txt", "bag-info.txt", "data"

@@ -19,9 +19,8 @@ import msgspec
 
 from shardproof._base import digest, json
 from shardproof._base.names import refusals
-from shardproof._base.opening import names_in
+from shardproof._base.opening import names_in, status_of
 from shardproof.errors import ManifestError, ManifestNotFoundError
-from shardproof.formats._opened import status_of
 from shardproof.manifest import Manifest, PromisedFile
 
 _NAMES = ("croissant.json", "metadata.json")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from shardproof._base import digest, digest_lists
 from shardproof.errors import ManifestError, ManifestNotFoundError
-from shardproof.formats._sealed import seals_in
+from shardproof.formats._reading import seals_in
 from shardproof.manifest import Manifest, PromisedFile, RefusedEntry
 
 

@@ -117,7 +117,11 @@ def read_manifest(path: str) -> Manifest:
         raise ManifestNotFoundError("there is no file of DVC, such as data.dvc", path=path)
     cache = _cache_of(path)
     files, folders = list[PromisedFile](), list[_DvcFolder]()
-    stages, locked = _stages_in(path) if _LOCK in names else ({}, {})
+    stages, locked = dict[str, _DvcStage](), dict[str, _LockedStage]()
+    if _LOCK in names:
+        locked = _field(path, _LOCK, "stages", dict[str, _LockedStage])
+        if _PIPELINE in names_in(path):
+            stages = _field(path, _PIPELINE, "stages", dict[str, _DvcStage])
     damaged = list(_unfinished(stages, locked))
     placed = (
         _of_stages(stages, locked) if name == _LOCK else _of_file(path, name) for name in names
@@ -166,13 +170,6 @@ def _of_file(path: str, name: str) -> list[tuple[str, _DvcOutput]]:
     """Return what a file tracks, and the folder to which its paths are relative."""
     folder = _field(path, name, "wdir", str)
     return [(folder, output) for output in _field(path, name, "outs", list[_DvcOutput])]
-
-
-def _stages_in(path: str) -> tuple[dict[str, _DvcStage], dict[str, _LockedStage]]:
-    """Return the stages of a pipeline, where it is known, and what they had written."""
-    is_there = _PIPELINE in names_in(path)
-    stages = _field(path, _PIPELINE, "stages", dict[str, _DvcStage]) if is_there else {}
-    return stages, _field(path, _LOCK, "stages", dict[str, _LockedStage])
 
 
 def _unfinished(

@@ -24,7 +24,7 @@ from shardproof._base.messages import quoted, told
 from shardproof._base.opening import files_below, is_conclusive, real_path
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._format import SignerKey
-from shardproof.formats._signed import require_signature
+from shardproof.formats._reading import require_signature
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 
 _BUNDLE = "model.sig"
@@ -213,11 +213,7 @@ def _checked(text: str | None, where: str) -> str | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SignedParts:
-    """Proves files by the digests of their parts.
-
-    Attributes:
-        parts: Those of each file.
-    """
+    """Proves files by the digests of their parts."""
 
     parts: Mapping[str, Sequence[_SignedPart]]
 

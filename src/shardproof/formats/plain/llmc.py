@@ -10,9 +10,9 @@ import struct
 from collections.abc import Sequence
 
 from shardproof._base.messages import quoted
+from shardproof._base.names import opened
 from shardproof._base.opening import matching, read_at
 from shardproof.formats._flat import flat
-from shardproof.formats._opened import opened
 from shardproof.manifest import Mismatch, PromisedFile
 
 _START = struct.Struct("<iii")

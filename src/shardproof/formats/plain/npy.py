@@ -16,7 +16,7 @@ FORMAT = flat(
     "npy",
     (".npy",),
     probe="npy",
-    prove=later("_ids_beside", "IdsProof"),
+    prove=later("probes.token_ids", "IdsProof"),
     recognizes=recognizes,
     description="numpy arrays, such as token shards with ids of their sequences",
     complete="the size of each file, as its header implies it",

@@ -1,4 +1,4 @@
-"""Formats of which each shard holds many samples, and a list or an index names the shards."""
+"""Formats of which each shard holds many samples, and an index, a list or names say which."""
 
 from shardproof.formats._format import Format
 
@@ -90,4 +90,16 @@ PARQUET = Format.of_module(
     blind_spots="changed values without checksums; changed page headers; missing files, unless "
     "`_metadata`, a remaining `.crc` file or a name implies them; encrypted footers",
 )
-FORMATS = (MDS, LITDATA, ARROW, ENERGON, WIDS, PARQUET)
+MEGATRON = Format.of_module(
+    "samples.megatron",
+    name="megatron",
+    description="tokens in Megatron-LM's indexed datasets: pairs of .bin and .idx",
+    manifest_file="*.idx",
+    suffixes=(".idx",),
+    complete="the size of each file, as the index implies it; that the documents cover all "
+    "sequences",
+    valid="nothing more: the format has no digests; seal it",
+    blind_spots="changed tokens; missing pairs; data without an index, unless its name is like "
+    "those of other pairs; data with sequences in another order than Megatron's builder writes",
+)
+FORMATS = (MDS, LITDATA, ARROW, ENERGON, WIDS, PARQUET, MEGATRON)

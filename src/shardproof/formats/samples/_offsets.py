@@ -7,8 +7,8 @@ where the samples end. What else lies behind the offsets is a matter of the form
 import struct
 from typing import NamedTuple
 
+from shardproof._base.names import opened
 from shardproof._base.opening import read_at
-from shardproof.formats._opened import opened
 from shardproof.manifest import Mismatch
 
 INDEX = "index.json"

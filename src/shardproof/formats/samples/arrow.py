@@ -1,6 +1,10 @@
 """What ``datasets`` writes by ``save_to_disk``: Arrow files that a ``state.json`` lists.
 
 A dictionary of data sets has a folder for each split, and ``dataset_dict.json`` that names them.
+
+A file of Arrow begins and ends with ``ARROW1``, and has the length of its footer before that. A
+stream ends with a mark of eight bytes; without it, one that was cut between two batches reads as a
+whole one with fewer rows (https://arrow.apache.org/docs/format/Columnar.html).
 """
 
 import functools
@@ -10,13 +14,18 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from shardproof._base import json
+from shardproof._base.messages import quoted
 from shardproof._base.names import refusals
-from shardproof._base.opening import is_there
+from shardproof._base.opening import is_there, read_at
 from shardproof.errors import ManifestError
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
-from shardproof.probes import arrow, by_name
+from shardproof.probes import by_name
 
 _STATE, _INFO, _SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
+_MAGIC = b"ARROW1"
+_CONTINUED = b"\xff\xff\xff\xff"
+_END_OF_STREAM = _CONTINUED + bytes(4)
+_TAIL_BYTES = len(_MAGIC) + 4
 _RowsInfo = msgspec.defstruct("_RowsInfo", ())  # that it is an object
 
 
@@ -76,9 +85,29 @@ def _of_state(path: str, folder: str) -> Iterator[PromisedFile]:
 
 
 def _probe(file: PromisedFile, fd: int, size: int) -> Mismatch | None:
-    """Look at a file of Arrow, or at what lists those of a split."""
-    is_list = os.path.basename(file.name) == _STATE
-    return by_name.flaw_of_list(_SavedState, fd, size) if is_list else arrow.probe(file, fd, size)
+    """Return what is wrong with a list of files, or with the ends of such a file."""
+    if os.path.basename(file.name) == _STATE:
+        return by_name.flaw_of_list(_SavedState, fd, size)
+    head = read_at(fd, 8)
+    if head[:6] == _MAGIC:
+        return _wrong_footer(fd, size)
+    if head[:4] != _CONTINUED:
+        return Mismatch("the begin of an Arrow file or stream", quoted(head))
+    last = read_at(fd, 8, max(0, size - 8))
+    if last == _END_OF_STREAM:
+        return None
+    expected = "the mark at the end of a stream of Arrow"
+    return Mismatch(expected, f"{quoted(last)}: the stream is cut")
+
+
+def _wrong_footer(fd: int, size: int) -> Mismatch | None:
+    tail = read_at(fd, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
+    if tail[4:] != _MAGIC:
+        return Mismatch("'ARROW1' at the end", quoted(tail[4:]))
+    n_bytes = int.from_bytes(tail[:4], "little", signed=True)
+    if 0 < n_bytes <= size - _TAIL_BYTES - 8:
+        return None
+    return Mismatch(f"a footer within {size} bytes", f"a length of {n_bytes}")
 
 
 def _unfinished(path: str, files: Sequence[PromisedFile]) -> Iterator[Contradiction]:

@@ -18,9 +18,9 @@ import msgspec
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
+from shardproof._base.names import opened
 from shardproof._base.opening import files_below, is_there, matching, read_at
 from shardproof.errors import ManifestError
-from shardproof.formats._opened import opened
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.probes import tar
 

@@ -122,10 +122,7 @@ def _probe_for(config: _LitConfig, stated: Mapping[str, int]) -> Probe | None:
 
 @dataclasses.dataclass(frozen=True)
 class LitDataProbe:
-    """Looks at the offsets of a chunk; of one that is compressed as a whole at its blocks.
-
-    Behind the samples, or in place of these, there may be rows in Arrow's format.
-    """
+    """The law of a chunk: its offsets, and rows of Arrow behind; of a packed one its blocks."""
 
     stated: Mapping[str, int]  # bytes of chunks by an index: of the file, or its samples alone
 

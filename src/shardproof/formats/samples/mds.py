@@ -6,7 +6,7 @@ https://github.com/mosaicml/streaming/tree/main/streaming/base/format
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import msgspec
@@ -104,7 +104,8 @@ def _promises(shard: _MdsShard, here: frozenset[str]) -> Iterator[PromisedFile]:
         kept = [file for file in forms if file.basename in here]
         for file in kept or forms[-1:]:  # where neither is here, what the source has
             is_mds = file is shard.raw_data and shard.format == "mds"
-            digests = _digests(file.hashes or {})
+            hashes = ((_OF_HASHES.get(each), text) for each, text in (file.hashes or {}).items())
+            digests = digest.provable(f"{each}:{text}" for each, text in hashes if each)
             yield PromisedFile(
                 name=file.basename,
                 size=file.bytes,
@@ -112,11 +113,6 @@ def _promises(shard: _MdsShard, here: frozenset[str]) -> Iterator[PromisedFile]:
                 n_items=shard.samples if is_mds else None,
                 further=tuple((text, 0) for text in digests[1:]),
             )
-
-
-def _digests(hashes: Mapping[str, str]) -> list[str]:
-    known = ((_OF_HASHES.get(name), value) for name, value in hashes.items())
-    return digest.provable(f"{name}:{value}" for name, value in known if name)
 
 
 def _probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:

@@ -11,11 +11,11 @@ import msgspec
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
+from shardproof._base.names import opened
 from shardproof._base.opening import files_below, is_directory, names_in, read_at
 from shardproof.errors import ManifestError, ManifestNotFoundError
-from shardproof.formats import _hadoop
-from shardproof.formats._counted import promised_by_names
-from shardproof.formats._opened import opened
+from shardproof.formats import _jobs
+from shardproof.formats._jobs import promised_by_names
 from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
 from shardproof.probes import parquet
 
@@ -49,7 +49,7 @@ def recognizes(path: str) -> bool:
 
 
 def _listed(names: Sequence[str]) -> list[str]:
-    return [name for name in _hadoop.expected_of(names) if name.endswith(_SUFFIX)]
+    return [name for name in _jobs.expected_of(names) if name.endswith(_SUFFIX)]
 
 
 def read_manifest(path: str) -> Manifest:
@@ -76,10 +76,10 @@ def read_manifest(path: str) -> Manifest:
             *(PromisedFile(name=name) for name in counted.names),
         ],
         probe=parquet.probe,
-        prove=_hadoop.HadoopProof(path, parquet.prove),
+        prove=_jobs.HadoopProof(path, parquet.prove),
         contradictions=lambda: [
             *counted.contradictions,
-            *_hadoop.uncommitted(names),
+            *_jobs.uncommitted(names),
             *_other_counts(path, [*rows, *counted.names]),
         ],
         damaged=damaged,

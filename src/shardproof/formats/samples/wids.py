@@ -15,9 +15,9 @@ import msgspec
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
+from shardproof._base.names import opened
 from shardproof._base.opening import is_there, matching, names_in, read_at
 from shardproof.errors import ManifestError
-from shardproof.formats._opened import opened
 from shardproof.manifest import Contradiction, Manifest, PromisedFile
 from shardproof.probes import tar
 

@@ -17,7 +17,7 @@ from shardproof._base.messages import quoted
 from shardproof._base.names import open_root
 from shardproof._base.opening import matching
 from shardproof.errors import ManifestNotFoundError
-from shardproof.formats._counted import CountedSet, promised_by_names
+from shardproof.formats._jobs import CountedSet, promised_by_names
 from shardproof.manifest import Manifest, Mismatch, PromisedFile
 from shardproof.probes import by_name
 from shardproof.probes.safetensors import SafetensorsHeader, header_of

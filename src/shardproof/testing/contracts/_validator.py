@@ -92,7 +92,7 @@ class ValidatorContract(Contract):
             def find_problems(self, path: Path, level: str) -> Iterable[tuple[str, Path]]:
                 return find_problems(path, level)
 
-        once = settings(max_examples=25, stateful_step_count=20, deadline=None)
+        once = settings(max_examples=60, stateful_step_count=20, deadline=None)
         run = functools.partial(run_state_machine_as_test, Machine, settings=once)
         self.returned(self.look(run, "find the problems again and again", looks=MANY))
 

@@ -14,11 +14,10 @@ from typing import NamedTuple
 
 from shardproof._base import fanout
 from shardproof._base.messages import quoted
-from shardproof._base.names import open_root
+from shardproof._base.names import open_root, opened
 from shardproof._base.opening import matching, read_at
 from shardproof._base.work import apart
 from shardproof.errors import ManifestNotFoundError
-from shardproof.formats._opened import opened
 from shardproof.manifest import Manifest, Mismatch, PromisedFile
 
 _INDEX, _DATA = ".idx", ".bin"

@@ -1,0 +1,162 @@
+"""How a manifest is read: with the digests of lists beside it, or as the owner of a key signed it.
+
+A list of digests that lies in a directory is its seal. A signature counts only if it is by the key
+that the user has; then no list beside it does.
+"""
+
+import contextlib
+import dataclasses
+import fnmatch
+import functools
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from shardproof._base import digest, digest_lists, json
+from shardproof._base.messages import shown, told
+from shardproof._base.opening import is_regular, mode_of, real_path
+from shardproof._base.proofs import SealedProof, proofs_of
+from shardproof.errors import ManifestError
+from shardproof.formats._format import Format, SignerKey
+from shardproof.manifest import Manifest, PromisedFile, RefusedEntry
+
+LISTS = "digests"
+"""Name of the format of a directory that has nothing but such lists."""
+
+_MAX_BYTES = 2**16
+_BEGIN = re.compile(rb"(?m)^-----BEGIN (?:CERTIFICATE|(?:[A-Z]+ )*(?:PUBLIC|PRIVATE) KEY)-----")
+_EXPECTED = "to look who signed it: expected a public key or a certificate in PEM"
+
+
+def read_manifest(form: Format, path: str, *, lists: bool = False) -> Manifest:
+    """Return what a directory promises, and its seal; with what other lists in it state of that."""
+    manifest = Manifest.without_refused(form.read_manifest, path)
+    if form.name == LISTS:
+        return manifest
+    root, wrong = os.fspath(manifest.root), list[ManifestError]()
+    seals = seals_in(root)
+    sealed = digest_lists.stated_by(root, seals, wrong) if seals else {}
+    if manifest.n_to_make and not (manifest.files or manifest.damaged or sealed):
+        problem = f"no shard is completed: expected some of {manifest.n_to_make}, make them first"
+        raise ManifestError(problem, path=manifest.path)
+    found, parts = list[str](), (*seals, form.manifest_file, *form.further_parts)
+    if lists:  # which it takes a listing to find
+        found = digest_lists.lists_in(root)
+    others = sorted({*found}.difference(*(fnmatch.filter(found, each) for each in parts)))
+    stated = digest_lists.stated_by(root, others, wrong) if others else {}
+    if not (sealed or stated):
+        return manifest
+    known = {file.name for file in manifest.files}
+    listed_only = (
+        msgspec.structs.replace(
+            PromisedFile.by_digest(name, *digest.provable(texts)), is_listed_only=True
+        )
+        for name, texts in sealed.items()
+        if name not in known
+    )
+    files = [
+        with_digests(
+            file, [(text, 0) for some in (sealed, stated) for text in some.get(file.name, ())]
+        )
+        for file in (*manifest.files, *listed_only)
+    ]
+    damaged = [*manifest.damaged, *(RefusedEntry.of(error, root) for error in wrong)]
+    make = functools.partial(dataclasses.replace, manifest, files=files, damaged=damaged)
+    return Manifest.without_refused(make, listed_in=Path(root, *seals[:1]))
+
+
+def seals_in(root: str) -> list[str]:
+    """Return the names of those lists in a directory that are called as a seal's are."""
+    return [name for name in digest_lists.NAMES.values() if mode_of(os.path.join(root, name))]
+
+
+def parts_of(form: Format) -> tuple[str, ...]:
+    """Return patterns of what may lie beside promised files: their promise, a seal, a journal."""
+    lists = [name for each in digest_lists.NAMES.values() for name in (each, f".{each}.journal")]
+    return (form.manifest_file, *form.further_parts, *form.beside, *lists)
+
+
+def proofs_in(manifest: Manifest) -> Mapping[str, SealedProof]:
+    """Return what the journals of seals tell of files that a directory promises."""
+    return proofs_of(os.fspath(manifest.root), *digest_lists.NAMES.values())
+
+
+def with_digests(file: PromisedFile, stated: Sequence[tuple[str, int]]) -> PromisedFile:
+    """Return a promise with further digests, of the whole file first; what proves most leads."""
+    both = [*stated, *file.digests]
+    whole = [(text, 0) for text in digest.provable(text for text, begin in both if not begin)]
+    every = [*whole, *dict.fromkeys(each for each in both if each[1])]
+    if not stated or not every:
+        return file
+    (text, begin), *further = every
+    return msgspec.structs.replace(file, digest=text, digest_from=begin, further=tuple(further))
+
+
+def key_at(address: str) -> SignerKey | None:
+    """Return the public key or the certificate in PEM that is in a file; None for all else."""
+    if "://" in address or not is_regular(address):
+        return None
+    folder, name = os.path.split(real_path(address))
+    try:
+        text = json.read_bytes(folder, name, max_bytes=_MAX_BYTES)
+    except ManifestError:
+        return None
+    return SignerKey(os.path.join(folder, name), text) if _BEGIN.search(text) else None
+
+
+def read_signed(form: Format, path: str, key: SignerKey) -> Manifest:
+    """Return what a directory promises, if a key's owner signed it; no list beside it counts."""
+    if form.read_signed is None:
+        problem = (
+            f"expected a signed promise, since a key is given; the format {form.name} has none"
+        )
+        raise ManifestError(problem, path=path)
+    return form.read_signed(path, key)
+
+
+def require_signature(
+    texts: Iterable[bytes], signature: bytes, key: SignerKey, *, path: str
+) -> None:
+    """Raise unless a signature, of ECDSA as DER, is by the owner of a key, of one of some texts."""
+    try:
+        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an extra
+        from cryptography.hazmat.primitives import hashes  # noqa: PLC0415 - as above
+        from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - as above
+    except ImportError as error:
+        problem = "signatures need the package cryptography: pip install shardproof[signing]"
+        raise ImportError(problem) from error
+    public = _public_key(key)
+    hash_of = {
+        "secp256r1": hashes.SHA256(),
+        "secp384r1": hashes.SHA384(),
+        "secp521r1": hashes.SHA512(),
+    }
+    if not isinstance(public, ec.EllipticCurvePublicKey) or public.curve.name not in hash_of:
+        raise ManifestError(f"{_EXPECTED}, of P-256, P-384 or P-521; found another", path=key.path)
+    algorithm = ec.ECDSA(hash_of[public.curve.name])
+    for text in texts:
+        with contextlib.suppress(InvalidSignature):
+            public.verify(signature, text, algorithm)
+            return
+    problem = (
+        f"expected a signature by the key of '{shown(key.path)}', found none: the list was "
+        "changed, or somebody else signed it; do not use these files before you know which"
+    )
+    raise ManifestError(problem, path=path)
+
+
+def _public_key(key: SignerKey) -> object:
+    from cryptography import x509  # noqa: PLC0415 - an extra
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - as above
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - as above
+
+    try:
+        if b"-----BEGIN CERTIFICATE-----" in key.text:
+            return x509.load_pem_x509_certificate(key.text).public_key()
+        return serialization.load_pem_public_key(key.text)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        problem = f"{_EXPECTED}; it can't be read: {told(error)}"
+        raise ManifestError(problem, path=key.path) from None

@@ -1,0 +1,15 @@
+"""How a probe is asked about some bytes."""
+
+import tempfile
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def asked(look: Callable[[int, int], T], data: bytes) -> T:
+    """Return what is found in a file with these bytes, by its descriptor and size."""
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        return look(file.fileno(), len(data))
