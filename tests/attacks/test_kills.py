@@ -145,7 +145,7 @@ def test_what_must_not_be_done_is_seen(
 @pytest.mark.control("torn")
 @pytest.mark.usefixtures("no_waiting_for_disks")
 def test_files_that_say_of_no_set_are_seen(tmp_path: Path, tally: Tally, monkeypatch) -> None:
-    monkeypatch.setattr("shardproof.checkpoint.safetensors._to_safetensors.SET", "of_nothing")
+    monkeypatch.setattr("shardproof.checkpoint._to_safetensors.SET", "of_nothing")
     kill(moments_of(subject_of("to_safetensors, over a set"), tmp_path), tally, 1)
 
 

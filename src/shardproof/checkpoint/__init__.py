@@ -1,23 +1,23 @@
 """Checkpoints of many ranks: written in parallel, proven, loaded together or alone."""
 
 from shardproof.checkpoint._bytes import MultiShardCheckpointFormat
+from shardproof.checkpoint._from_safetensors import from_safetensors
 from shardproof.checkpoint._prune import prune
+from shardproof.checkpoint._to_safetensors import to_safetensors
 from shardproof.checkpoint.format._metadata import (
     CheckpointMetadata,
     ShardEntry,
     Sharding,
     TensorEntry,
 )
-from shardproof.checkpoint.load._loader import MultiShardLoader
-from shardproof.checkpoint.safetensors._from_safetensors import from_safetensors
-from shardproof.checkpoint.safetensors._to_safetensors import to_safetensors
+from shardproof.checkpoint.read._directories import latest_checkpoint
+from shardproof.checkpoint.read._loader import MultiShardLoader
+from shardproof.checkpoint.read._verifier import ShardFileVerifier, VerificationResult
 from shardproof.checkpoint.save._saver import MultiShardSaver
 from shardproof.checkpoint.storage._fsspec_storage import FsspecStorage
 from shardproof.checkpoint.storage._local_storage import LocalStorage
 from shardproof.checkpoint.storage._prefixes import UnfinishedStep, unfinished_steps
 from shardproof.checkpoint.storage._protocol import CheckpointStorage, StoredFile
-from shardproof.checkpoint.verify._directories import latest_checkpoint
-from shardproof.checkpoint.verify._verifier import ShardFileVerifier, VerificationResult
 
 __all__ = [
     "CheckpointMetadata",

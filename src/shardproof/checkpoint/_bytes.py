@@ -17,7 +17,7 @@ from shardproof.checkpoint.format._metadata import (
     seal,
     unseal,
 )
-from shardproof.checkpoint.load._shard_reader import Framework, tensors_in
+from shardproof.checkpoint.read._shard_reader import Framework, tensors_in
 from shardproof.checkpoint.save._shard_writer import Algorithm, ShardWriter, tensors_of
 from shardproof.checkpoint.storage._reading import refuse_other_file
 from shardproof.errors import CheckpointError

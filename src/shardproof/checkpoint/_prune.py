@@ -18,13 +18,13 @@ from shardproof.checkpoint.format._layout import (
     record_name,
 )
 from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry, seal
+from shardproof.checkpoint.read._directories import is_whole, newest_first
+from shardproof.checkpoint.read._verifier import refuse_blind
 from shardproof.checkpoint.save._leftovers import sweep_leftovers
 from shardproof.checkpoint.storage._prefixes import prefixes_in
 from shardproof.checkpoint.storage._protocol import CheckpointStorage
 from shardproof.checkpoint.storage._reading import open_file, read_at, read_metadata
 from shardproof.checkpoint.storage._storage import Location, storage_of
-from shardproof.checkpoint.verify._directories import is_whole, newest_first
-from shardproof.checkpoint.verify._verifier import refuse_blind
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 from shardproof.report import Level
 

@@ -52,8 +52,8 @@ def recognizes_checkpoint(path: str) -> bool:
 
 def read_checkpoint(path: str) -> Manifest:
     # It takes numpy: only where there are some.
-    from shardproof.checkpoint import verify  # noqa: PLC0415
+    from shardproof.checkpoint import read  # noqa: PLC0415
 
     if signs.is_prefix(path):
-        return verify.read_manifest(*os.path.split(path))
-    return verify.read_manifest(path)
+        return read.read_manifest(*os.path.split(path))
+    return read.read_manifest(path)

@@ -30,6 +30,7 @@ from shardproof.checkpoint.format._metadata import (
     refuse,
     seal,
 )
+from shardproof.checkpoint.read._verifier import refuse_blind
 from shardproof.checkpoint.save._attempt import Attempt, mixed
 from shardproof.checkpoint.save._leftovers import remove_pending, sweep_leftovers
 from shardproof.checkpoint.storage._protocol import CheckpointStorage
@@ -39,7 +40,6 @@ from shardproof.checkpoint.storage._reading import (
     small_enough,
 )
 from shardproof.checkpoint.storage._storage import Location, location_of
-from shardproof.checkpoint.verify._verifier import refuse_blind
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 
 _UNNAMED = "of {} shards some can't be part of it; save these, and then the metadata again"

@@ -16,7 +16,7 @@ from shardproof._base.messages import shown, told
 from shardproof._base.work import apart, go_on
 from shardproof.checkpoint.format._layout import pruned_name, record_name, shard_name
 from shardproof.checkpoint.format._metadata import ShardEntry
-from shardproof.checkpoint.load._shard_reader import checksum_found
+from shardproof.checkpoint.read._shard_reader import checksum_found
 from shardproof.checkpoint.storage._fsspec_storage import number_of
 from shardproof.checkpoint.storage._prefixes import unfinished_at
 from shardproof.checkpoint.storage._protocol import CheckpointStorage, NotRegularFileError

@@ -13,8 +13,8 @@ from shardproof._base.messages import quoted, shown
 from shardproof._base.work import apart
 from shardproof.checkpoint.format._dtypes import Array
 from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry, TensorEntry
-from shardproof.checkpoint.load._outs import ShardOuts, checked_outs, checked_shard_outs
-from shardproof.checkpoint.load._shard_reader import (
+from shardproof.checkpoint.read._outs import ShardOuts, checked_outs, checked_shard_outs
+from shardproof.checkpoint.read._shard_reader import (
     Framework,
     as_framework,
     mapped_tensors,

@@ -13,12 +13,12 @@ from shardproof._base.messages import joined, printable, shown, told
 from shardproof._base.opening import is_of_a_desktop, names_in, read_at
 from shardproof.checkpoint.format._layout import ShardHeader, header_size, metadata_name
 from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry
+from shardproof.checkpoint.read._verifier import is_unseen, refuse_blind, verify
 from shardproof.checkpoint.storage._local_storage import LocalStorage
 from shardproof.checkpoint.storage._prefixes import prefixes_in, unfinished_of
 from shardproof.checkpoint.storage._protocol import CheckpointStorage
 from shardproof.checkpoint.storage._reading import header_mismatch, implied_header, read_metadata
 from shardproof.checkpoint.storage._storage import Location
-from shardproof.checkpoint.verify._verifier import is_unseen, refuse_blind, verify
 from shardproof.errors import (
     CheckpointError,
     CheckpointNotFoundError,

@@ -11,15 +11,7 @@ import msgspec
 from shardproof._base import files, opening
 from shardproof._base.arguments import checked
 from shardproof._base.messages import listed, quoted, shown
-from shardproof.checkpoint.format._dtypes import ITEM_SIZES
-from shardproof.checkpoint.format._layout import header_size
-from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry, refuse
-from shardproof.checkpoint.load._shard_reader import (
-    Reading,
-    algorithm_of,
-    refuse_other,
-)
-from shardproof.checkpoint.safetensors._headers import (
+from shardproof.checkpoint._safetensors import (
     ENDING,
     INDEX_ENDING,
     LENGTH,
@@ -29,6 +21,14 @@ from shardproof.checkpoint.safetensors._headers import (
     TYPES,
     UNCONVERTIBLE,
     HeaderEntry,
+)
+from shardproof.checkpoint.format._dtypes import ITEM_SIZES
+from shardproof.checkpoint.format._layout import header_size
+from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry, refuse
+from shardproof.checkpoint.read._shard_reader import (
+    Reading,
+    algorithm_of,
+    refuse_other,
 )
 from shardproof.checkpoint.storage._protocol import CheckpointStorage
 from shardproof.checkpoint.storage._reading import open_shard, read_metadata

@@ -15,8 +15,7 @@ from shardproof._base.messages import quoted
 from shardproof._base.names import refusals
 from shardproof._base.opening import is_directory, read_at, refuse_empty
 from shardproof._base.work import apart
-from shardproof.checkpoint.format._metadata import Sharding, TensorEntry, decode_json, refuse
-from shardproof.checkpoint.safetensors._headers import (
+from shardproof.checkpoint._safetensors import (
     ENDING,
     INDEX_ENDING,
     SafetensorsFile,
@@ -24,6 +23,7 @@ from shardproof.checkpoint.safetensors._headers import (
     read_header,
     stamp_of,
 )
+from shardproof.checkpoint.format._metadata import Sharding, TensorEntry, decode_json, refuse
 from shardproof.checkpoint.save._attempt import Attempt
 from shardproof.checkpoint.save._commit import clear_way, make_checkpoint, place_to_save
 from shardproof.checkpoint.save._shard_writer import Algorithm, SaveOptions, Tensor, write_shard

@@ -1,1 +1,0 @@
-"""Convert checkpoints to files of safetensors, and back."""
