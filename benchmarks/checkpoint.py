@@ -662,7 +662,7 @@ def load_out(options: argparse.Namespace, place: Path) -> Section:
         f"{described(options)}, all files in the page cache; {options.rounds} rounds. Into arrays "
         "that are in use, `load_all_shards(out=...)`, unless the name says that memory is fresh. "
     )
-    title = "Loading into memory that is there"
+    title = "Loading into existing memory"
     section = Section(title, note + left_out(), UNIT, raced(commands, options.rounds))
     found = {figure.what: figure for figure in section.figures}
     section.rulers = [
@@ -774,7 +774,7 @@ def valid(options: argparse.Namespace, place: Path) -> Section:
         f"Files of {options.mib // 2} MiB in the page cache; {options.rounds} rounds. `validate` "
         "is at level valid, and hashes as many files at once as there are processors."
     )
-    section = Section("Proving every byte", note, UNIT, raced(commands, options.rounds))
+    section = Section("Verifying every byte", note, UNIT, raced(commands, options.rounds))
     found = {figure.what: figure for figure in section.figures}
     section.rulers = [
         aim(found, OURS_B3, B3SUM, 0.9),

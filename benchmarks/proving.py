@@ -124,7 +124,7 @@ def valid(options: argparse.Namespace, place: Path) -> Section:
     lists = {"sha256": path / "SHA256SUMS", "blake3": path / "B3SUMS"}
     n_bytes = options.files * options.mebibytes * 2**20
     found: dict[str, Figure] = {}
-    section = Section("Prove large files", _note(options), "s")
+    section = Section("Verify large files", _note(options), "s")
     limits = {
         "sha256": child(f"hashlib in {N_CPUS} threads", "hashing", path, "sha256"),
         "blake3": child("the blake3 package, as b3sum does it", "mapping", path),
@@ -251,7 +251,7 @@ def complete(options: argparse.Namespace, place: Path) -> Section:
 def million(options: argparse.Namespace, place: Path) -> Section:
     """A list that promises a million files: memory, and whether time grows with the number."""
     section = Section(
-        "A million promised files", "Files of one byte in folders of 1000.", "us a file"
+        "A million expected files", "Files of one byte in folders of 1000.", "us a file"
     )
     peaks = []
     for n_files in (options.many_files // 10, options.many_files):

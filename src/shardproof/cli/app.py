@@ -75,15 +75,16 @@ class _Commands(click.Group):
         "max_content_width": 100,
         "color": False if _NO_COLOR else None,
     },
-    epilog="Exit codes: 0 as expected; 1 findings; 2 nothing that says what to expect, or wrong "
-    "usage; 3 something could not be read (EIO, ESTALE, a host that can't be reached) or printed; "
-    "130 interrupted; 143 ended by SIGTERM, 129 by SIGHUP; 141 the output has no reader.",
+    epilog="Exit codes: 0 as expected; 1 findings; 2 nothing expected (no readable manifest), or "
+    "wrong usage; 3 something could not be read (EIO, ESTALE, a host that can't be reached) or "
+    "printed; 130 interrupted; 143 ended by SIGTERM, 129 by SIGHUP; 141 the reader of the output "
+    "has left.",
 )
 @click.version_option(
     shardproof.__version__, message="%(prog)s %(version)s", help="Show the version."
 )
 def app() -> None:
-    """Shards directories that prove themselves before a job reads them."""
+    """Check, seal, fetch and repair directories of shards before a job reads them."""
 
 
 def main() -> NoReturn:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def checkpoint() -> None:
-    """Checkpoints of which each rank wrote a shard."""
+    """Work with checkpoints that have one shard for each rank."""
 
 
 _THEIRS = (".safetensors", ".safetensors.index.json")
@@ -66,14 +66,14 @@ _Outcome: TypeAlias = "PathOutcome[VerificationResult]"
 @json_option
 @quiet_option()
 def verify(*, paths: Sequence[str], level: Level, as_json: bool, quiet: bool) -> None:
-    """Verify checkpoints: each shard is there, with its bytes.
+    """Verify checkpoints: every shard exists and has its bytes.
 
-    Each PATH is a prefix, a metadata file, or a directory: every checkpoint in it, and in the
-    directories in it. A step that has shards and no metadata is named on standard error, with its
+    Each PATH is a prefix, a metadata file, or a directory: every checkpoint in it and in its direct
+    subdirectories. Steps with shards but no metadata are reported on standard error, with their
     age.
 
-    Exit codes: 0 all are whole; 1 findings; 2 no checkpoint, or one whose metadata can't be read;
-    3 something could not be read. Of several checkpoints the highest counts.
+    Exit codes: 0 all are intact; 1 findings; 2 no checkpoint, or unreadable metadata; 3 something
+    could not be read. Of several checkpoints the highest code counts.
     """
     outcomes = []
     for outcome in (one for path in paths for one in _outcomes_of(path, level, quiet=quiet)):
@@ -133,15 +133,16 @@ def _outcomes_of(path: str, level: Level, *, quiet: bool) -> Iterator[_Outcome]:
 
 @checkpoint.command()
 @click.argument("path", metavar="PATH", type=given_text)
-@click.option("--tensors", "all_tensors", is_flag=True, help=f"List all tensors, not only {SHOWN}.")
+@click.option(
+    "--tensors", "all_tensors", is_flag=True, help=f"List all tensors, not only the first {SHOWN}."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with all tensors.")
 def show(*, path: str, all_tensors: bool, as_json: bool) -> None:
-    """Show a checkpoint's metadata; its shards are not read.
+    """Show the metadata of a checkpoint, without reading its shards.
 
     PATH is a prefix, its metadata file, or a directory with one checkpoint.
 
-    Exit codes: 0 shown; 2 there is none, or it is no metadata, or wrong usage; 3 it could not be
-    read.
+    Exit codes: 0 shown; 2 no checkpoint, invalid metadata, or wrong usage; 3 it could not be read.
     """
     import msgspec  # noqa: PLC0415 - not for other commands
 
@@ -186,18 +187,21 @@ def show(*, path: str, all_tensors: bool, as_json: bool) -> None:
 @click.argument("source", metavar="SOURCE", type=given_text)
 @click.argument("destination", metavar="DESTINATION", type=given_text)
 @click.option(
-    "--step", type=click.IntRange(min=0), metavar="N", help="Of a checkpoint that is made: 0."
+    "--step",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Step of the new checkpoint. By default 0.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace what is there.")
+@click.option("--overwrite", is_flag=True, help="Replace existing files.")
 def convert(*, source: str, destination: str, step: int | None, overwrite: bool) -> None:
-    """Convert a checkpoint to safetensors, or back; print the files.
+    """Convert a checkpoint to safetensors, or back; print the paths written.
 
-    SOURCE is a checkpoint, or files of safetensors: one, an index, or a directory of them.
+    SOURCE is a checkpoint, a safetensors file, an index, or a directory of safetensors files.
     DESTINATION is a directory for safetensors, or the prefix of a checkpoint.
 
-    Exit codes: 0 converted; 1 the source is not whole, has what the other form can't hold, or
-    something is in the way; 2 nothing to convert, more than one thing, or wrong usage; 3 could not
-    read or write.
+    Exit codes: 0 converted; 1 the source is damaged, has something that the other format can't
+    hold, or a file is in the way; 2 nothing to convert, several sources, or wrong usage; 3 could
+    not read or write.
     """
     # Not for other commands.
     from shardproof.checkpoint import from_safetensors, to_safetensors  # noqa: PLC0415
@@ -236,10 +240,10 @@ def _prefix_to_convert(source: str) -> str | None:
 @click.argument("directory", metavar="DIR", type=given_text)
 @_level_option
 def latest(*, directory: str, level: Level) -> None:
-    """Print the prefix of the newest whole checkpoint in DIR.
+    """Print the prefix of the newest intact checkpoint in DIR.
 
-    Those in the directories in it count too. Checkpoints that are passed over, and unfinished
-    steps, are named on standard error.
+    The search includes the direct subdirectories. Skipped checkpoints and unfinished steps are
+    reported on standard error.
 
     In a script: prefix=$(shardproof checkpoint latest DIR) || [ $? -eq 1 ] || exit; in the argument
     of another command the exit code is lost.

@@ -23,7 +23,7 @@ from shardproof.cli.validate import show_reports
     "--to",
     metavar="DIR",
     type=given_path,
-    help="Build in this new or empty directory, and keep it.",
+    help="Build in this new or empty directory and keep it.",
 )
 def demo(to: str | None) -> None:
     """Build a healthy and a damaged directory, and validate both.

@@ -24,25 +24,29 @@ _number: dict[str, Any] = {"type": int, "metavar": "N", "show_default": True}
 @click.command()
 @click.argument("url", metavar="URL", type=given_text)
 @click.argument("directory", metavar="DIR", type=given_path)
-@click.option("--digest", metavar="sha256:HEX", help="The digest that proves it.")
-@click.option("--attempts", default=3, help="At most, the first one included.", **_number)
-@click.option("--timeout", default=600.0, help="For one attempt.", **_seconds)
-@click.option("--deadline", help="For all attempts and waits together.", **_seconds)
 @click.option(
-    "--stall-timeout", default=30.0, help="An attempt ends after so long in vain.", **_seconds
+    "--digest",
+    metavar="sha256:HEX",
+    help="Expected digest. By default the one that the source states.",
 )
-@click.option("--connections", default=4, help="Most for one large file.", **_number)
-@click.option("--verbose", "-v", is_flag=True, help="Say of each attempt how it ended.")
-@quiet_option("Print only where the file is, and errors.")
+@click.option("--attempts", default=3, help="Number of attempts, including the first.", **_number)
+@click.option("--timeout", default=600.0, help="Limit of one attempt.", **_seconds)
+@click.option("--deadline", help="Limit of all attempts and waits together.", **_seconds)
+@click.option(
+    "--stall-timeout", default=30.0, help="End an attempt after this time without data.", **_seconds
+)
+@click.option("--connections", default=4, help="Most connections for one large file.", **_number)
+@click.option("--verbose", "-v", is_flag=True, help="Print how each attempt ended.")
+@quiet_option("Print only the path of the file, and errors.")
 def fetch(
     *, url: str, directory: str, digest: str | None, verbose: bool, quiet: bool, **limits: Any
 ) -> None:
     """Fetch one file into DIR: the right bytes, or nothing.
 
-    URL is that of one file: https://, hf://, s3://, file:///...
+    URL names one file: https://, hf://, s3://, file:///...
 
-    Exit codes: 0 it is there; 1 it is not; 2 wrong usage, or a package is missing; 3 the host can't
-    be reached, or the file may not survive a power cut.
+    Exit codes: 0 fetched; 1 not fetched; 2 wrong usage, or a missing package; 3 the host can't be
+    reached, or the file may not survive a power cut.
     """
     from shardproof import fetching  # noqa: PLC0415 - not for the other commands
 
@@ -63,30 +67,31 @@ def fetch(
     "source",
     metavar="URL",
     type=given_text,
-    help="What can prove them: hf://, https://, s3://...",
+    help="Source to verify them with: hf://, https://, s3://...",
 )
 @click.option(
     "--match",
     metavar="PATTERN",
     default="*",
     show_default=True,
-    help="Which files, by their paths below DIR.",
+    help="Only files whose paths below DIR match.",
 )
-@click.option("--proven-only", is_flag=True, help="Take over nothing on your word.")
-@workers_option("Files read at once. By default the processors.")
+@click.option("--proven-only", is_flag=True, help="Take over verified files only.")
+@workers_option("Files read at once. By default the number of processors.")
 @json_option
-@quiet_option("Print only errors, and what is not taken over.")
+@quiet_option("Print only errors, and files that are not taken over.")
 def adopt(
     *, directory: str, source: str | None, proven_only: bool, as_json: bool, quiet: bool, **how: Any
 ) -> None:
     """Take over shards that other tools fetched.
 
-    DIR is where the shards of one source are kept. Each file is verified, or taken on your word;
-    none is moved or removed. A file that the source does not have is left alone, and named.
+    DIR is the directory with the shards of one source. Each file is verified, or taken on your
+    word. No file is moved or removed. A file that the source does not have is left alone, and
+    reported.
 
-    Exit codes: 0 taken over, but for what is left alone; 1 some have other bytes, or are no regular
-    files, or none is there; 2 no such directory, or wrong usage; 3 a file could not be read, or the
-    source not be asked.
+    Exit codes: 0 taken over, except files that the source does not have; 1 some have other bytes,
+    or are no regular files, or there are none; 2 no such directory, or wrong usage; 3 a file could
+    not be read, or the source not be reached.
     """
     from shardproof import fetching  # noqa: PLC0415 - not for the other commands
 
@@ -123,21 +128,21 @@ def adopt(
     help="Existing directory on a local disk. By default $TMPDIR, or /tmp.",
 )
 @level_option(
-    "present: each file is there and opens; complete: also its size and structure; "
+    "present: each file exists and opens; complete: also its size and structure; "
     "valid: also reads the copy back and compares digests.",
     default="complete",
 )
-@workers_option("Files copied at once: 8.")
-@quiet_option("Print only where the copy is, and errors.")
+@workers_option("Files copied at once. By default 8.")
+@quiet_option("Print only the path of the copy, and errors.")
 def stage(*, path: str, to: str | None, quiet: bool, **how: Any) -> None:
-    """Copy a shards directory to a local disk, and print where.
+    """Copy shards to a local disk, and print the copy's path.
 
-    PATH is a shards directory, or the prefix of a checkpoint. The copy is verified; one that an
+    PATH is a shards directory, or the prefix of a checkpoint. The copy is verified. A copy that an
     earlier call made is used again. In a script: dir=$(shardproof stage PATH) && train "$dir"; in
     the argument of another command, as in train "$(shardproof stage PATH)", the exit code is lost.
 
-    Exit codes: 0 it is there; 1 the source is not as expected; 2 nothing that says what to expect,
-    or wrong usage; 3 could not read, copy or print.
+    Exit codes: 0 copied; 1 findings in the source; 2 nothing expected (no readable manifest), or
+    wrong usage; 3 could not read, copy or print.
     """
     from shardproof import staging  # noqa: PLC0415 - not for the other commands
 

@@ -37,8 +37,8 @@ against_option = click.option(
     "--against",
     metavar="EXPECTED",
     type=given_text,
-    help="What is expected, from elsewhere: hf://..., a list of digests or its address, a "
-    "directory; the key of who signed it.",
+    help="Manifest from elsewhere: hf://..., a list of digests or its address, a directory, or "
+    "the key of a signer.",
 )
 
 
@@ -54,12 +54,12 @@ format_option = click.option(
     "--format",
     metavar="NAME",
     type=_known_format,
-    help="One of those that `shardproof formats` prints, where a directory does not tell it.",
+    help="Format, if it can't be detected; `shardproof formats` lists them.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-def quiet_option(text: str = "Print only errors; the exit code says the rest.") -> Callable[[F], F]:
+def quiet_option(text: str = "Print only errors.") -> Callable[[F], F]:
     """Return the option by which a command says less."""
     return click.option("--quiet", "-q", is_flag=True, help=text)
 

@@ -48,22 +48,24 @@ _Outcome: TypeAlias = PathOutcome[_Progress]
 @click.argument("directory", metavar="DIR", type=given_path)
 @click.option("--pending", is_flag=True, help="Print only the numbers of shards that are not done.")
 @click.option(
-    "--ranges", is_flag=True, help="Of --pending: as 3,7,12-40 for sbatch --array, on a line."
+    "--ranges",
+    is_flag=True,
+    help="With --pending: on one line, such as 3,7,12-40 for sbatch --array.",
 )
 @level_option(
-    "present: outputs are there; complete: and have the recorded sizes; "
-    "valid: and the recorded digests.",
+    "present: outputs exist; complete: also have the recorded sizes; "
+    "valid: also the recorded digests.",
     default="complete",
 )
 @json_option
 def receipts(*, directory: str, pending: bool, ranges: bool, level: Level, as_json: bool) -> None:
     """Show which shards of a data-prep run are done.
 
-    DIR holds plan.json and receipts/; or it is an output directory that holds runs, and then each
-    plan below it is shown.
+    DIR holds plan.json and receipts/. Or it is an output directory that holds runs: then each plan
+    below it is shown.
 
     Exit codes: 0 all are done, or --pending printed the others; 1 some are not; 2 no readable plan,
-    or wrong usage; 3 something could not be read. Of several plans the highest counts.
+    or wrong usage; 3 something could not be read. Of several plans the highest code counts.
     """
     from shardproof.receipts import slurm_array  # noqa: PLC0415 - not for the other commands
 

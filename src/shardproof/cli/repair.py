@@ -29,23 +29,23 @@ from shardproof.sealing import SealAlgorithm
     type=click.Choice(get_args(SealAlgorithm)),
     default="sha256",
     show_default=True,
-    help="blake3 is the fastest that proves; xxh3-128 is against accidents only.",
+    help="blake3 is the fastest cryptographic one; xxh3-128 detects accidents only.",
 )
-@click.option("--update", is_flag=True, help="Add files that the list does not have.")
+@click.option("--update", is_flag=True, help="Add files that are not in the list yet.")
 @format_option
-@workers_option("Files that are read at once. By default one for each processor.")
+@workers_option("Files read at once. By default the number of processors.")
 @quiet_option()
 def seal(*, path: str, update: bool, quiet: bool, **how: Any) -> None:
-    """Write down the digests of a directory's files.
+    """Record the digests of a directory's files.
 
     From then on --level valid verifies them, and `sha256sum -c` accepts the list. A directory with
-    findings is refused, also one in which a digest or a checksum that is stated already differs. A
-    seal that was killed goes on when it is called again. --update keeps the digests that are
-    written down, whatever the bytes are now.
+    findings is refused, and so is one with a file that differs from a recorded digest or checksum.
+    A killed seal continues when you call it again. --update keeps the recorded digests, whatever
+    the bytes are now.
 
-    Exit codes: 0 sealed; 1 it is not as expected, or a file changed meanwhile; 2 it is sealed
-    already, nothing says what to expect, or wrong usage; 3 a file could not be read, or the list
-    not be written.
+    Exit codes: 0 sealed; 1 findings, or a file changed meanwhile; 2 already sealed, nothing
+    expected (no readable manifest), or wrong usage; 3 a file could not be read, or the list not be
+    written.
     """
     with errors_end_it("seal", path):
         try:
@@ -73,15 +73,15 @@ def seal(*, path: str, update: bool, quiet: bool, **how: Any) -> None:
     metavar="SOURCE",
     type=given_text,
     required=True,
-    help="An address, or a directory.",
+    help="URL or directory that has the files.",
 )
-@level_option("How hard to look for what is wrong.", default="valid")
+@level_option("Level of the check that finds damaged files.", default="valid")
 @against_option
 @format_option
-@click.option("--dry-run", is_flag=True, help="Only say what would be fetched.")
-@click.option("--workers", type=click.IntRange(1, 64), metavar="N", help="Files at once.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be fetched.")
+@click.option("--workers", type=click.IntRange(1, 64), metavar="N", help="Files fetched at once.")
 @json_option
-@click.option("--verbose", "-v", is_flag=True, help="Say of each attempt how it ended.")
+@click.option("--verbose", "-v", is_flag=True, help="Print how each attempt ended.")
 @quiet_option()
 def repair(
     *,
@@ -95,12 +95,12 @@ def repair(
 ) -> None:
     """Fetch the files of a directory that are missing or damaged.
 
-    Each file is fetched beside its place, and takes the name once it is verified. What can't be had
-    stays as it is. Interrupted and called again it does what is left.
+    Each file is fetched beside its place, and gets its name once it is verified. A file that can't
+    be fetched stays as it is. After an interrupt, the same command continues.
 
-    Exit codes: 0 all is as expected now; 1 some is not, or in a dry run there is something to
-    fetch; 2 nothing that says what to expect, or wrong usage; 3 something could not be read, or the
-    source not be asked.
+    Exit codes: 0 all is as expected now; 1 findings are left, or a dry run found files to fetch; 2
+    nothing expected (no readable manifest), or wrong usage; 3 something could not be read, or the
+    source not be reached.
     """
     shown_log = log_shown("fetching", is_on=verbose, level="INFO")
     with errors_end_it("repair", path, refused=COULD_NOT_LOOK), shown_log:

@@ -33,29 +33,33 @@ from shardproof.report import BrokenFiles, Finding, Report, lines_of
 @click.command()
 @click.argument("paths", metavar="PATH...", type=given_path, nargs=-1, required=True)
 @level_option(
-    "present: each file is there and opens; complete: also its size and structure; "
+    "present: each file exists and opens; complete: also its size and structure; "
     "valid: also its digest, reading every byte.",
     default="present",
 )
 @format_option
-@click.option("--recursive", "-r", is_flag=True, help="Every shards directory below the paths.")
-@against_option
-@click.option("--strict", is_flag=True, help="Files that nothing lists are findings.")
 @click.option(
-    "--require-digests", is_flag=True, help="What can't be proven fails; needs --level valid."
+    "--recursive", "-r", is_flag=True, help="Check every shards directory below the paths."
+)
+@against_option
+@click.option("--strict", is_flag=True, help="Report files that are not expected.")
+@click.option(
+    "--require-digests", is_flag=True, help="Fail for files without a digest; needs --level valid."
 )
 @click.option(
-    "--quick", is_flag=True, help="Pass over files that are as they were when they were sealed."
+    "--quick", is_flag=True, help="Skip files that have not changed since they were sealed."
 )
 @click.option("--follow-links", is_flag=True, help="Follow links that lead out of a directory.")
-@workers_option("Threads. By default decided by how fast the file system is.")
+@workers_option("Threads. By default chosen by the speed of the file system.")
 @json_option
 @click.option(
     "--broken",
     type=click.Choice(["names", "indices"]),
-    help="Print only what has to be made again: names, or numbers such as 3,7,12-40.",
+    help="Print only the damaged files: names, or numbers such as 3,7,12-40.",
 )
-@click.option("--verbose", "-v", is_flag=True, help="Say of each finding what was expected.")
+@click.option(
+    "--verbose", "-v", is_flag=True, help="Print for each finding what was expected and what to do."
+)
 @quiet_option()
 def validate(
     *,
@@ -69,13 +73,13 @@ def validate(
     quiet: bool,
     **how: Any,
 ) -> None:
-    """Check every file that is expected of shards directories.
+    """Check every expected file of shards directories.
 
     Each PATH is a shards directory, or the prefix of a checkpoint.
 
-    Exit codes: 0 all is as expected; 1 findings; 2 nothing that says what to expect, or wrong
-    usage; 3 a file could not be read, or the report not be printed. Of several paths the highest
-    counts.
+    Exit codes: 0 all is as expected; 1 findings; 2 nothing expected (no readable manifest), or
+    wrong usage; 3 a file could not be read, or the report not be printed. Of several paths the
+    highest code counts.
     """
     if require_digests and how["level"] != "valid":
         raise click.UsageError("--require-digests: expected --level valid")
@@ -155,9 +159,9 @@ def _detail(finding: Finding) -> str:
 @click.command()
 @json_option
 def formats(*, as_json: bool) -> None:
-    """Print the formats, and what each level proves of them.
+    """Print the formats, and what each level verifies.
 
-    A package that adds formats and is broken is named with its error.
+    A broken package that adds formats is listed with its error.
     """
     about_all = [dict(_about(name)) for name in _formats.names()]
     if as_json:
