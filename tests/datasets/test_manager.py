@@ -865,6 +865,14 @@ class TestWhoIsBelieved:
         with pytest.raises(FetchError, match="no sign of life for 10s"):
             follower.look(2)
 
+    def test_the_next_run_sweeps(self, tmp_path, dead: str) -> None:
+        path = self.said(tmp_path, dead)
+        other = self.said(tmp_path, "other-boot/1/2/3")
+        leader = _ranks.Leader(str(tmp_path), self.KEY, 2)
+        leader.close()
+        assert not path.exists()
+        assert other.exists()
+
     def test_signs_of_life_and_outcomes(self, tmp_path) -> None:
         leader = _ranks.Leader(str(tmp_path), self.KEY, 3, beat=0.01)
         follower = self.follower(tmp_path)

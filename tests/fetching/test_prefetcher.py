@@ -633,7 +633,9 @@ def test_a_source_that_was_opened_for_an_iteration_is_not_closed_by_the_collecto
     closed: list[int] = []
     source = Source(lambda name, to: to.write_bytes(b"x"))
     monkeypatch.setattr(_listings, "open_source", lambda _: source)
-    shards = ParquetShards(origin="file://x", url="", files=[RemoteFile("a")], cache_dir=tmp_path)
+    shards = ParquetShards(
+        origin="file://x", url="", files=[RemoteFile("a")], counts_path="", cache_dir=tmp_path
+    )
     cycle: list[Any] = [shards.paths(0)]
     next(cycle[0])
     cycle.append(cycle)

@@ -45,13 +45,13 @@ class ParquetShards:
     origin: Origin  # an address, which each iteration opens for itself, or what is open
     url: str  # for messages and states
     files: Sequence[RemoteFile]
+    counts_path: str  # where it is kept how many rows they have
     cache_dir: str | os.PathLike[str] = "data"
     split: str | None = None
     columns: tuple[str, ...] | None = None
     lookahead: int = 1
     policy: CleanupPolicy = dataclasses.field(default=CleanupPolicy("auto"))
     limits: Limits = dataclasses.field(default_factory=Limits)
-    counts_path: str | None = None  # where it is kept how many rows they have
 
     @property
     def _names(self) -> list[str]:
@@ -77,7 +77,7 @@ class ParquetShards:
                 closed_apart(stack.pop_all().close)  # the collector may be what closes this
 
     def open(self, path: Path, index: int) -> ParquetShard:
-        """Open a shard, and keep how many rows it has: a later skip need not ask for it."""
+        """Open a shard, and keep how many rows it has: a later skip need not ask, nor be online."""
         shard = ParquetShard(path, self.columns)
         counts = CountsFile(self.counts_path)
         counts.put(self.files[index], shard.n_rows)
@@ -151,7 +151,7 @@ class _Counts(msgspec.Struct):
 class CountsFile:
     """How many rows files of a certain content have; what it can't keep costs another question."""
 
-    def __init__(self, path: str | None) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
         self._known = self._read()
         self._new: dict[str, int] = {}
@@ -166,7 +166,7 @@ class CountsFile:
             self._new[content] = n_rows
 
     def save(self) -> None:
-        if not self._new or self._path is None:
+        if not self._new:
             return
         data = msgspec.json.encode(_Counts(self._read() | self._new))
         try:
@@ -176,8 +176,6 @@ class CountsFile:
             logger.warning("Could not keep row counts in '%s': %s", shown(self._path), told(error))
 
     def _read(self) -> dict[str, int]:
-        if self._path is None:
-            return {}
         try:
             return json.read(*os.path.split(real_path(self._path)), _Counts).row_counts
         except ManifestNotFoundError:
