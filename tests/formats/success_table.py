@@ -267,14 +267,16 @@ PAGE = """\
 # Success in every format
 
 This table shows what each command returns for each format when it can't succeed
-([what success means](validate.md#what-success-means)). Each directory was written by the format's
-own library, or by the testing kit, and then changed. A cell has the exit codes of
-{commands},
-in this order, at level `valid`; `pytest` returns 1 for everything that is no success. `repair`
-fetches from an intact copy, and returns 0 only if every byte is back. In the last two columns one
-file is truncated, and the copy lacks that file, or has each file truncated: the directory stays as
-it is. `-`: impossible, since a format whose shards are its manifest has no manifest to tear.
-A manifest that lists no shards is valid. A test writes this table anew, and compares.
+([what success means](validate.md#what-success-means)). The format's own library, or the testing
+kit, wrote each directory. Then we changed it. A test writes this table anew, and compares.
+
+- A cell has the exit codes of {commands},
+  in this order, at level `valid`. `pytest` returns 1 for everything that is no success.
+- `repair` fetches from an intact copy, and returns 0 only if every byte is back.
+- In the last two columns one file is truncated, and the copy lacks that file, or has each file
+  truncated. The directory stays as it is.
+- `-` is impossible: a format whose shards are its manifest has no manifest to tear.
+- A manifest that lists no shards is valid.
 
 {table}
 """

@@ -1,4 +1,4 @@
-"""What a format is: a value that says how a directory is recognised, read, and what that proves."""
+"""What a format is: a value that recognizes and reads a directory, and says what that verifies."""
 
 import dataclasses
 from collections.abc import Callable
@@ -13,8 +13,8 @@ class SignerKey(NamedTuple):
     """A public key, or a certificate, of whoever signed a manifest.
 
     Attributes:
-        path: Where it is.
-        text: It, in PEM.
+        path: Path of its file.
+        text: The key or certificate, in PEM.
     """
 
     path: str
@@ -28,30 +28,30 @@ class Format:
     Attributes:
         name: Its name, such as ``"saev"``.
         description: What such a directory holds, in a line.
-        manifest_file: The file that lists the shards; a pattern where its name varies, or where
-            the shards' own names are the manifest.
-        recognizes: Called with the real absolute path of a directory: does it look like one of this
-            format? By one listing of it at most, and a small read. An `OSError` says that it could
-            not be looked at.
-        read_manifest: Called with the same path: what is expected in the directory? No shard is
-            opened, unless it holds the manifest itself. A `ManifestError` says that it can't be
-            read or that nothing can be as it says.
-        complete: What the level ``complete`` proves, in a line.
-        valid: What the level ``valid`` proves, in a line.
-        blind_spots: Damage that no level sees, in a line; empty where there is none.
-        marks: Paths in a directory; ``recognizes`` is asked first where one of them is there.
-        suffixes: Ends of names, or whole names, by which it is known where no format's mark is.
-        only_its_own: Pattern of names that no other format gives: without a manifest it is lost.
+        manifest_file: The file that lists the shards. A pattern if its name varies, or if the
+            shards' own names are the manifest.
+        recognizes: Called with the real absolute path of a directory: does it look like this
+            format? Uses at most one listing and a small read. Raises an `OSError` if the directory
+            could not be read.
+        read_manifest: Called with the same path: what is expected in the directory? Opens no shard,
+            unless it holds the manifest itself. Raises a `ManifestError` if the manifest can't be
+            read, or states something impossible.
+        complete: What the level ``complete`` verifies, in a line.
+        valid: What the level ``valid`` verifies, in a line.
+        blind_spots: Damage that no level detects, in a line; empty if there is none.
+        marks: Paths in a directory. If one exists, ``recognizes`` is called first.
+        suffixes: Ends of names, or whole names, that identify it if no format's mark exists.
+        only_its_own: Pattern of names that only this format uses: its manifest is then missing.
         further_parts: Patterns of further files that the manifest consists of.
-        beside: Patterns of files that may lie beside, such as a description; a strict check passes
-            over them.
-        includes: Names of formats whose files it may hold: a directory that both recognise is of
-            this one.
+        beside: Patterns of other files, such as a description, that a strict check ignores.
+        includes: Names of formats whose files it may hold. A directory that both recognize has this
+            format.
         states_digests: Whether its manifest may state digests, which a seal takes over.
-        store: Where its files are links to, relative to the directory: they are followed there too.
-        name_at_source: What an expected file is called where it comes from.
-        read_signed: Called with the path and a key: what did its owner sign? A `ManifestError` says
-            that it was somebody else, too. None where nothing is signed.
+        store: The place that its files are links to, relative to the directory. Links to it are
+            followed.
+        name_at_source: Returns the name of an expected file at its source.
+        read_signed: Called with the path and a key: what did the key's owner sign? Raises a
+            `ManifestError` if somebody else signed it. None if nothing is signed.
     """
 
     name: str
