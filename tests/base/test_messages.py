@@ -153,6 +153,7 @@ PATH_MAKERS = {"os.path.abspath", "os.path.join", "os.fspath", "os.fsdecode", "r
 # Whoever made the first two of these errors had the cause from `traced`; the third is Python's own.
 EXCEPTED = {
     "raise again from cause",
+    "raise _telling_what_is_kept(error, part, goal) from cause",  # of an error of ours
     "raise translated from translated.__cause__",
     "raise ModuleNotFoundError(text, name=error.name) from error",
 }

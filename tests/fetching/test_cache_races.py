@@ -261,6 +261,7 @@ class TestKilled:
     def next_run(self, root: Path, identity: str = "v2") -> None:
         """The next process has its shard, and when it is gone nothing is left."""
         with Cache(root) as cache:
+            cache.discard_others([NAME])  # as a prefetcher does when it begins
             with cache.hold(NAME) as lease:
                 assert bring(cache, lease, identity).read_bytes() == identity.encode()
             assert cache.discard(NAME)
