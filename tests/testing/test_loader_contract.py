@@ -128,7 +128,7 @@ def test_a_loader_that_hangs_fails_one_test(hang: str, pytester: pytest.Pytester
 def run(pytester: pytest.Pytester, bug: Bug, strength: str, *args: str) -> pytest.RunResult:
     contract = ("ShardLoaderContract", "open_loader")
     code = f"functools.partial(Loader, bug=Bug.{bug.name})"
-    attributes = f"strength = {strength!r}"
+    attributes = f"strength, deadline = {strength!r}, 60.0"  # on a machine that many share
     return run_contract(pytester, *contract, code, *args, module="loaders", attributes=attributes)
 
 
