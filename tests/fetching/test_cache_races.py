@@ -282,7 +282,7 @@ class TestKilled:
             assert found in ([], [b"v2"])
             seen.add(tuple(found))
             self.next_run(root)
-            assert self.there(root) == []
+            assert self.there(root) == [], [*root.rglob("*")]
 
         n_kills = at_every_call(act, prepare=lambda: self.begin(root, None), check=check)
         assert n_kills > 20
@@ -317,7 +317,7 @@ class TestKilled:
                 with other.hold("train/1.bin") as lease:
                     other.make_room(0, lease)
             self.next_run(root)
-            assert self.there(root) == []
+            assert self.there(root) == [], [*root.rglob("*")]
 
         def choose(numbers: Sequence[int]) -> Sequence[int]:
             return numbers[::stride]

@@ -56,7 +56,7 @@ def _may_matter(name: str, args: Sequence[Any], keywords: Mapping[str, Any]) -> 
         return bool(args[1] & os.O_CREAT) and not is_private
     if name == "stat":
         return keywords.get("dir_fd") is not None
-    return not is_private or name in {"link", "replace"}
+    return not is_private or name in {"link", "rename", "replace"}
 
 
 class Runner:

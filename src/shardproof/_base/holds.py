@@ -44,6 +44,7 @@ from shardproof.errors import UnsyncedError
 MAX_SILENCE = 86_400.0
 """Most seconds for which a hold may be silent, whatever its owner says."""
 
+_UNWRITTEN_SECONDS = 5.0  # an owner that is held up longer makes its hold again
 _MAX_BYTES = 4096
 _ENCODED_BYTES = 2048  # more than any record has, so that each beat writes as many
 
@@ -200,9 +201,16 @@ class Hold:
         Quickly, and not for good: the reply of a server may be lost (open(2), on O_EXCL). So a name
         for one alone only saves work: `FileExistsError` if another one has it.
         """
-        exclusive = 0 if is_shared else os.O_EXCL
-        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | exclusive
-        fd = os.open(self.path, flags, 0o666)
+        if is_shared:  # whole from its first moment on: of who is killed before, there is none
+            temporary = os.path.join(os.path.dirname(self.path), files.temporary_name())
+            self._write_new(temporary)
+            files.move(temporary, self.path)
+        else:
+            self._write_new(self.path)
+
+    def _write_new(self, path: str) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_EXCL
+        fd = os.open(path, flags, 0o666)
         try:
             os.pwrite(fd, self._encoded(), 0)
         finally:
@@ -287,6 +295,8 @@ class HoldWatch:
             return True
         allowed = found.record.stale_after if found.record else 0.0
         longest = max(self._stale_after, min(allowed, MAX_SILENCE))
+        if not found.content:  # its maker was killed before it could write, or does so in a moment
+            longest = min(longest, _UNWRITTEN_SECONDS)
         return self._silence.seconds(found.path, found) >= longest
 
     def last(self, path: str) -> ObservedHold | None:

@@ -65,7 +65,8 @@ class Cache:
         # What killed processes left goes; what fails costs room, no more.
         try:
             self._leases.sweep()
-            files.sweep_leftovers(self._proofs.directory)
+            for directory in (dirs.leases, dirs.proofs):
+                files.sweep_leftovers(directory)
             self._removals.finish_left()
         except OSError as error:
             text = "What killed processes left in '%s' stays: %s"

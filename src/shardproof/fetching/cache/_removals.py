@@ -59,8 +59,10 @@ class Removals:
             return status is not None and mark_of(status) == proof.mark
 
     def forget_stale(self, proof: CacheProof) -> None:
-        """Remove a proof whose file was not there, unless a holder may be about to put it there."""
-        if not self._leases.holders(key_of(proof.name)) and not self.has(proof):
+        """Remove a proof of no file, unless somebody puts it there or takes it away."""
+        key = key_of(proof.name)
+        is_at_work = key in dict(self._leases.removals()) or self._leases.holders(key)
+        if not is_at_work and not self.has(proof):
             self._proofs.forget(proof)
 
     def make_way(self, place: Slot, status: os.stat_result, but: Lease) -> bool:
