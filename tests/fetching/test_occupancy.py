@@ -3,6 +3,7 @@
 import errno
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -150,6 +151,7 @@ def test_what_another_process_holds_stays_until_it_is_released(cache, other, roo
 def _brings_two_and_uses_one(root: Path) -> None:
     with Cache(root, max_cache_bytes=3 * SIZE) as cache:
         put(cache, "d")
+        time.sleep(0.02)  # times of files have ticks of some milliseconds
         use(cache, "b")
         put(cache, "e")
 
