@@ -290,6 +290,12 @@ class TestSources:
         assert (done.repaired, [*done.failed]) == (("sub/b.bin",), ["a.bin"])
         assert "symbolic links" in done.failed["a.bin"]
 
+    def test_a_file_where_the_folder_should_be(self, root: Path, tmp_path: Path) -> None:
+        shutil.rmtree(tmp_path / "source/sub")
+        (tmp_path / "source/sub").touch()
+        done = repair(root, str(tmp_path / "source"), limits=LIMITS)
+        assert done.failed == {"sub/b.bin": "the source has no such file"}
+
     @pytest.mark.parametrize("name", ["hf-cache", "hf-cache-dataset"])
     def test_a_copy_of_the_cache_and_not_of_a_snapshot(self, tmp_path: Path, name: str) -> None:
         path = golden(name).copy(tmp_path)
@@ -365,6 +371,10 @@ class TestElsewhere:
         assert [
             each.path.name for each in validate(plain, level="valid", against=other).findings
         ] == ["b", "c"]
+
+    def test_a_source_that_can_not_list(self, plain) -> None:
+        with serve_hub({"a": b"a"}) as hub, pytest.raises(ManifestError, match="lists no files"):
+            validate(plain, against=hub.url)
 
     @pytest.mark.parametrize(
         ("name", "hidden"), [("torch-dcp", ".metadata"), ("energon", ".nv-meta/index.sqlite")]
@@ -502,6 +512,17 @@ class TestCancelled:
 
 class TestPlaces:
     """Where a file is, and where what is fetched for it waits."""
+
+    def test_a_store_that_is_a_link_out(self, tmp_path: Path) -> None:
+        path = golden("hf-cache").copy(tmp_path)
+        repository = next(each for each in path.rglob("blobs") if each.is_dir()).parent
+        (repository / "blobs").rename(tmp_path / "elsewhere")
+        (repository / "blobs").symlink_to(tmp_path / "elsewhere")
+        before = contents(tmp_path / "elsewhere")
+        done = repair(path, snapshot())
+        assert (done.ok, done.repaired) == (False, ())
+        assert "leads out" in " ".join(done.failed.values())
+        assert contents(tmp_path / "elsewhere") == before
 
     @pytest.mark.parametrize("how", ["seen before", "seen by the rename"])
     def test_a_folder_of_another_file_system(self, tmp_path: Path, how: str, monkeypatch) -> None:

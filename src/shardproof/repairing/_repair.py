@@ -12,7 +12,7 @@ from shardproof import formats
 from shardproof._base.arguments import checked, count
 from shardproof._base.messages import shown
 from shardproof._base.names import open_root, replaced
-from shardproof._base.opening import is_directory, real_path, refuse_empty
+from shardproof._base.opening import is_directory, is_there, real_path, refuse_empty
 from shardproof._base.progress import bar
 from shardproof._base.work import Deadline, apart, telling_of_stops, to_waiter
 from shardproof.errors import FetchError, ManifestError
@@ -21,7 +21,7 @@ from shardproof.fetching.transfer import listed, parts_beneath
 from shardproof.manifest import PromisedFile
 from shardproof.promises import Promise, promise_of
 from shardproof.repairing._fetch import Fetcher, broken_in, look, sweep, want
-from shardproof.report import MOST_KEPT, Level, MoreFindings, Report
+from shardproof.report import MOST_KEPT, FindingKind, Level, MoreFindings, Report
 
 _AT_ONCE = 4
 """Files that are fetched at once; a large one uses several connections by itself."""
@@ -193,7 +193,7 @@ def _repaired(
     promise, proven = ask(), set[PromisedFile]()
     root = os.fspath(promise.manifest.root)
     tried, asked = set[PromisedFile](), dict[str, Replacement]()
-    problems = dict[str, str | None]()  # None: it came
+    problems, missing = dict[str, str | None](), set[Path]()  # None: it came
     parts = os.path.basename(parts_beneath(root))
     if any(file.name.startswith(f"{parts}/") for file in promise.manifest.files):
         problem = f"it lists files in '{shown(parts)}', where fetches put theirs: rename it"
@@ -202,6 +202,7 @@ def _repaired(
     try:
         while True:
             report = look(promise.manifest, level, proven)
+            missing |= {each.path for each in report.findings if each.kind is FindingKind.MISSING}
             wanted = [*want(promise, report, fetcher.told_of, tried)]
             tried |= {each.file for each in wanted}
             sizes = {f.name: remote.size if remote else f.size for f, remote in wanted}
@@ -223,7 +224,11 @@ def _repaired(
         file.name: f"expected {each.expected}, found {each.found}"
         for file, each in broken_in(promise.manifest, report)
     }
-    # What counts is the last manifest: what it does not list has not failed.
+    # What counts is the last manifest. What it does not list is there, or never was.
+    for name in problems.keys() - {file.name for file in promise.manifest.files}:
+        path = promise.manifest.root / name
+        if not (is_there(path) or (problems[name] and path in missing)):
+            broken[name] = "it is gone, and no manifest lists it any more"
     failed = {name: why or broken[name] for name, why in problems.items() if name in broken}
     repaired = tuple(name for name, why in problems.items() if not (why or name in broken))
     return Repair(tuple(asked.values()), repaired, failed, report)
