@@ -45,28 +45,14 @@ GIT = [".git", ".gitattributes", ".github", ".gitignore"]
 
 
 class Recipe(NamedTuple):
-    """How a tree is made.
-
-    Attributes:
-        signed: One of `SIGNED`.
-        changes: Names of `CHANGES`, each with its arguments.
-    """
+    """How a tree is made."""
 
     signed: str
     changes: tuple[tuple[str, ...], ...] = ()
 
 
 class Signed(NamedTuple):
-    """How a model was signed.
-
-    Attributes:
-        method: ``files`` or ``shards``.
-        algorithm: Of the digests, by the library's name.
-        ignored: What the signature says that it leaves out; None where it says nothing.
-        links: Whether links are signed; there are some then.
-        is_old: Whether by a version before 1.0.
-        is_guessed: Whether the library finds out from the signature how to verify it.
-    """
+    """How a model was signed."""
 
     method: str = "files"
     algorithm: str = "sha256"
@@ -155,13 +141,7 @@ def pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 class Draft(NamedTuple):
-    """A signature on its way.
-
-    Attributes:
-        root: The model.
-        statement: What is to be signed.
-        after: What is to be done with the bundle.
-    """
+    """A signature on its way."""
 
     root: Path
     statement: dict[str, Any]

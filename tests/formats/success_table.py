@@ -36,14 +36,7 @@ NOT_DONE = "-"
 
 
 class Subject(NamedTuple):
-    """A directory that was whole.
-
-    Attributes:
-        name: Of its format.
-        path: Where it is.
-        listing: The file that lists its shards; None where their own names do.
-        shards: The expected files, by real paths.
-    """
+    """A directory that was whole."""
 
     name: str
     path: Path

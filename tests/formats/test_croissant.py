@@ -163,3 +163,12 @@ def test_a_folder(tmp_path) -> None:
 def test_addresses_that_end_in_no_name(tmp_path, name: str) -> None:
     write(tmp_path, file_object(), file_object(contentUrl=f"https://example.org/{name}"))
     assert validate(tmp_path).n_files == 1
+
+
+@pytest.mark.parametrize("kind", ["sc:FileObject", "FileObject", "http://x/FileObject"])
+def test_one_entry_alone(tmp_path, kind: str) -> None:
+    write(tmp_path)
+    text = json.loads((tmp_path / "croissant.json").read_text())
+    text["distribution"] = file_object(**{"@type": kind})
+    (tmp_path / "croissant.json").write_text(json.dumps(text))
+    assert validate(tmp_path, level="valid").n_proven == 1

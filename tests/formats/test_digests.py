@@ -144,3 +144,9 @@ def test_a_list_that_pgp_signed(root: Path) -> None:
 def test_a_damaged_first_line_is_no_title(root: Path) -> None:
     (root / "SHA256SUMS").write_text("g" + lines()[1:])
     assert found_in(root) == [("structure", "SHA256SUMS")]
+
+
+def test_lists_that_say_it_twice(root: Path) -> None:
+    (root / "SHA256SUMS").write_text(lines() * 2)
+    (root / "sha256sum.txt").write_text(lines())
+    assert found_in(root, "valid") == []

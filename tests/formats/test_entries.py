@@ -18,14 +18,7 @@ DIGITS = hashlib.sha256(b"").hexdigest()
 
 
 class Entry(NamedTuple):
-    """An entry of a golden that gets another name.
-
-    Attributes:
-        golden: The directory.
-        manifest: The file that has the entry.
-        name: The file that it names.
-        n_others: How many files are promised by the others.
-    """
+    """An entry of a golden that gets another name."""
 
     golden: str
     manifest: str

@@ -52,16 +52,7 @@ def test_it_is_sealed_and_then_every_byte_is_proven(golden: Golden, tmp_path: Pa
 
 
 class Broken(NamedTuple):
-    """A copy of which one file is empty.
-
-    Attributes:
-        path: Where it is.
-        name: The file.
-        source: Where that is whole.
-        against: What promises it, where the copy does not any more: of some formats an only shard
-            is all that does.
-        files: The directory in the copy that is to be as the source.
-    """
+    """A copy of which one file is empty."""
 
     path: Path
     name: str

@@ -34,7 +34,6 @@ from tests.formats.hub_files import (
 from tests.helpers.drawing import examples
 
 OLD = "b" * 40
-POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:%b\nsize 4096\n" % (b"a" * 64)
 
 
 class Repository:
@@ -485,18 +484,10 @@ def test_weights_that_the_hub_does_not_list_are_not(repository) -> None:
     assert [finding[1] for finding in found(repository.path)] == [f"snapshots/{COMMIT}/{SHARDS[2]}"]
 
 
-@pytest.mark.parametrize(
-    "index",
-    [
-        b"",
-        b"[]",
-        b"{",
-        b'{"weight_map": 1}',
-        b'{"weight_map": {"a": 1}}',
-        index_of("../../../../etc/passwd", "/etc/passwd", "", "a\\b", SHARDS[0].upper(), SHARDS[0]),
-        POINTER,
-    ],
-)
+HOSTILE = ("../../../../etc/passwd", "/etc/passwd", "", "a\\b", SHARDS[0].upper(), SHARDS[0])
+
+
+@pytest.mark.parametrize("index", [b"{", b'{"weight_map": {"a": 1}}', index_of(*HOSTILE)])
 def test_an_index_that_makes_no_sense_promises_nothing(repository, index: bytes) -> None:
     repository.put(SHARDS[0], tensors(1))
     repository.put("model.safetensors.index.json", index)

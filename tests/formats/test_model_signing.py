@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof import ManifestError, validate
+from shardproof import ManifestError, seal, validate
 from shardproof.formats.lists import MODEL_SIGNING as FORMAT
 from shardproof.testing import Layout
 from shardproof.testing.contracts import FormatContract
@@ -226,3 +226,14 @@ def test_so_many_names_are_left_out_as_no_signer_leaves_out(tmp_path) -> None:
     how = HOW | {"ignore_paths": [f"{number}" for number in range(100_001)]}
     with pytest.raises(ManifestError, match=r"ignore_paths.* length <= 100000"):
         validate(write(tmp_path, serialization=how))
+
+
+def test_files_that_others_keep_beside_a_model(tmp_path) -> None:
+    write(tmp_path)
+    for name in (".cache/x", ".git/HEAD", ".DS_Store"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "folder").symlink_to("sub")
+    assert found_in(tmp_path) == []
+    seal(tmp_path)
+    assert found_in(tmp_path, "valid") == []

@@ -264,3 +264,9 @@ def test_parts_that_metadata_of_all_do_not_name_are_looked_at(tmp_path, has_part
     [new] = (path / "y=new").iterdir()
     new.write_bytes(new.read_bytes()[:-9])
     assert found_in(path) == [("structure", new.name)]
+
+
+def test_missing_ones_are_known_by_the_names_of_the_others(tmp_path) -> None:
+    write_set(tmp_path)
+    (tmp_path / "train-00001-of-00003.parquet").unlink()
+    assert found_in(tmp_path, "present") == [("missing", "train-00001-of-00003.parquet")]

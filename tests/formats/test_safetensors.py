@@ -2,7 +2,6 @@
 
 import json
 import os
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -107,15 +106,6 @@ class TestFormat(FormatContract):
             assert str(root / INDEX) in self.refused(form, root).text
 
 
-@pytest.mark.parametrize("level", ["present", "complete", "valid"])
-def test_a_sound_model_has_no_findings(tmp_path: Path, level: Any) -> None:
-    assert found(put_model(tmp_path / "model"), level) == []
-    (tmp_path / "one").mkdir()
-    put(tmp_path / "one/model.safetensors", tensors_of(0))
-    assert FORMAT.recognizes(str(tmp_path / "one"))
-    assert found(tmp_path / "one", level) == []
-
-
 def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:
     assert not FORMAT.recognizes(str(tmp_path))
     with pytest.raises(ManifestNotFoundError, match="there is no such directory"):
@@ -123,17 +113,6 @@ def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:
     put(tmp_path / "model.safetensors", {})
     with pytest.raises(ManifestError, match="expected a shards directory, found a file"):
         FORMAT.read_manifest(str(tmp_path / "model.safetensors"))
-
-
-def test_missing_and_torn_files_are_told(tmp_path: Path) -> None:
-    model = put_model(tmp_path / "model")
-    (model / name_of(0, 3)).unlink()
-    os.truncate(model / name_of(1, 3), 150)
-    assert [finding[:2] for finding in found(model, "present")] == [("missing", name_of(0, 3))]
-    assert [finding[:2] for finding in found(model)] == [
-        ("missing", name_of(0, 3)),
-        ("structure", name_of(1, 3)),
-    ]
 
 
 def test_a_tensor_that_is_elsewhere_is_told(tmp_path: Path) -> None:
@@ -166,14 +145,6 @@ def test_the_size_that_an_index_states_proves_nothing(tmp_path: Path, total_size
     index = json.loads((model / INDEX).read_text())
     put_index(model / INDEX, index["weight_map"], total_size)
     assert found(model) == []
-
-
-def test_an_index_may_have_no_metadata(tmp_path: Path) -> None:
-    model = put_model(tmp_path / "model")
-    index = json.loads((model / INDEX).read_text())
-    for metadata in ({}, {"metadata": None}, {"metadata": {}}):
-        (model / INDEX).write_text(json.dumps({"weight_map": index["weight_map"]} | metadata))
-        assert found(model) == []
 
 
 def test_several_indices_are_promises_of_one_directory(tmp_path: Path) -> None:
@@ -251,11 +222,6 @@ def test_an_index_in_a_folder_names_nothing_outside_the_pipeline(tmp_path: Path)
         put_index(tmp_path / "pipeline/unet" / INDEX, {"a": name})
         with pytest.raises(ManifestError):
             FORMAT.read_manifest(str(tmp_path / "pipeline"))
-
-
-def test_the_probe_can_be_sent_to_another_process(tmp_path: Path) -> None:
-    manifest = FORMAT.read_manifest(str(put_model(tmp_path / "model")))
-    assert pickle.loads(pickle.dumps(manifest.probe)).args == manifest.probe.args  # type: ignore[union-attr]
 
 
 @given(data=st.data(), n_files=st.integers(1, 4))

@@ -281,3 +281,8 @@ def test_a_key_asks_for_the_signature_whatever_else_the_directory_is(
     (model / "index.json").write_text('{"version": 2, "shards": []}')
     report = validate(model, level="valid", against=key)
     assert [each.path.name for each in report.findings] == ["index.json"]
+
+
+def test_a_format_that_nobody_signs(make_shards_dir: Any, key: Path) -> None:
+    with pytest.raises(ManifestError, match=r"expected a signed promise.* saev has none"):
+        validate(make_shards_dir(2), against=key)

@@ -202,3 +202,9 @@ def test_zlib_with_a_window_of_any_size_is_sound(tmp_path: Path, bits: int) -> N
     assert (report.ok, report.n_proven) == (True, 1), str(report)
     (tmp_path / "x.tfrecord").write_bytes(data[:50])
     assert not validate(tmp_path, level="complete").ok
+
+
+def test_a_missing_one_is_known_by_the_names_of_the_others(tmp_path) -> None:
+    write_set(tmp_path)
+    (tmp_path / "train.tfrecord-00001-of-00003").unlink()
+    assert found_in(tmp_path) == [("missing", "train.tfrecord-00001-of-00003")]

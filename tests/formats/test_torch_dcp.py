@@ -510,3 +510,10 @@ def test_nothing_in_a_pickle_is_imported_or_opened() -> None:
         return [event for event in seen if event.startswith(acting)]
 
     assert FormatContract().look(events).value == []
+
+
+def test_an_item_without_fields_is_refused(tmp_path: Path) -> None:
+    for stored in ({1: 2}, {1: StorageInfo()}, {1: (None, {"relative_path": "a"})}):
+        (tmp_path / ".metadata").write_bytes(dumped(Metadata(storage_data=stored)))
+        with pytest.raises(ManifestError, match="missing required field `relative_path`"):
+            FORMAT.read_manifest(str(tmp_path))

@@ -5,12 +5,19 @@ of it, is imported: every test run of every environment that has shardproof load
 which asks this.
 """
 
+import contextlib
 import fnmatch
 import glob
 import os
+import re
+import stat
+from typing import TYPE_CHECKING
 
-from shardproof._base.opening import is_directory, is_there, matching
+from shardproof._base.opening import is_directory, is_there, matching, mode_of
 from shardproof.formats._format import Format, later
+
+if TYPE_CHECKING:
+    from shardproof.manifest import Manifest
 
 __all__ = [
     "CHECKPOINT",
@@ -31,9 +38,84 @@ METADATA = ".metadata.json"
 
 RECEIPTS_FOLDER = "receipts"
 
+METADATA_FIELDS = (b'"schema_version"', b'"world_size"')
+"""The fields by which a checkpoint's metadata are known; other files may have such a name."""
+
+_FIRST_BYTES = 4096
+_SHARD = re.compile(r".+_shard_[0-9]+\.shard", re.DOTALL)
+
+
+def is_prefix(path: str) -> bool:
+    """Whether a path is a prefix: its metadata file is there, and it is no directory."""
+    return not is_directory(path) and is_there(path + METADATA)
+
+
+def begins_with(path: str | os.PathLike[str], *fields: bytes) -> bool:
+    """Return whether a path is a regular file with all these fields in its first bytes."""
+    # Not before a file is looked into: a test run without shards loads this module too.
+    from shardproof._base.names import NotRegularError, open_regular  # noqa: PLC0415
+
+    try:
+        fd = open_regular(os.fspath(path))
+    except NotRegularError:
+        return False
+    if fd is None:
+        return False
+    with open(fd, "rb", buffering=0) as file:
+        begin = file.read(_FIRST_BYTES)
+    return all(field in begin for field in fields)
+
+
+def _recognizes_saev(path: str) -> bool:
+    # Half-written, it may have shards alone.
+    if mode_of(os.path.join(path, "shards.json")):
+        return True
+    with os.scandir(path) as entries:
+        return any(
+            entry.name.startswith("acts") and entry.name.endswith(".bin") for entry in entries
+        )
+
+
+def _recognizes_receipts(path: str) -> bool:
+    receipts = os.path.join(path, RECEIPTS_FOLDER)
+    mode = mode_of(receipts)
+    plan = os.path.join(path, RECEIPTS.manifest_file)
+    if mode_of(plan):  # a link is refused, and that is said; without receipts the plan has to tell
+        is_folder = stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
+        return is_folder or begins_with(plan, b'"plan_hash"')
+    if not stat.S_ISDIR(mode):
+        return False
+    with os.scandir(receipts) as entries:
+        return any(entry.name.startswith("shard_") for entry in entries)
+
+
+def _recognizes_checkpoint(path: str) -> bool:
+    if is_prefix(path):
+        return True
+    names = os.listdir(path)
+    if any(_SHARD.fullmatch(name) for name in names):
+        return True
+    for name in names:  # without shards, metadata say that there were some
+        if name.endswith(METADATA) and name != METADATA:
+            # It may be gone since the directory was listed.
+            with contextlib.suppress(FileNotFoundError):
+                if begins_with(os.path.join(path, name), *METADATA_FIELDS):
+                    return True
+    return False
+
+
+def _read_checkpoint(path: str) -> "Manifest":
+    # It takes numpy: only where there are some.
+    from shardproof.checkpoint import read  # noqa: PLC0415
+
+    if is_prefix(path):
+        return read.read_manifest(*os.path.split(path))
+    return read.read_manifest(path)
+
+
 SAEV = Format(
     name="saev",
-    recognizes=later("formats._own", "recognizes_saev"),
+    recognizes=_recognizes_saev,
     read_manifest=later("saev", "read_manifest"),
     description="activations of a vision model, as saev writes them",
     manifest_file="shards.json",
@@ -47,7 +129,7 @@ SAEV = Format(
 )
 RECEIPTS = Format(
     name="receipts",
-    recognizes=later("formats._own", "recognizes_receipts"),
+    recognizes=_recognizes_receipts,
     read_manifest=later("receipts.verdict", "read_manifest"),
     description="outputs of a data-prep run, with a receipt for each completed shard",
     manifest_file="plan.json",
@@ -60,8 +142,8 @@ RECEIPTS = Format(
 )
 CHECKPOINT = Format(
     name="checkpoint",
-    recognizes=later("formats._own", "recognizes_checkpoint"),
-    read_manifest=later("formats._own", "read_checkpoint"),
+    recognizes=_recognizes_checkpoint,
+    read_manifest=_read_checkpoint,
     description="checkpoints with one shard for each rank",
     manifest_file=f"*{METADATA}",
     further_parts=(f"*{METADATA}",),
@@ -70,16 +152,6 @@ CHECKPOINT = Format(
     valid="the digest of each shard",
 )
 FORMATS = (SAEV, RECEIPTS, CHECKPOINT)
-
-METADATA_FIELDS = (b'"schema_version"', b'"world_size"')
-"""The fields by which a checkpoint's metadata are known; other files may have such a name."""
-
-_FIRST_BYTES = 4096
-
-
-def is_prefix(path: str) -> bool:
-    """Whether a path is a prefix: its metadata file is there, and it is no directory."""
-    return not is_directory(path) and is_there(path + METADATA)
 
 
 def is_manifest(path: str | os.PathLike[str]) -> bool:
@@ -113,19 +185,3 @@ def manifest_name(root: str | os.PathLike[str]) -> str:
         if found:
             return min(found)
     return SAEV.manifest_file
-
-
-def begins_with(path: str | os.PathLike[str], *fields: bytes) -> bool:
-    """Return whether a path is a regular file with all these fields in its first bytes."""
-    # Not before a file is looked into: a test run without shards loads this module too.
-    from shardproof._base.names import NotRegularError, open_regular  # noqa: PLC0415
-
-    try:
-        fd = open_regular(os.fspath(path))
-    except NotRegularError:
-        return False
-    if fd is None:
-        return False
-    with open(fd, "rb", buffering=0) as file:
-        begin = file.read(_FIRST_BYTES)
-    return all(field in begin for field in fields)

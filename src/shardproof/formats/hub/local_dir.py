@@ -76,7 +76,13 @@ def read_manifest(path: str) -> Manifest:
         format="hf-local-dir",
         probe=by_name.probe,
         contradictions=functools.partial(_contradictions, torn, names),
-        damaged=list(_damaged(note for note in notes if note.path not in late)),
+        damaged=[
+            Contradiction(
+                f"{_NOTES}/{note.path}{_NOTE}", "lines of commit, tag and time", note.problem
+            )
+            for note in notes
+            if note.problem is not None and note.path not in late
+        ],
     )
 
 
@@ -132,13 +138,6 @@ def _promises(
     for path in owed_weights(root, "", {**files}, listing_of):
         files[path] = PromisedFile(name=path)
     return files
-
-
-def _damaged(notes: Iterable[_Note]) -> Iterator[Contradiction]:
-    for note in notes:
-        if note.problem is not None:
-            name = f"{_NOTES}/{note.path}{_NOTE}"
-            yield Contradiction(name, "lines of commit, tag and time", note.problem)
 
 
 def _contradictions(torn: Sequence[Contradiction], names: Sequence[str]) -> Iterator[Contradiction]:

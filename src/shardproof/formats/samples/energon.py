@@ -137,7 +137,11 @@ class EnergonProbe:
 
     def _another_end(self, promised: PromisedFile, fd: int) -> Mismatch | None:
         """Return how the last sample of an archive is not where the index says."""
-        last = self._indexed(promised) if promised.name.endswith(_PLAIN) else None
+        last = None
+        if promised.name.endswith(_PLAIN):
+            with opened(f"{promised.name}.idx", self.root) as index:
+                n_bytes = ((promised.n_items or 0) + 1) * _OFFSET_BYTES
+                last = None if index is None else _last_sample(index, n_bytes)
         if last is None:
             return None
         start, end = last
@@ -146,12 +150,6 @@ class EnergonProbe:
             return None
         expected = f"a last sample from byte {start} to byte {end}, as the index says"
         return Mismatch(expected, "none there")
-
-    def _indexed(self, promised: PromisedFile) -> tuple[int, int] | None:
-        """Return where an archive's last sample is by its index; None if that can't be told."""
-        n_bytes = ((promised.n_items or 0) + 1) * _OFFSET_BYTES
-        with opened(f"{promised.name}.idx", self.root) as fd:
-            return None if fd is None else _last_sample(fd, n_bytes)
 
 
 def _last_sample(fd: int, size: int) -> tuple[int, int] | None:

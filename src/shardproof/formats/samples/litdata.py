@@ -20,7 +20,7 @@ from shardproof._base.messages import quoted
 from shardproof._base.opening import names_in, read_at
 from shardproof.errors import ManifestError
 from shardproof.formats.samples._offsets import FIRST_BYTES, INDEX, index_begin, read_offsets
-from shardproof.manifest import Manifest, Mismatch, Probe, PromisedFile
+from shardproof.manifest import Manifest, Mismatch, PromisedFile
 from shardproof.probes import packed, parquet
 
 _BEGIN = re.compile(rb'"chunks"\s*:\s*\[')
@@ -90,7 +90,10 @@ def read_manifest(path: str) -> Manifest:
             files.append(PromisedFile(name=name, size=size, n_items=n_items))
             if not states_size:
                 stated[name] = chunk.chunk_bytes
-    probe = _probe_for(index.config, stated)
+    encryption, probe = index.config.encryption, None
+    if encryption is None or encryption.level == "sample":  # else its bytes tell nothing
+        is_parquet = index.config.item_loader == _PARQUET
+        probe = parquet.probe if is_parquet else LitDataProbe(stated)
     return Manifest.at(path, INDEX, "litdata", files, probe=probe)
 
 
@@ -112,12 +115,6 @@ def _forms(name: str, compression: str | None, here: frozenset[str]) -> list[tup
         return [(name, False)]
     forms = [(name, True), (f"{name.removesuffix(packed)}.bin", False)]
     return [form for form in forms if form[0] in here] or forms[:1]
-
-
-def _probe_for(config: _LitConfig, stated: Mapping[str, int]) -> Probe | None:
-    if config.encryption is not None and config.encryption.level != "sample":
-        return None  # its bytes tell nothing
-    return parquet.probe if config.item_loader == _PARQUET else LitDataProbe(stated)
 
 
 @dataclasses.dataclass(frozen=True)
