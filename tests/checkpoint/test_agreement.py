@@ -12,7 +12,6 @@ from shardproof.checkpoint import (
     MultiShardLoader,
     MultiShardSaver,
     ShardFileVerifier,
-    latest_checkpoint,
 )
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 from shardproof.testing import Layout, shards_dir, write_layout
@@ -105,19 +104,6 @@ def test_the_loader_gives_the_right_bytes_or_none(value: Layout) -> None:
             assert found == read_checkpoint(prefix)
             shapes = [[tuple(array.shape) for array in each.values()] for each in shards]
             assert shapes == [[each.shape for each in rank] for rank in value.tensors]
-
-
-@examples(100)
-@given(layouts(["checkpoint"]))
-def test_the_latest_is_one_that_is_whole(value: Layout) -> None:
-    """What may not be read may be whole: then nobody knows which one is the latest."""
-    problems = expected_problems(value)
-    with shards_dir(value) as prefix:
-        if any(problem.kind == "unreadable" for problem in problems):
-            with pytest.raises(PermissionError):
-                latest_checkpoint(prefix.parent)
-        else:
-            assert (latest_checkpoint(prefix.parent) is None) == bool(problems)
 
 
 @examples(300)

@@ -4,26 +4,21 @@ import contextlib
 import errno
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from shardproof import CheckpointError, MultiShardSaver, validate
 from shardproof.checkpoint import (
     LocalStorage,
-    ShardFileVerifier,
     from_safetensors,
     latest_checkpoint,
     prune,
     to_safetensors,
 )
 from shardproof.checkpoint.format._layout import metadata_in_the_making
-from shardproof.cli.app import app
 from tests.helpers import checkpoint_files as files
 
 ENVIRONMENT = [
@@ -117,19 +112,6 @@ class TestMeetings:
             "model_shard_1.shard",
         ]
 
-    def test_what_is_told_is_not_that_a_file_stays(self, prefix: Path, make_shard_faults) -> None:
-        """Nobody can remove what the slower one had written: it goes another time."""
-
-        def act() -> None:
-            save(prefix, 1)
-            make_shard_faults(prefix.parent).fail(
-                "unlink", errno.EIO, match="*-pending-*", times=None
-            )
-
-        with pytest.raises(CheckpointError, match="there is a checkpoint already"):
-            MultiShardSaver().save_shard(prefix, 0, Meanwhile(arrays_of(0), act))
-        assert is_of(prefix, 1, 2)
-
     def test_who_was_told_to_overwrite_is_told_too(self, prefix: Path) -> None:
         """What was saved meanwhile is not what it was told to give up."""
         saver = MultiShardSaver()
@@ -151,14 +133,6 @@ class TestMeetings:
             saver.save_metadata(prefix, world_size=2)
         assert "rank 0" not in str(error.value)
         assert not files.metadata_path(prefix).exists()
-
-    def test_a_shard_of_another_process_is_not_sealed_with_own_ones(self, prefix: Path) -> None:
-        saver = MultiShardSaver(attempt="1")
-        for rank in range(2):
-            saver.save_shard(prefix, rank, arrays_of(0, rank))
-        save_elsewhere(prefix, rank=1, attempt="1")
-        with pytest.raises(CheckpointError, match=r"rank 1: .*another attempt saved it"):
-            saver.save_metadata(prefix, world_size=2)
 
     def test_a_conversion_takes_in_nothing_but_its_own(self, tmp_path: Path, prefix: Path) -> None:
         """Not even what another thread of this process saves meanwhile."""
@@ -231,19 +205,6 @@ class TestMeetings:
         assert is_of(prefix, 0, 1)
         assert [name for name in named(prefix) if name.startswith(".")] == []
 
-    def test_the_metadata_of_another_do_not_get_the_name(self, prefix: Path) -> None:
-        """It took those of the first one away, and is not done with its own."""
-        making = prefix.parent / metadata_in_the_making(prefix.name)
-
-        def put_another() -> None:
-            making.unlink()
-            making.touch()
-
-        MultiShardSaver().save_shard(prefix, 0, arrays_of(0))
-        with pytest.raises(CheckpointError, match="no checkpoint is made of two"):
-            MultiShardSaver(Watched(put_another)).save_metadata(prefix, world_size=1)
-        assert not files.metadata_path(prefix).exists()
-
     def test_metadata_that_a_kill_left_in_the_making(self, prefix: Path) -> None:
         making = prefix.parent / metadata_in_the_making(prefix.name)
         prefix.parent.mkdir()
@@ -266,28 +227,12 @@ class TestMeetings:
         MultiShardSaver().save_metadata(prefix, world_size=2)
         assert is_of(prefix, 0, 2)
 
-    def test_what_a_killed_attempt_left_is_replaced(self, prefix: Path) -> None:
-        for rank in range(3):
-            MultiShardSaver(attempt="killed").save_shard(prefix, rank, arrays_of(0, rank))
-        save(prefix, 1)
-        assert is_of(prefix, 1, 2)
-
 
 def seal_of(prefix: Path, *attempts: str | None, own: str | None = None) -> None:
     """Save each rank by a saver of its attempt, and the metadata by another."""
     for rank, attempt in enumerate(attempts):
         MultiShardSaver(attempt=attempt).save_shard(prefix, rank, arrays_of(0, rank))
     MultiShardSaver(attempt=own).save_metadata(prefix, world_size=len(attempts))
-
-
-def save_elsewhere(prefix: Path, rank: int, attempt: str) -> None:
-    """Save what is `arrays_of(1, rank)` in a process of its own."""
-    code = (
-        "import sys, numpy; from shardproof import MultiShardSaver;"
-        "arrays = {'w': numpy.full(9, 10.0 + int(sys.argv[2]))};"
-        "MultiShardSaver(attempt=sys.argv[3]).save_shard(sys.argv[1], int(sys.argv[2]), arrays)"
-    )
-    subprocess.run([sys.executable, "-c", code, prefix, str(rank), attempt], check=True, timeout=60)
 
 
 class TestNames:
@@ -305,20 +250,6 @@ class TestNames:
         with pytest.raises(CheckpointError, match="expected attempt 'a', found") as error:
             seal_of(prefix, *attempts, own="a")
         assert str(error.value).count("expected attempt") == sum(a != "a" for a in attempts)
-
-    def test_a_process_that_was_another_rank_before_a_restart(self, prefix: Path) -> None:
-        """It left a shard of an attempt that nobody finished, and is told of the next one."""
-        MultiShardSaver(attempt="1").save_shard(prefix, 1, arrays_of(0, 1))
-        save_elsewhere(prefix, rank=1, attempt="2")
-        saver = MultiShardSaver(attempt="2")
-        saver.save_shard(prefix, 0, arrays_of(1, 0))
-        saver.save_metadata(prefix, world_size=2)
-        assert is_of(prefix, 1, 2)
-
-    @pytest.mark.parametrize("attempt", ["", "a" * 4097])
-    def test_names_that_are_refused(self, attempt: str) -> None:
-        with pytest.raises(ValueError, match="attempt: its length: expected 1 to 4096"):
-            MultiShardSaver(attempt=attempt)
 
     @pytest.mark.parametrize(
         ("first", "second", "is_one"),
@@ -385,12 +316,6 @@ def with_records(prefix: Path) -> Path:
 class TestWhatNobodyNeeds:
     EXPECTED = ("model.metadata.json", "model_shard_0.shard", "model_shard_1.shard")
 
-    def test_the_next_save_beside_it(self, with_records: Path) -> None:
-        save(with_records.parent / "next")
-        assert [name for name in named(with_records) if name.startswith("model")] == [
-            *self.EXPECTED
-        ]
-
     def test_prune(self, with_records: Path) -> None:
         assert prune(with_records.parent) == []
         assert named(with_records) == [*self.EXPECTED]
@@ -403,12 +328,6 @@ class TestWhatNobodyNeeds:
         prune(with_records.parent)
         assert files.record_path(with_records, 0).exists()
         assert files.record_path(with_records, 1).exists()
-
-    def test_notes_of_a_step_that_is_unfinished_stay(self, prefix: Path) -> None:
-        MultiShardSaver().save_shard(prefix, 0, arrays_of(0))
-        save(prefix.parent / "next")
-        prune(prefix.parent)
-        assert files.record_path(prefix, 0).exists()
 
 
 def test_a_removal_leaves_what_was_saved_since(prefix: Path) -> None:
@@ -439,58 +358,3 @@ class TestNobodyCouldLook:
         with pytest.raises(OSError, match=os.strerror(number)) as error:
             look(prefix.parent)
         assert error.value.errno == number
-
-    @pytest.mark.parametrize("command", ["verify", "latest", "show", "convert"])
-    def test_on_the_command_line(
-        self, prefix, tmp_path, make_shard_faults, command, number
-    ) -> None:
-        save(prefix)
-        make_shard_faults(prefix.parent).fail("open", number, match="*.metadata.json")
-        more = [str(tmp_path / "out")] if command == "convert" else []
-        result = CliRunner().invoke(app, ["checkpoint", command, str(prefix.parent), *more])
-        assert result.exit_code == 3, result.output
-        assert os.strerror(number) in result.output
-
-    @pytest.mark.parametrize("command", ["verify", "latest", "show", "convert"])
-    def test_where_a_command_looks_first(self, prefix, make_shard_faults, command, number) -> None:
-        save(prefix)
-        more = [str(prefix.parent / "out")] if command == "convert" else []
-        for nth in (1, 2):
-            make_shard_faults(prefix.parent).fail(
-                "stat", number, match="model", nth=nth, optional=True
-            )
-            result = CliRunner().invoke(app, ["checkpoint", command, str(prefix), *more])
-            assert result.exit_code in {0, 3}, result.output
-
-
-def test_an_older_one_is_not_taken_for_the_newest(prefix: Path, make_shard_faults) -> None:
-    for step in (1, 2):
-        MultiShardSaver().save_shard(prefix.parent / f"{step}", 0, arrays_of(step))
-        MultiShardSaver().save_metadata(prefix.parent / f"{step}", world_size=1, step=step)
-    make_shard_faults(prefix.parent).fail("open", errno.EACCES, match="2_shard_0.shard")
-    with pytest.raises(PermissionError, match="could not look"):
-        latest_checkpoint(prefix.parent)
-
-
-def test_damaged_metadata_are_a_finding_all_the_same(prefix: Path) -> None:
-    save(prefix)
-    files.metadata_path(prefix).write_bytes(b"{")
-    assert [found.kind for found in validate(prefix.parent).findings] == ["structure"]
-    assert not ShardFileVerifier().verify_checkpoint(prefix).is_valid
-
-
-class TestSets:
-    def test_files_of_two_are_refused(self, tmp_path: Path) -> None:
-        made = []
-        for attempt in range(2):
-            for rank in range(2):
-                arrays = {f"w{rank}": np.full(3, attempt)}
-                MultiShardSaver().save_shard(tmp_path / f"{attempt}", rank, arrays)
-            MultiShardSaver().save_metadata(tmp_path / f"{attempt}", world_size=2)
-            made.append(to_safetensors(tmp_path / f"{attempt}", tmp_path / f"out{attempt}"))
-        os.replace(made[0][1], made[1][1])
-        for source in (made[1][2], tmp_path / "out1"):
-            with pytest.raises(CheckpointError, match="files of several sets"):
-                from_safetensors(source, tmp_path / "again")
-            Path(made[1][2]).unlink(missing_ok=True)
-        assert not files.metadata_path(tmp_path / "again").exists()

@@ -48,19 +48,3 @@ def test_the_same_bytes_in_whole_blocks(tmp_path_factory, sizes: list[int], most
     if most > sum(sizes):  # nothing was taken in part
         in_blocks = [start for start, size in begun if start < n_whole and size >= BLOCK]
         assert all(start % BLOCK == 0 for start in in_blocks)
-
-
-def test_large_pieces_are_not_copied(tmp_path, monkeypatch) -> None:
-    fd = os.open(tmp_path / "x", os.O_RDWR | os.O_CREAT)
-    written, real = [], os.write
-
-    def write(fd: int, data: memoryview) -> int:
-        written.append(len(data))
-        return real(fd, data)
-
-    monkeypatch.setattr(os, "write", write)
-    blocks = _shard_writer.BlockWriter(fd, str(tmp_path / "x"))
-    blocks.put(memoryview(DATA)[: 5 * BLOCK + 3])
-    blocks.flush()
-    os.close(fd)
-    assert written == [5 * BLOCK, 3]

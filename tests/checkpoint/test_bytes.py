@@ -1,9 +1,7 @@
 """One shard to bytes and back: the bytes of the saver, and hostile ones are refused."""
 
 import json
-import os
 import struct
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ from shardproof import (
     MultiShardLoader,
     MultiShardSaver,
 )
-from shardproof.checkpoint.format._metadata import RankRecord, seal, unseal
+from shardproof.checkpoint.format._metadata import RankRecord, seal
 from tests.helpers.checkpoint_files import header_of
 from tests.helpers.drawing import examples
 
@@ -51,13 +49,6 @@ def same(found: dict[str, Any], expected: dict[str, Any]) -> bool:
 def end_of_shard(data: bytes) -> int:
     header = header_of(data)
     return header.size + header.n_data
-
-
-@pytest.mark.parametrize("digest", DIGESTS)
-def test_back_again(digest: str) -> None:
-    data = MultiShardCheckpointFormat(algorithm=digest).serialize(ARRAYS, rank=3)
-    assert same(shards.deserialize(data), ARRAYS)
-    assert header_of(data).rank == 3
 
 
 @examples(30)
@@ -101,22 +92,6 @@ def test_a_file_of_a_checkpoint_with_its_entry(tmp_path: Path) -> None:
             shards.deserialize(data, entry=change)
 
 
-def test_what_comes_back_is_memory_of_its_own() -> None:
-    data = bytearray(shards.serialize(ARRAYS))
-    found = shards.deserialize(data)
-    data[:] = bytes(len(data))  # which an exported buffer would not let grow or shrink
-    del data[10:]
-    assert same(found, ARRAYS)
-    found["w"][0] = 9
-
-
-@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_bytes_of_every_kind(kind: Callable[[bytes], Any]) -> None:
-    data = shards.serialize(ARRAYS)
-    assert same(shards.deserialize(kind(data)), ARRAYS)
-    assert same(shards.deserialize(memoryview(bytearray(data)).cast("b")), ARRAYS)
-
-
 def test_every_flipped_byte_is_refused() -> None:
     arrays = {"w": np.arange(6, dtype=np.int16), "b": np.array(1.5)}
     data = shards.serialize(arrays)
@@ -136,13 +111,6 @@ def test_every_cut_is_refused() -> None:
         shards.deserialize(data + b" ")
 
 
-@given(st.binary(max_size=300))
-def test_anything_else_is_refused(data: bytes) -> None:
-    for begin in (b"", struct.pack("<Iii", 0x53484152, 0, 64)):
-        with pytest.raises(CheckpointError):
-            shards.deserialize(begin + data)
-
-
 def test_without_an_entry_the_text_says_where_it_is(tmp_path: Path) -> None:
     path = MultiShardSaver().save_shard(tmp_path / "model", 0, ARRAYS)
     with pytest.raises(CheckpointError, match=r"an entry of metadata behind them.*give entry="):
@@ -158,17 +126,6 @@ def lying(change: Callable[[dict[str, Any]], object]) -> bytes:
     tensors = [shardproof.checkpoint.TensorEntry(**tensor) for tensor in entry.pop("tensors")]
     shard = shardproof.checkpoint.ShardEntry(**entry, tensors=tuple(tensors))
     return data[:end] + seal(RankRecord(step=None, shard=shard, checksum=""))
-
-
-def test_an_entry_that_is_given_may_lie_too() -> None:
-    data = shards.serialize({"w": np.arange(6, dtype=np.int16)})
-    end = end_of_shard(data)
-    entry = unseal(data[end:], RankRecord, path="x").shard
-    (tensor,) = entry.tensors
-    large = replace(entry, tensors=(replace(tensor, shape=(2**50,), size=2**51),))
-    for lie in (large, replace(entry, tensors=()), replace(entry, file_size=2**51)):
-        with pytest.raises(CheckpointError, match="it contradicts itself"):
-            shards.deserialize(data[:end], entry=lie)
 
 
 @pytest.mark.parametrize(
@@ -207,22 +164,6 @@ def test_a_length_that_lies_makes_no_room() -> None:
             shards.deserialize(data)
 
 
-def test_an_entry_that_is_too_large_is_refused(monkeypatch) -> None:
-    monkeypatch.setattr("shardproof._base.json.MAX_BYTES", 100)
-    data = shards.serialize(ARRAYS)
-    with pytest.raises(CheckpointError, match="expected at most 100 bytes"):
-        shards.deserialize(data)
-
-
-def test_it_can_be_checked_with_nothing_of_ours() -> None:
-    """What the kit's own reader finds in the file is what comes back."""
-    data = shards.serialize(ARRAYS)
-    record = unseal(data[end_of_shard(data) :], RankRecord, path="x")
-    for tensor in record.shard.tensors:
-        raw = data[tensor.offset : tensor.offset + tensor.size]
-        assert raw == shards.deserialize(data)[tensor.name].tobytes()
-
-
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
@@ -246,9 +187,8 @@ def test_wrong_arguments(call: Callable, error: type[Exception], text: str) -> N
         call()
 
 
-def test_no_descriptor_stays_open() -> None:
-    before = os.listdir("/proc/self/fd")
-    shards.deserialize(shards.serialize(ARRAYS))
-    with pytest.raises(TypeError, match="expected an array"):
-        shards.serialize(types.MappingProxyType({"a": np.arange(3), "x": "y"}))
-    assert os.listdir("/proc/self/fd") == before
+def test_an_entry_that_is_too_large_is_refused(monkeypatch) -> None:
+    monkeypatch.setattr("shardproof._base.json.MAX_BYTES", 100)
+    data = shards.serialize(ARRAYS)
+    with pytest.raises(CheckpointError, match="expected at most 100 bytes"):
+        shards.deserialize(data)

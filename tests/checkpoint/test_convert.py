@@ -29,7 +29,7 @@ from shardproof.checkpoint import (
     to_safetensors,
 )
 from shardproof.checkpoint._safetensors import read_header
-from shardproof.errors import CheckpointError, UnsyncedError
+from shardproof.errors import CheckpointError, CheckpointNotFoundError, UnsyncedError
 from shardproof.testing.faults import FileSystemFaults
 
 NAMES = {  # of a type: in the format of checkpoints, and in that of safetensors
@@ -342,6 +342,16 @@ class TestToSafetensors:
         with pytest.raises(CheckpointError, match="too many tensors for one file"):
             to_safetensors(prefix, tmp_path / "out")
 
+    def test_the_disk_begins_before_the_end(self, tmp_path, monkeypatch) -> None:
+        """Or each file ends by a wait for all of it."""
+        begun = []
+        monkeypatch.setattr("shardproof.checkpoint._to_safetensors._SYNC_BYTES", 200)
+        monkeypatch.setattr("shardproof._base.files.begin_to_sync", begun.append)
+        prefix = save(tmp_path / "model", {f"t{n}": np.zeros(10) for n in range(6)})
+        begun.clear()
+        to_safetensors(prefix, tmp_path / "out")
+        assert len(begun) == 3
+
 
 BAD_HEADERS = {
     "an empty file": (b"", "found a file of 0 bytes"),
@@ -638,6 +648,29 @@ class TestSources:
             from_safetensors(path, prefix, step=5)
         with pytest.raises(CheckpointError, match="expected step 6, found step 5"):
             MultiShardSaver().save_metadata(prefix, world_size=1, step=6)
+
+    def test_nothing_to_convert(self, tmp_path) -> None:
+        for path in (tmp_path, tmp_path / "none", tmp_path / "none.safetensors.index.json"):
+            with pytest.raises(CheckpointNotFoundError):
+                from_safetensors(path, tmp_path / "model")
+
+    def test_several_indices(self, downloaded, tmp_path) -> None:
+        (downloaded / "other.safetensors.index.json").write_text("{}")
+        with pytest.raises(CheckpointError, match=r"(?s)one index.*model\..*other\.") as error:
+            from_safetensors(downloaded, tmp_path / "model")
+        assert error.value.path == str(downloaded)
+
+    def test_a_file_that_changes_meanwhile(self, tmp_path, make_shard_faults) -> None:
+        path = write_file(tmp_path / "in.safetensors", ONE, b"\0" * 8)
+        make_shard_faults(tmp_path).short("read", 0, nth=3, match="in.safetensors")
+        with pytest.raises(CheckpointError, match="it changed while it was converted"):
+            from_safetensors(path, tmp_path / "out" / "model")
+        assert not list((tmp_path / "out").iterdir())
+
+    def test_no_regular_file(self, tmp_path) -> None:
+        os.mkfifo(tmp_path / "w.safetensors")
+        with pytest.raises(CheckpointError, match="expected a regular file, found a FIFO"):
+            from_safetensors(tmp_path, tmp_path / "model")
 
 
 def test_every_type_of_the_format_is_decided_about() -> None:

@@ -28,7 +28,7 @@ from shardproof.checkpoint import (
     ShardFileVerifier,
     latest_checkpoint,
 )
-from shardproof.errors import CheckpointError, CheckpointNotFoundError
+from shardproof.errors import CheckpointError
 from tests.helpers import checkpoint_files as files
 
 MIB = 2**20
@@ -177,85 +177,40 @@ T = "shards", 0, "tensors", 0
 MANY = 2**70
 
 LIES: dict[str, Callable[[dict[str, Any]], object]] = {
-    "rank negative": put("shards", 0, "rank", -1),
     "ranks twice": put("shards", 1, "rank", 0),
     "ranks swapped": lambda said: said["shards"].reverse(),
     "a shard less": lambda said: said["shards"].pop(),
-    "a shard more": lambda said: said["shards"].append({**said["shards"][1], "rank": 2}),
-    "no shards": put("shards", []),
-    "world of none": lambda said: (
-        said.update(world_size=0, shards=[]) or put("sharding", "shard_count", 0)(said)
-    ),
-    "world negative": put("world_size", -1),
     "world huge": lambda said: (
         said.update(world_size=2**40) or put("sharding", "shard_count", 2**40)(said)
     ),
     "another shard count": put("sharding", "shard_count", 3),
     "another version": put("schema_version", 2),
-    "version 1.5": put("schema_version", 1.5),
-    "step negative": put("step", -1),
-    "step 2**63": put("step", 2**63),
-    "step huge": put("step", 10**4000),
     "step too huge to print": put("step", "BIG"),
-    "an unknown field": put("more", 1),
     "an unknown field of a shard": put("shards", 0, "path", "/etc/passwd"),
-    "an unknown field of a tensor": put(*T, "pickle", "gASVAA=="),
-    "no digest field": put(*T, "digest", GONE),
-    "no offset": put(*T, "offset", GONE),
     "out by ..": put("shards", 0, "file", "../x_shard_0.shard"),
-    "out by ../..": put("shards", 0, "file", "../../etc/passwd"),
-    "absolute": put("shards", 0, "file", "/etc/passwd"),
     "absolute, its own": put("shards", 0, "file", "OWN"),
-    "by ./": put("shards", 0, "file", "./x_shard_0.shard"),
-    "another prefix": put("shards", 0, "file", "y_shard_0.shard"),
     "another rank's": put("shards", 0, "file", "x_shard_1.shard"),
-    "rank by 00": put("shards", 0, "file", "x_shard_00.shard"),
-    "with NUL": put("shards", 0, "file", "x_shard_0.shard\0"),
-    "empty name": put("shards", 0, "file", ""),
     "the metadata": put("shards", 0, "file", "x.metadata.json"),
     "checksum of nobody": put("shards", 0, "checksum", "md5:" + "0" * 32),
-    "checksum in capitals": lambda said: put(
-        "shards", 0, "checksum", said["shards"][0]["checksum"].upper()
-    )(said),
     "checksum with a newline": lambda said: put(
         "shards", 0, "checksum", said["shards"][0]["checksum"] + "\n"
     )(said),
     "checksum of a MiB": put("shards", 0, "checksum", "0" * MIB),
-    "digest of nobody": put(*T, "digest", "crc32:00000000"),
     "digest too short": put(*T, "digest", "xxh3-128:00"),
-    "digest empty": put(*T, "digest", ""),
-    "unknown dtype": put(*T, "dtype", "object"),
     "dtype by numpy's sign": put(*T, "dtype", "<f4"),
-    "dtype of structs": put(*T, "dtype", "f4,f4"),
-    "shape negative": put(*T, "shape", [-2, -3]),
     "shape whose product overflows to its size": put(*T, "shape", [2**32, 2**32, 6]),
-    "shape whose product is 2**64 more": put(*T, "shape", [2**62 + 6]),
-    "shape 2**63": put(*T, "shape", [2**63]),
     "shape 2**63 - 1, often": put(*T, "shape", [2**63 - 1] * 32),
     "33 dimensions": put(*T, "shape", [1] * 31 + [2, 3]),
-    "shape of floats": put(*T, "shape", [2.5, 3]),
-    "shape of true": put(*T, "shape", [True, 6]),
     "nothing of much": put(*T, "shape", [0, 2**63]),
-    "size negative": put(*T, "size", -24),
     "size beyond": put(*T, "size", 2**40),
-    "size 2**63": put(*T, "size", 2**63),
-    "size less": put(*T, "size", 23),
-    "offset negative": put(*T, "offset", -64),
-    "offset at the header": put(*T, "offset", 64),
     "offset beyond": put(*T, "offset", 2**40),
-    "offset 2**63": put(*T, "offset", 2**63),
     "offset not aligned": put(*T, "offset", 129),
     "overlapping": put("shards", 0, "tensors", 1, "offset", 128),
-    "a hole": put("shards", 0, "tensors", 1, "offset", 256),
     "tensors swapped": lambda said: said["shards"][0]["tensors"].reverse(),
     "one name twice": put("shards", 0, "tensors", 1, "name", "w0"),
-    "no name": put(*T, "name", ""),
     "a tensor less": lambda said: said["shards"][0]["tensors"].pop(),
-    "no tensors": put("shards", 0, "tensors", []),
     "file larger": put("shards", 0, "file_size", 2**62),
-    "file negative": put("shards", 0, "file_size", -1),
     "all larger, by one lie": lambda said: enlarge(said, 2**50),
-    "all larger than numbers": lambda said: enlarge(said, MANY),
 }
 
 
@@ -397,11 +352,6 @@ class TestMetadataText:
     def test_no_metadata(self, prefix: Path, data: bytes, is_signed: bool) -> None:
         self.refused(prefix, files.sign(data + b', "checksum": ""}') if is_signed else data)
 
-    def test_deep_in_a_field(self, prefix: Path) -> None:
-        text = files.signed({**files.metadata_of(prefix), "shards": "DEEP"})[: -files.TAIL] + b'"}'
-        deep = b"[" * 10_000 + b"]" * 10_000
-        self.refused(prefix, files.sign(text.replace(b'"DEEP"', deep)))
-
     @pytest.mark.parametrize("name", ["step", "schema_version", "shards", "checksum"])
     def test_a_key_that_stands_twice(self, prefix: Path, name: str) -> None:
         said = files.metadata_of(prefix)
@@ -425,10 +375,6 @@ class TestMetadataText:
                 changed = text[: number.start(1)] + b"9" * n_digits + text[number.end(1) :]
                 self.refused(prefix, files.sign(changed))
 
-    def test_text_that_is_not_utf8(self, prefix: Path) -> None:
-        text = files.signed(files.metadata_of(prefix))[: -files.TAIL] + b'"}'
-        self.refused(prefix, files.sign(text.replace(b'"unspecified"', b'"\xff"', 1)))
-
     def test_the_checksum_is_of_another_field(self, prefix: Path) -> None:
         """It stands at the end, and what is named checksum says something else."""
         said = files.metadata_of(prefix)
@@ -451,30 +397,6 @@ class TestMetadataText:
             assert tracemalloc.get_traced_memory()[1] < 4 * MIB
         finally:
             tracemalloc.stop()
-
-    def test_memory_is_in_proportion(self, prefix: Path) -> None:
-        n_bytes = 8 * MIB
-        texts = [
-            b'"' + b"x" * n_bytes,
-            b"[" * n_bytes,
-            b"[" + b"1," * (n_bytes // 2),
-            b'{"a":' * (n_bytes // 5),
-        ]
-        for text in texts:
-            files.metadata_path(prefix).write_bytes(text)
-            tracemalloc.start()
-            try:
-                with pytest.raises(CheckpointError):
-                    MultiShardLoader().load_metadata(str(prefix))
-                assert tracemalloc.get_traced_memory()[1] < 4 * n_bytes
-            finally:
-                tracemalloc.stop()
-
-    def test_none(self, prefix: Path) -> None:
-        files.metadata_path(prefix).unlink()
-        with pytest.raises(CheckpointNotFoundError) as caught:
-            MultiShardLoader().load_all_shards(str(prefix))
-        assert os.fspath(caught.value.path) == os.fspath(files.metadata_path(prefix))
 
 
 class TestHeaders:
@@ -516,37 +438,6 @@ class TestHeaders:
             assert tracemalloc.get_traced_memory()[1] < 4 * MIB
         finally:
             tracemalloc.stop()
-
-    def test_both_agree_on_another_magic(self, prefix: Path) -> None:
-        path = files.shard_path(prefix, 0)
-        data = path.read_bytes()
-        path.write_bytes(data[3::-1] + data[4:])
-        assert_refused(prefix, path, level="complete")
-
-    def test_without_a_checksum(self, prefix: Path) -> None:
-        """Nobody can prove it; who says that this will do, gets it."""
-        path = files.shard_path(prefix, 0)
-        data = path.read_bytes()
-        header = files.header_of(data)
-        size = len(files.header_bytes(0, "", 0, 0))
-        body = data[128:]
-        path.write_bytes(
-            files.header_bytes(0, "", 2, 64 - size + len(body)) + bytes(64 - size) + body
-        )
-
-        def change(said: dict[str, Any]) -> None:
-            shard = said["shards"][0]
-            shard.update(checksum="", file_size=path.stat().st_size)
-            for tensor in shard["tensors"]:
-                tensor.update(offset=tensor["offset"] - 64)
-
-        assert header.size == 88
-        lie(prefix, change)
-        with pytest.raises(CheckpointError) as caught:
-            MultiShardLoader().load_all_shards(str(prefix))
-        assert os.fspath(caught.value.path) == os.fspath(path)
-        (first, _) = MultiShardLoader(level="complete").load_all_shards(str(prefix))
-        assert first["b0"].tolist() == [0, 1, 2, 3, 4]
 
     def test_a_shard_that_holds_a_pickle(self, prefix: Path) -> None:
         """Whatever the bytes are, they are only bytes."""

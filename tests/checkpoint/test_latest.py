@@ -19,7 +19,7 @@ from shardproof.checkpoint import (
     unfinished_steps,
 )
 from shardproof.checkpoint.read import read_manifest
-from shardproof.checkpoint.save import _commit
+from shardproof.checkpoint.save import _way
 from shardproof.errors import ManifestError
 from shardproof.testing.faults import FileSystemFaults
 from tests.helpers import checkpoint_files as files
@@ -32,7 +32,7 @@ SEEN_BY = {"present": DAMAGES[:1], "complete": DAMAGES[:2], "valid": DAMAGES}
 @pytest.fixture
 def as_an_older_saver(monkeypatch) -> None:
     """Let names be saved that are refused by now: what has one is read, and removed, as before."""
-    monkeypatch.setattr(_commit, "refusals", lambda _: [])
+    monkeypatch.setattr(_way, "refusals", lambda _: [])
 
 
 def save(prefix: Path, step: int, world_size: int = 4, seed: int | None = None) -> None:
@@ -460,3 +460,9 @@ class TestUnfinished:
         make_shard_faults(step.parent).fail("stat", errno.ENOENT)
         assert [found.age for found in unfinished_steps(step.parent)] == [None]
         assert "1 shard file; its save" in str(*unfinished_steps(step.parent))
+
+    def test_in_memory(self) -> None:
+        MultiShardSaver().save_shard("memory://unfinished/step/model", 0, {"w": np.arange(3)})
+        (found,) = unfinished_steps("memory://unfinished")
+        assert found.prefix == "memory:///unfinished/step/model"
+        assert 0 <= found.age < 3600

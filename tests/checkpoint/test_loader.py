@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import json
 import os
 import sys
 import threading
@@ -86,6 +85,7 @@ def test_all_of_it_comes_back(prefix: Path, level: str, workers: int | None) -> 
     ],
 )
 def test_shards_are_read_at_once(prefix: Path, load, monkeypatch) -> None:
+    before = {*threading.enumerate()}
     real, barrier, met = os.preadv, threading.Barrier(2), set()
 
     def preadv(*arguments) -> int:
@@ -101,7 +101,7 @@ def test_shards_are_read_at_once(prefix: Path, load, monkeypatch) -> None:
     assert not met
     load(MultiShardLoader(workers=2), prefix)
     assert len(met) == 2
-    assert not [t for t in threading.enumerate() if t.name.startswith("shardproof")]
+    assert {*threading.enumerate()} <= before
 
 
 def test_a_digest_shares_the_processors_with_other_shards(tmp_path: Path, monkeypatch) -> None:
@@ -118,6 +118,8 @@ def test_a_digest_shares_the_processors_with_other_shards(tmp_path: Path, monkey
 
 
 def test_the_same_in_coroutines(prefix: Path) -> None:
+    before = {*threading.enumerate()}
+
     async def load() -> list:
         loader = MultiShardLoader()
         return await asyncio.gather(
@@ -135,7 +137,7 @@ def test_the_same_in_coroutines(prefix: Path) -> None:
     assert equal(some, {"c": ARRAYS[1]["c"]})
     assert equal(mapped, some)
     assert not mapped["c"].flags.writeable
-    assert not [t for t in threading.enumerate() if t.name.startswith("shardproof")]
+    assert {*threading.enumerate()} <= before
 
 
 class TestWhatToType:
@@ -170,11 +172,6 @@ class TestWhatToType:
             f"'{tmp_path}/step_2/model' (or another of 5)"
         )
 
-    def test_of_a_directory_with_a_separator(self, tmp_path: Path) -> None:
-        saved(tmp_path / "step" / "model", ARRAYS)
-        with pytest.raises(ValueError, match=r"such as '.*step/model', found '.*step/'"):
-            MultiShardLoader().load_shard(f"{tmp_path}/step/", 0)
-
     def test_of_a_metadata_file(self, prefix: Path) -> None:
         with pytest.raises(CheckpointNotFoundError) as caught:
             MultiShardLoader().load_shard(f"{prefix}.metadata.json", 0)
@@ -196,41 +193,14 @@ class TestWhatToType:
         with pytest.raises(CheckpointNotFoundError, match=r"there is no such file$"):
             MultiShardLoader().load_shard(tmp_path / "x", 0)
 
-    @pytest.mark.parametrize("nth", [1, 2, 3, 4])
-    def test_a_file_of_which_nothing_can_be_told_is_not_left_open(
-        self, tmp_path: Path, make_shard_faults, nth: int
-    ) -> None:
-        saved(tmp_path / "model", ARRAYS)
-        before = len(os.listdir("/proc/self/fd"))
-        make_shard_faults(tmp_path).fail("stat", errno.EIO, nth=nth, match="model*")
-        with pytest.raises(CheckpointError):
-            MultiShardLoader().load_shard(tmp_path / "model", 0)
-        assert len(os.listdir("/proc/self/fd")) == before
-
     def test_where_nobody_can_look(self, tmp_path: Path, make_shard_faults) -> None:
         saved(tmp_path / "step" / "model", ARRAYS)
         make_shard_faults(tmp_path).fail("scandir", errno.EIO)
         with pytest.raises(CheckpointNotFoundError, match=r"there is no such file$"):
             MultiShardLoader().load_shard(tmp_path / "step", 0)
 
-    def test_in_memory(self) -> None:
-        saved("memory://what-to-type/step/model", ARRAYS)
-        with pytest.raises(CheckpointNotFoundError, match="give 'memory:///what-to-type/step/mod"):
-            MultiShardLoader().load_shard("memory://what-to-type/step", 0)
-
-    def test_control_characters_are_quoted(self, tmp_path: Path) -> None:
-        saved(tmp_path / "a" / "m", ARRAYS)
-        (tmp_path / "a" / "m.metadata.json").rename(tmp_path / "a" / "\x1b[31m.metadata.json")
-        with pytest.raises(CheckpointNotFoundError) as caught:
-            MultiShardLoader().load_shard(tmp_path / "a", 0)
-        assert str(caught.value).isprintable()
-
 
 class TestSomeTensors:
-    def test_they_come_in_the_order_in_which_they_are_asked_for(self, prefix: Path) -> None:
-        found = MultiShardLoader().load_tensors(prefix, ["s", "a", "s"])
-        assert equal(found, {"s": ARRAYS[1]["s"], "a": ARRAYS[0]["a"]})
-
     def test_only_what_is_asked_for_is_looked_at(self, prefix: Path) -> None:
         flip(shard(prefix, 1), offset(prefix, 1, "c"))
         loader = MultiShardLoader()
@@ -303,14 +273,6 @@ class TestMapped:
 
 
 class TestTypesThatNumpyLacks:
-    def test_with_ml_dtypes(self, tmp_path: Path) -> None:
-        array = np.array([1.5, -2.0, 0.0], ml_dtypes.bfloat16)
-        prefix = saved(tmp_path / "m", [{"w": array, "f": array.astype(ml_dtypes.float8_e4m3fn)}])
-        found = MultiShardLoader().load_shard(prefix, 0)
-
-        assert found["w"].dtype == ml_dtypes.bfloat16
-        assert found["f"].tolist() == [1.5, -2.0, 0.0]
-
     def test_without(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         array = np.array([1.5, -2.0, 0.0], ml_dtypes.bfloat16)
         prefix = saved(tmp_path / "m", [{"w": array}])
@@ -328,35 +290,11 @@ class TestRefused:
         assert isinstance(caught.value, FileNotFoundError)
         assert caught.value.path == f"{tmp_path}/none.metadata.json"
 
-    def test_a_shard_that_is_not_there(self, prefix: Path) -> None:
-        shard(prefix, 1).unlink()
-        with pytest.raises(CheckpointNotFoundError) as caught:
-            MultiShardLoader().load_all_shards(prefix)
-        assert caught.value.path == str(shard(prefix, 1))
-
     def test_a_rank_that_is_none(self, prefix: Path) -> None:
         with pytest.raises(IndexError, match="rank: expected 0 to 1, found 2"):
             MultiShardLoader().load_shard(prefix, 2)
         with pytest.raises(IndexError, match="found -1"):
             MultiShardLoader().load_shard(prefix, -1)
-
-    def test_swapped_shards(self, tmp_path: Path) -> None:
-        prefix = saved(tmp_path / "m", [{"a": np.zeros(3)}, {"b": np.ones(3)}])
-        shard(prefix, 1).write_bytes(shard(prefix, 0).read_bytes())
-        with pytest.raises(CheckpointError, match="expected rank 1 in its header, found rank 0"):
-            MultiShardLoader(level="complete").load_shard(prefix, 1)
-
-    def test_a_shard_of_another_step(self, tmp_path: Path) -> None:
-        prefixes = [saved(tmp_path / f"{n}" / "m", [{"w": np.full(3, n)}]) for n in (1, 2)]
-        os.replace(shard(prefixes[1], 0), shard(prefixes[0], 0))
-        with pytest.raises(CheckpointError, match="another step's shard, or damage"):
-            MultiShardLoader(level="complete").load_shard(prefixes[0], 0)
-
-    def test_without_a_checksum_only_on_request(self, make_checkpoint) -> None:
-        prefix = make_checkpoint(world_size=1, unchecked_ranks=[0])
-        with pytest.raises(CheckpointError, match="it states no checksum"):
-            MultiShardLoader().load_shard(prefix, 0)
-        assert MultiShardLoader(level="complete").load_shard(prefix, 0)
 
     def test_one_that_becomes_shorter_while_it_is_read(self, prefix: Path, monkeypatch) -> None:
         real = os.preadv
@@ -383,13 +321,6 @@ class TestRefused:
             MultiShardLoader().load_shard(prefix, 0)
         assert MultiShardLoader().load_tensors(prefix)["w"].tolist() == [1, 1, 1]
 
-    def test_no_thread_outlives_an_error(self, tmp_path: Path) -> None:
-        prefix = saved(tmp_path / "m", [{"w": np.zeros(10**6)} for _ in range(4)])
-        flip(shard(prefix, 0), 4000)
-        with pytest.raises(CheckpointError):
-            MultiShardLoader(workers=2).load_all_shards(prefix)
-        assert not [t for t in threading.enumerate() if t.name.startswith("shardproof")]
-
     def test_wrong_arguments(self) -> None:
         with pytest.raises(ValueError, match="workers: expected 1 or more"):
             MultiShardLoader(workers=0)
@@ -406,10 +337,3 @@ def test_torch_s_tensors_are_asked_for_where_it_is_not_installed(prefix, monkeyp
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ImportError):
         MultiShardLoader(framework="torch").load_shard(prefix, 0)
-
-
-def test_what_an_older_text_editor_makes_of_the_metadata_is_refused(prefix: Path) -> None:
-    path = Path(f"{prefix}.metadata.json")
-    path.write_text(json.dumps(json.loads(path.read_bytes()), indent=2))
-    with pytest.raises(CheckpointError, match="it doesn't end with its own checksum"):
-        MultiShardLoader().load_metadata(prefix)

@@ -1,7 +1,5 @@
 """Arrays that are there are read into: filled and proven, or refused as a whole before that."""
 
-import asyncio
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,14 +63,6 @@ def test_they_are_filled_and_returned(tmp_path: Path, level: Any, algorithm: str
     out = like(RANKS[1])
     assert loader.load_shard(prefix, 1, out=out)["c"] is out["c"]
     assert same(out, RANKS[1])
-
-
-@given(ranks=st.lists(ARRAYS, min_size=1, max_size=3), workers=st.integers(1, 3))
-def test_any_shapes_and_types(tmp_path_factory: Any, ranks: list, workers: int) -> None:
-    prefix = saved(tmp_path_factory.mktemp("x") / "m", ranks)
-    outs = [like(arrays) for arrays in ranks]
-    MultiShardLoader(workers=workers).load_all_shards(prefix, out=outs)
-    assert all(same(out, arrays) for out, arrays in zip(outs, ranks, strict=True))
 
 
 @given(arrays=ARRAYS.filter(bool), data=st.data())
@@ -146,12 +136,6 @@ def test_as_many_as_there_are_ranks(prefix: Path, n_outs: int) -> None:
         MultiShardLoader().load_all_shards(prefix, out=[like(RANKS[0])] * n_outs)
 
 
-@pytest.mark.parametrize("out", [[1], 7, {"a": [1.0]}])
-def test_other_arguments(prefix: Path, out: Any) -> None:
-    with pytest.raises(TypeError):
-        MultiShardLoader().load_shard(prefix, 0, out=out)
-
-
 def test_memory_within_another_s_that_ends_later(tmp_path: Path) -> None:
     """Not only that of two who follow each other."""
     arrays = {"x": np.zeros(9), "y": np.zeros(1), "z": np.zeros(1)}
@@ -161,13 +145,6 @@ def test_memory_within_another_s_that_ends_later(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="found some in out"):
             MultiShardLoader().load_shard(prefix, 0, out={**out, name: np.zeros(1)})
     assert memory.all()
-
-
-def test_parts_of_one_array(tmp_path: Path) -> None:
-    prefix = saved(tmp_path / "m", [{str(i): np.full(3, float(i)) for i in range(8)}])
-    memory = np.zeros((8, 3))
-    MultiShardLoader().load_shard(prefix, 0, out={str(i): memory[7 - i] for i in range(8)})
-    assert memory[:, 0].tolist() == [7, 6, 5, 4, 3, 2, 1, 0]
 
 
 @pytest.mark.parametrize("harm", ["torn", "flipped", "another", "gone"])
@@ -190,23 +167,3 @@ def test_what_is_not_as_it_was_saved_is_an_error(prefix: Path, harm: str, rank: 
     with pytest.raises(CheckpointError):
         loader.load_shard(prefix, rank, out=like(RANKS[rank]))
     assert same(loader.load_shard(prefix, 1 - rank, out=outs[1 - rank]), RANKS[1 - rank])
-
-
-def test_one_that_is_torn_while_it_is_read_is_an_error(prefix: Path, monkeypatch) -> None:
-    real = os.preadv
-
-    def preadv(fd: int, buffers: list, offset: int) -> int:
-        n = real(fd, buffers, offset)
-        if offset:  # behind the header
-            os.truncate(files.shard_path(prefix, 1), 100)
-        return n
-
-    monkeypatch.setattr(os, "preadv", preadv)
-    with pytest.raises(CheckpointError, match="it became shorter while it was read"):
-        MultiShardLoader().load_shard(prefix, 1, out=like(RANKS[1]))
-
-
-def test_in_a_coroutine(prefix: Path) -> None:
-    out = like(RANKS[0])
-    asyncio.run(MultiShardLoader().load_shard_async(prefix, 0, out=out))
-    assert same(out, RANKS[0])

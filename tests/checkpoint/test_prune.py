@@ -306,24 +306,6 @@ class TestARemovalThatWasKilled:
         assert pruned.exists()
 
 
-def test_the_directory_may_be_a_link(tmp_path: Path) -> None:
-    for step in (1, 2):
-        save(tmp_path / "x" / f"{step}" / "model", step)
-    (tmp_path / "run").symlink_to(tmp_path / "x")
-    assert prune(tmp_path / "run", keep=1) == [str(tmp_path / "run" / "1" / "model")]
-    assert own_names(tmp_path) == []
-
-
-def test_a_removal_that_fails_names_the_files(tmp_path: Path) -> None:
-    for step in (1, 2):
-        save(tmp_path / f"{step}" / "model", step)
-    with FileSystemFaults(tmp_path) as fs:
-        fs.fail("rename", errno.EACCES, match="*/model_shard_0.shard")
-        with pytest.raises(PermissionError) as error:
-            prune(tmp_path, keep=1)
-    assert error.value.filename == str(tmp_path / "1" / "model_shard_0.shard")
-
-
 @pytest.mark.parametrize("call", ["scandir", "readdir", "unlink", "rmdir", "mkdir", "open"])
 def test_a_call_that_fails_names_where(tmp_path: Path, call: str) -> None:
     for step in (1, 2):
@@ -338,11 +320,6 @@ def test_a_call_that_fails_names_where(tmp_path: Path, call: str) -> None:
                 assert str(where).startswith(str(tmp_path / "x"))
             else:
                 break
-
-
-def test_how_many_stay_is_said_by_name(tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="positional"):
-        prune(tmp_path, 3)
 
 
 class TestWhatKillsLeft:

@@ -261,3 +261,13 @@ class TestElsewhere:
             MultiShardSaver(storage).save_shard("/run/model", 0, {"w": np.ones(3)})
         assert storage._fs.find("/run") == []
         assert os.listdir(tmp_path) == []
+
+
+def test_what_can_not_be_looked_at_of_an_unfinished_step_is_told(
+    tmp_path, make_shard_faults
+) -> None:
+    prefix = tmp_path / "model"
+    MultiShardSaver().save_shard(prefix, 0, {"w": np.arange(3)})
+    make_shard_faults(tmp_path).fail("stat", errno.EIO, match="model_shard_0.shard")
+    (warning,) = verify(prefix).warnings
+    assert "it can't be looked at: " in warning

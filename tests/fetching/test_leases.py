@@ -1,7 +1,6 @@
 """Leases: who holds a shard, judged by whether the process is there and by what is seen."""
 
 import errno
-import logging
 import os
 import subprocess
 import sys
@@ -64,16 +63,6 @@ class TestHolding:
         lease.release()
         assert held_by(leases) == []
         assert files(dirs) == []
-
-    def test_of_another_shard_it_is_none(self, leases) -> None:
-        leases.hold(NAME)
-        assert held_by(leases, key_of("train/1.bin")) == []
-        assert len(held_by(leases, None)) == 1
-
-    def test_several_may_hold_one_shard(self, leases) -> None:
-        first, second = leases.hold(NAME), leases.hold(NAME)
-        first.release()
-        assert held_by(leases) == [second.path]
 
     def test_who_reads_is_a_reader_too(self, leases, dirs) -> None:
         with leases.hold(NAME) as lease:
@@ -206,13 +195,6 @@ class TestSilence:
         lease.beat()
         assert lease.lost
 
-    def test_what_was_seen_is_forgotten_with_the_lease(self, leases, other) -> None:
-        with leases.hold(NAME) as lease:
-            held_by(other)
-            assert other._watch.last(lease.path)
-        held_by(other)
-        assert other._watch.last(lease.path) is None
-
     def test_ones_own_counts_though_it_is_silent(self, leases, dirs, clock) -> None:
         mine = Leases(dirs, heartbeat=1000.0, clock=clock)
         mine.hold(NAME)
@@ -259,9 +241,6 @@ class TestWhoWasKilled:
         make_shard_faults(Path(dirs.leases)).fail("rename", errno.EACCES)
         assert held_by(leases, readers=True) == []
         assert len(files(dirs)) == 1
-
-    def test_keeps_no_room(self, leases) -> None:
-        assert leases.reserved() == 0
 
     def test_leaves_nothing_once_it_was_swept(self, leases, dirs) -> None:
         held = leases.hold("b")
@@ -326,12 +305,6 @@ class TestRemovals:
         with leases.removal(KEY) as directory:
             lease.begin_reading()
             assert not os.path.exists(directory)
-
-    def test_not_that_of_another_shard(self, leases) -> None:
-        with leases.removal(key_of("b")) as directory:
-            leases.hold(NAME)
-            assert os.path.exists(directory)
-        assert not os.path.exists(directory)
 
     def test_not_one_that_has_happened(self, leases) -> None:
         with leases.removal(KEY) as directory:
@@ -405,10 +378,3 @@ with leases.downloading("train/0.bin", 60.0, threading.Event()):
             monkeypatch.setattr(holds, "is_gone", lambda _: True)
             leases.sweep()
             assert os.listdir(dirs.locks) == []
-
-
-def test_nothing_is_logged_that_is_not_worth_it(leases, caplog) -> None:
-    with caplog.at_level(logging.INFO), leases.hold(NAME) as lease:
-        lease.begin_reading()
-        leases.sweep()
-    assert caplog.records == []

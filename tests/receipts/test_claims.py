@@ -94,11 +94,6 @@ class TestOneWorker:
             assert sum(pool.map(claim, range(16))) == 1
         assert entries(store) == ["shard_000000.json"]
 
-    def test_other_shards_are_free(self, store) -> None:
-        store.claim(0)
-        complete(ReceiptStore(store.path), 1)
-        assert store.pending() == [0, 2]
-
 
 class TestTakeover:
     def test_after_it_was_seen_not_to_change(self, store, patient, clock) -> None:
@@ -164,6 +159,13 @@ class TestTakeover:
         monkeypatch.setattr(os, "rename", held_up)
         patient.claim(0).raise_if_lost()
         assert os.rename is rename
+
+    def test_one_that_went_meanwhile_is_not_removed(self, store) -> None:
+        store.claim(0)
+        path = store.path / "claims" / "shard_000000.json"
+        found = holds.observe(str(path))
+        path.unlink()
+        assert not found.remove()
 
     def test_where_files_have_no_locks(self, store, patient, clock, monkeypatch) -> None:
         def no_locks(*_: object) -> None:
@@ -276,32 +278,11 @@ class TestLost:
         assert store.receipt(0).status == "started"
         assert "Nothing was recorded: shard 0" in error.__notes__[0]
 
-    def test_after_the_winner_has_done_it(self, store, lost) -> None:
-        with self.winner as work:
-            work.output("shard_000000.bin").write_bytes(b"winner's")
-        with pytest.raises(ClaimLostError, match="no longer claimed: the claim's file is gone"):
-            lost.__exit__(None, None, None)
-        assert (store.path / "shard_000000.bin").read_bytes() == b"winner's"
-        assert store.is_completed(0, level="valid")
-        assert entries(store) == []
-
     def test_a_sign_of_life_does_not_bring_it_back(self, store, lost) -> None:
         winner = (store.path / "claims" / "shard_000000.json").read_bytes()
         with pytest.raises(ClaimLostError):
             lost._claim.beat()
         assert (store.path / "claims" / "shard_000000.json").read_bytes() == winner
-
-    def test_the_next_claim_is_not_harmed(self, store, lost) -> None:
-        """After the winner gave the shard back."""
-        with pytest.raises(ZeroDivisionError), self.winner:
-            1 / 0  # noqa: B018
-        with store.claim(0) as third:
-            assert claims(store) == ["shard_000000.json"]
-            with pytest.raises(ClaimLostError):
-                lost.__exit__(None, None, None)
-            third.raise_if_lost()
-            third.mark_empty()
-        assert entries(store) == []
 
 
 @pytest.mark.parametrize(
@@ -327,23 +308,6 @@ def test_it_is_lost_at_the_end(
         monkeypatch.setattr(module, function, lose)
     assert (store.path / "shard_000000.bin").exists() == is_moved
     assert store.receipt(0).status == "started"
-
-
-def test_the_thread_is_joined(tmp_path, monkeypatch) -> None:
-    """Even while it shows life: nothing of a worker moves after the end of its block."""
-    store = new_store(tmp_path, heartbeat=0.01, stale_after=60.0)
-    beats = threading.Event()
-
-    def show_life(_) -> bool:
-        beats.set()
-        time.sleep(0.3)
-        return True
-
-    monkeypatch.setattr(holds.Hold, "show_life", show_life)
-    with store.claim(0) as work:
-        assert beats.wait(30)
-        work.mark_empty()
-    assert not [t for t in threading.enumerate() if t.name.startswith("shardproof-claim")]
 
 
 def test_the_thread_finds_out_and_says_so(tmp_path, caplog, monkeypatch) -> None:
@@ -420,13 +384,6 @@ class TestLeftovers:
     def test_those_of_a_killed_writer_are_swept(self, store) -> None:
         leftovers = self.left_by_a_dead_one(store)
         complete(store, 0)
-        assert not any(path.exists() for path in leftovers)
-
-    def test_also_where_no_shard_is_left_to_be_claimed(self, store) -> None:
-        for index in range(store.n_shards):
-            complete(store, index)
-        leftovers = self.left_by_a_dead_one(store)
-        assert [*ReceiptStore(store.path).claim_pending()] == []
         assert not any(path.exists() for path in leftovers)
 
     def test_the_claim_of_a_dead_one_whose_shard_is_done(self, store) -> None:
@@ -515,11 +472,6 @@ class TestAnotherThingUnderItsName:
                 look()
             assert caught.value.filename == str(in_the_way)
 
-    def test_in_the_command(self, store, in_the_way) -> None:
-        result = CliRunner().invoke(app.app, ["receipts", str(store.path)])
-        assert result.exit_code == 3
-        assert str(in_the_way) in result.stderr
-
 
 def test_a_link_in_the_place_of_all_claims(store) -> None:
     """It could lead anywhere."""
@@ -548,14 +500,6 @@ def test_a_link_in_the_place_of_all_receipts(store) -> None:
             look()
     assert os.listdir(elsewhere) == []
     assert not (store.path / "claims").exists()
-
-
-@pytest.mark.parametrize("name", ["shard_000000.0001.json", "shard_0.json", "shard_000000.JSON"])
-def test_another_name_is_no_claim(store, name) -> None:
-    (store.path / "claims").mkdir()
-    (store.path / "claims" / name).write_text("{}")
-    complete(store, 0)
-    assert entries(store) == [name]
 
 
 def test_a_link_to_itself_among_plans(store) -> None:
@@ -676,39 +620,10 @@ class TestWorkersElsewhere:
         assert len(elsewhere) == 30
         held.raise_if_lost()
 
-    def test_one_that_gives_its_shard_back(self, other, holder, elsewhere, monkeypatch) -> None:
-        held = holder.claim(1)
-        monkeypatch.setattr(_claims.Claims, "pause", lambda _: held.close())
-        assert self.done(other.claim_pending()) == [0, 2, 1]
-
-    def test_one_that_completes_its_shard(self, other, holder, elsewhere, monkeypatch) -> None:
-        held = holder.claim(1)
-
-        def complete_late(_) -> None:
-            with held:
-                held.mark_empty()
-
-        monkeypatch.setattr(_claims.Claims, "pause", complete_late)
-        assert self.done(other.claim_pending()) == [0, 2]
-        assert other.pending() == []
-
     def test_nobody_waits_for_one_of_this_machine(self, other, holder, monkeypatch) -> None:
         monkeypatch.setattr(_claims.Claims, "pause", lambda _: pytest.fail("it waits"))
         holder.claim(1)
         assert self.done(other.claim_pending()) == [0, 2]
-
-    @pytest.mark.parametrize("wait", [False, True])
-    def test_an_interrupt_ends_it(self, other, holder, elsewhere, monkeypatch, wait) -> None:
-        def interrupt(_) -> None:
-            raise KeyboardInterrupt
-
-        holder.claim(1)
-        monkeypatch.setattr(_claims.Claims, "pause", interrupt)
-        works = other.claim_pending(wait=wait)
-        with pytest.raises(KeyboardInterrupt):
-            self.done(works)
-        assert list(works) == []
-        assert entries(other) == ["shard_000001.json"]
 
 
 class TestOfAnotherUser:
@@ -730,15 +645,6 @@ class TestOfAnotherUser:
         told = [text for text in caplog.messages if "could not be removed" in text]
         assert len(told) == 1
         assert told[0].startswith("The claim on shard 0 could not be removed: [Errno 13]")
-
-    def test_a_claim_that_may_not_be_read_is_told_of(
-        self, store, dead, make_shard_faults, caplog
-    ) -> None:
-        """Its shard is done, so that no worker needs to know the holder."""
-        make_shard_faults(store.path).fail("open", errno.EACCES, match=f"claims/{dead.name}")
-        works = ReceiptStore(store.path).claim_pending()
-        assert next(works).index == 1
-        assert sum("could not be removed" in text for text in caplog.messages) == 1
 
     def test_one_that_can_not_be_taken_over_is_claimed(self, store, make_shard_faults) -> None:
         """In a directory where only its owner removes what is his."""

@@ -113,21 +113,9 @@ class TestCanonicalJson:
     def test_it_is_json_of_the_same_value(self, value) -> None:
         assert json.loads(_canonical.canonical_json(value)) == value
 
-    @given(st.dictionaries(st.text(), json_values, min_size=2))
-    def test_the_order_of_keys_does_not_show(self, value) -> None:
-        other = dict(reversed(value.items()))
-        assert _canonical.canonical_json(value) == _canonical.canonical_json(other)
-
     def test_a_tuple_is_a_list_and_a_path_is_its_text(self) -> None:
         found = _canonical.canonical_json({"a": (1, 2), "b": Path("x//y/../z/")})
         assert found == b'{"a":[1,2],"b":"x/z"}'
-
-    @pytest.mark.parametrize("value", [True, False])
-    def test_a_truth_value_of_numpy_is_one(self, value: bool) -> None:
-        found = _canonical.plain({"a": [np.bool_(value)]})
-        assert found == {"a": [value]}
-        assert found["a"][0] is value
-        assert _canonical.hash_of({"a": np.bool_(value)}) == _canonical.hash_of({"a": value})
 
     @pytest.mark.parametrize(
         ("path", "same"),
@@ -167,6 +155,13 @@ class TestCanonicalJson:
         with pytest.raises(ValueError, match="expected at most 64 levels"):
             _canonical.canonical_json(value)
 
+    @pytest.mark.parametrize("value", [True, False])
+    def test_a_truth_value_of_numpy_is_one(self, value: bool) -> None:
+        found = _canonical.plain({"a": [np.bool_(value)]})
+        assert found == {"a": [value]}
+        assert found["a"][0] is value
+        assert _canonical.hash_of({"a": np.bool_(value)}) == _canonical.hash_of({"a": value})
+
 
 sources = st.lists(
     st.builds(source, st.text("abcxyz/", min_size=1, max_size=6), st.integers(0, 1000)),
@@ -196,11 +191,6 @@ class TestAssignment:
         assert all(list(s.files) == sorted(s.files, key=lambda f: f.path) for s in shards)
 
     @given(sources, st.integers(1, 12))
-    def test_no_shard_is_empty_where_that_can_be(self, files, n_shards) -> None:
-        shards = assign(files, n_shards)
-        assert all(shard.files for shard in shards)
-
-    @given(sources, st.integers(1, 12))
     def test_sizes_are_balanced(self, files, n_shards) -> None:
         """Graham's bound for the largest first: at most 4/3 - 1/(3n) of the best there is."""
         shards = assign(files, n_shards)
@@ -210,18 +200,6 @@ class TestAssignment:
             assert (
                 max(s.total_bytes for s in shards) <= best + (1 - Fraction(1, n_shards)) * largest
             )
-
-    def test_largest_first(self) -> None:
-        files = [
-            source(name, size) for name, size in zip("abcdef", [7, 6, 5, 4, 3, 2], strict=True)
-        ]
-        shards = assign(files, 3)
-        assert [[f.path for f in s.files] for s in shards] == [["a", "f"], ["b", "e"], ["c", "d"]]
-        assert [s.total_bytes for s in shards] == [9, 9, 9]
-
-    def test_without_sizes_in_turns(self) -> None:
-        shards = assign([source(name, 0) for name in "abcde"], 2)
-        assert [[f.path for f in s.files] for s in shards] == [["a", "c", "e"], ["b", "d"]]
 
     def test_rows_of_the_largest_go_to_most_shards(self) -> None:
         shards = assign([source("small", 10), source("large", 71)], 5)
@@ -245,12 +223,6 @@ class TestAssignment:
             ("b", 2, 2**52),
         ]
 
-    def test_one_tiny_file_among_large_ones(self) -> None:
-        """Where a count is rounded for each file by itself, the sum may not be met."""
-        shards = assign([source("a", 10**9), *(source(f"t{i}", 1) for i in range(6))], 8)
-        assert len(shards) == 8
-        assert all(shard.files for shard in shards)
-
 
 class TestMakePlan:
     def test_refuses_a_tokenizer_without_a_revision(self) -> None:
@@ -266,17 +238,9 @@ class TestMakePlan:
         with pytest.raises(ReceiptError, match="dataset_name"):
             receipts.make_plan(name, FILES, n_shards=2)
 
-    def test_refuses_files(self) -> None:
+    def test_refuses_no_files(self) -> None:
         with pytest.raises(ReceiptError, match="found none"):
             receipts.make_plan("corpus", [], n_shards=2)
-        with pytest.raises(ReceiptError, match=r"'\./b\.txt' is named twice"):
-            receipts.make_plan("corpus", [*FILES, source("./b.txt")], n_shards=2)
-        with pytest.raises(ReceiptError, match="a size of 0 or more of 'a', found -1"):
-            receipts.make_plan("corpus", [source("a", -1)], n_shards=2)
-        with pytest.raises(ReceiptError, match="only some rows"):
-            receipts.make_plan(
-                "corpus", [source("a", 1, row_modulus=2, row_remainder=0)], n_shards=2
-            )
 
     def test_what_it_refuses_of_a_file_names_its_path(self, tmp_path) -> None:
         path = tmp_path / "a.txt"
@@ -295,14 +259,6 @@ class TestMakePlan:
         changed = msgspec.structs.replace(file, size="1")
         with pytest.raises(TypeError, match=re.escape(f"size of '{path}': expected int")):
             receipts.make_plan("corpus", [changed], n_shards=1)
-
-    def test_refuses_counts(self) -> None:
-        for n_shards in (0, -1, 1_000_001):
-            with pytest.raises(ValueError, match="n_shards"):
-                receipts.make_plan("corpus", FILES, n_shards=n_shards)
-        for wrong in (True, 2.0, "2"):
-            with pytest.raises(TypeError):
-                receipts.make_plan("corpus", FILES, n_shards=wrong)
 
     def test_it_is_read_as_it_was_written(self, tmp_path) -> None:
         pin = receipts.Pin(kind="model", name="m", revision="r")
@@ -362,10 +318,6 @@ class TestSourceFiles:
         assert files[0].mtime == (corpus / "a.txt").stat().st_mtime
         assert files[0].etag is None
 
-    def test_hidden_ones_are_left_out(self, corpus) -> None:
-        assert [f.path for f in receipts.input_files(corpus)][-1] == "x.json"
-        assert len(receipts.input_files(corpus)) == 4
-
     def test_a_copy_elsewhere_is_the_same_by_its_digest(self, corpus, tmp_path_factory) -> None:
         other = tmp_path_factory.mktemp("elsewhere")
         (other / "a.txt").write_text("a.txt")
@@ -382,15 +334,6 @@ class TestSourceFiles:
         assert hashes[2] == hashes[3]
         assert hashes[4] != hashes[5]
 
-    def test_another_content_of_the_same_size_shows(self, corpus) -> None:
-        before = receipts.input_files(corpus, "a.txt", identity="digest")
-        (corpus / "a.txt").write_text("A.txt")
-        assert receipts.input_files(corpus, "a.txt", identity="digest") != before
-
-    def test_none_is_an_error(self, corpus) -> None:
-        with pytest.raises(ReceiptError, match=r"expected files '\*\.bin' below .*, found none"):
-            receipts.input_files(corpus, "*.bin")
-
     @pytest.mark.parametrize("operation", ["open", "stat", "read"])
     def test_one_that_can_not_be_looked_at_is_named(
         self, corpus, make_shard_faults, operation
@@ -399,15 +342,6 @@ class TestSourceFiles:
         with pytest.raises(OSError, match="Input/output error") as caught:
             receipts.input_files(corpus, identity="digest")
         assert caught.value.filename == str(corpus / "sub" / "c.txt")
-
-    def test_the_errors_have_the_path(self, corpus) -> None:
-        with pytest.raises(ReceiptError, match="found none") as caught:
-            receipts.input_files(corpus, "*.bin")
-        assert caught.value.path == str(corpus)
-        (corpus / "new\nline").touch()
-        with pytest.raises(ReceiptError, match="no plan can hold") as caught:
-            receipts.input_files(corpus)
-        assert caught.value.path == str(corpus)
 
     def test_names_that_no_plan_can_hold(self, corpus) -> None:
         (corpus / "new\nline").touch()

@@ -110,40 +110,6 @@ def test_what_is_refused_is_the_same(data: bytes, kind: Any) -> None:
     assert refusal(data, kind, _UsualPlan) == refusal(data, kind, None)
 
 
-@pytest.mark.parametrize(
-    ("place", "key"),
-    [
-        ((), "plan_hash"),
-        ((), "file_assignments"),
-        (("file_assignments", 0), "files"),
-        (("file_assignments", 0), "total_bytes"),
-        (("file_assignments", 0, "files", 0), "path"),
-        (("file_assignments", 0, "files", 0), "size"),
-        (("config",), "text"),
-        (("pins", 0), "name"),
-        (("resolved_tokenizer",), "model"),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("lacking", [(), *((name,) for name in OURS_ALONE)], ids=str)
-def test_a_key_that_stands_twice_is_refused(place, key, lacking) -> None:
-    """Also where other fields are missing, whose defaults must not stand in for what is lost."""
-    document = json.loads(TEXT)
-    for name in lacking:
-        if name not in (*place, key):
-            del document[name]
-    twice: Any = document
-    for step in place:
-        twice = twice[step]
-    twice["again"] = twice[key]
-    data = json.dumps(document).replace('"again"', f'"{key}"').encode()
-
-    for kind in KINDS:
-        refused = refusal(data, kind, _UsualPlan)
-        assert refused is not None
-        assert f"'{key}' stands twice" in refused[0]
-
-
 def test_a_mark_that_is_escaped_hides_none() -> None:
     data = TEXT.replace(b'"size":', b'"size": 1, "size":', 1)
     data = data.replace(b'"x"', rb'"\u0022\u0022"')

@@ -117,12 +117,9 @@ class ObservedHold(msgspec.Struct, frozen=True):
         except FileNotFoundError:
             return False
         try:
-            return _is_alone_at(fd) and files.remove_if(self.path, self._is_it)
+            return _is_alone_at(fd) and _removed(self)
         finally:
             os.close(fd)
-
-    def _is_it(self, status: os.stat_result) -> bool:
-        return mark_of(status) == self.mark
 
 
 def _is_alone_at(fd: int) -> bool:
@@ -134,6 +131,10 @@ def _is_alone_at(fd: int) -> bool:
     except OSError:  # there are no locks: who has lost the hold finds that out later
         return True
     return True
+
+
+def _removed(found: ObservedHold) -> bool:
+    return files.remove_if(found.path, lambda status: mark_of(status) == found.mark)
 
 
 def observe(path: str) -> ObservedHold | None:
@@ -241,7 +242,7 @@ class Hold:
         """Remove the file, if it is this one's."""
         found = observe(self.path)
         if found is not None and self._is_mine(found.record):
-            files.remove_if(self.path, lambda status: mark_of(status) == found.mark)
+            _removed(found)
 
     def _is_mine(self, record: HoldRecord | None) -> bool:
         return record is not None and record.token == self.token

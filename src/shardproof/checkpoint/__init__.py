@@ -17,7 +17,7 @@ from shardproof.checkpoint.save._saver import MultiShardSaver
 from shardproof.checkpoint.storage._fsspec_storage import FsspecStorage
 from shardproof.checkpoint.storage._local_storage import LocalStorage
 from shardproof.checkpoint.storage._prefixes import UnfinishedStep, unfinished_steps
-from shardproof.checkpoint.storage._protocol import CheckpointStorage, StoredFile
+from shardproof.checkpoint.storage._storage import CheckpointStorage, StoredFile
 
 __all__ = [
     "CheckpointMetadata",

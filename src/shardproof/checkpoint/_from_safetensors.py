@@ -24,10 +24,10 @@ from shardproof.checkpoint._safetensors import (
     stamp_of,
 )
 from shardproof.checkpoint.format._metadata import Sharding, TensorEntry, decode_json, refuse
-from shardproof.checkpoint.save._attempt import Attempt
-from shardproof.checkpoint.save._commit import clear_way, make_checkpoint, place_to_save
+from shardproof.checkpoint.save._commit import Attempt, make_checkpoint
 from shardproof.checkpoint.save._shard_writer import Algorithm, SaveOptions, Tensor, write_shard
-from shardproof.checkpoint.storage._protocol import CheckpointStorage
+from shardproof.checkpoint.save._way import clear_way, place_to_save
+from shardproof.checkpoint.storage._storage import CheckpointStorage
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 
 _PIECE_BYTES = 2**20

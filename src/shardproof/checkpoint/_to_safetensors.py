@@ -25,14 +25,10 @@ from shardproof.checkpoint._safetensors import (
 from shardproof.checkpoint.format._dtypes import ITEM_SIZES
 from shardproof.checkpoint.format._layout import header_size
 from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry, refuse
-from shardproof.checkpoint.read._shard_reader import (
-    Reading,
-    algorithm_of,
-    refuse_other,
-)
-from shardproof.checkpoint.storage._protocol import CheckpointStorage
+from shardproof.checkpoint.read._shard_reader import Reading, algorithm_of, refuse_other
+from shardproof.checkpoint.storage._prefixes import location_of
 from shardproof.checkpoint.storage._reading import open_shard, read_metadata
-from shardproof.checkpoint.storage._storage import Location, location_of
+from shardproof.checkpoint.storage._storage import CheckpointStorage, Location
 from shardproof.errors import CheckpointError
 
 _ALREADY_THERE = "files are there already, and are replaced only by overwrite=True"

@@ -23,8 +23,15 @@ from shardproof.receipts._workspace import Workspace
 from shardproof.receipts.plan._canonical import plain
 from shardproof.receipts.plan._directories import RECEIPTS, RESERVED, PlanHeader, receipt_name
 from shardproof.receipts.plan._input_files import InputFile
-from shardproof.receipts.verdict._outputs import beside_files, is_empty, kind_of, why_lacking
-from shardproof.receipts.verdict._records import OWN_FIELDS, Receipt, encode_receipt
+from shardproof.receipts.verdict._records import (
+    OWN_FIELDS,
+    Receipt,
+    beside_files,
+    encode_receipt,
+    is_empty,
+    kind_of,
+    why_lacking,
+)
 
 logger = logging.getLogger("shardproof.receipts")
 

@@ -7,6 +7,7 @@ whole even then, and the shard is judged by receipt and sizes like any other.
 """
 
 import contextlib
+import functools
 import logging
 import os
 import re
@@ -71,15 +72,12 @@ class Claim:
 
     def give_back(self) -> None:
         """Remove the claim and what was written under it, as far as possible."""
-        for clear in (self._remove_workspace, self._hold.give_back):
+        for clear in (functools.partial(files.remove_tree, self.workspace), self._hold.give_back):
             try:
                 clear()
             except OSError:
                 with _clearing_up(self.index):
                     clear()  # what failed once may work now
-
-    def _remove_workspace(self) -> None:
-        files.remove_tree(self.workspace)
 
 
 def _path_of(root: str, index: int) -> str:

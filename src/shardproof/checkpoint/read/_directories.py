@@ -16,9 +16,8 @@ from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntr
 from shardproof.checkpoint.read._verifier import is_unseen, refuse_blind, verify
 from shardproof.checkpoint.storage._local_storage import LocalStorage
 from shardproof.checkpoint.storage._prefixes import prefixes_in, unfinished_of
-from shardproof.checkpoint.storage._protocol import CheckpointStorage
 from shardproof.checkpoint.storage._reading import header_mismatch, implied_header, read_metadata
-from shardproof.checkpoint.storage._storage import Location
+from shardproof.checkpoint.storage._storage import CheckpointStorage, Location
 from shardproof.errors import (
     CheckpointError,
     CheckpointNotFoundError,

@@ -13,19 +13,21 @@ from shardproof._base.messages import quoted, shown
 from shardproof._base.work import apart
 from shardproof.checkpoint.format._dtypes import Array
 from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry, TensorEntry
-from shardproof.checkpoint.read._outs import ShardOuts, checked_outs, checked_shard_outs
 from shardproof.checkpoint.read._shard_reader import (
     Framework,
+    ShardOuts,
     as_framework,
+    checked_outs,
+    checked_shard_outs,
     mapped_tensors,
     new_array,
     read_shard,
     read_tensor,
     tensors_in,
 )
-from shardproof.checkpoint.storage._protocol import CheckpointStorage
+from shardproof.checkpoint.storage._prefixes import location_of
 from shardproof.checkpoint.storage._reading import open_shard, read_metadata
-from shardproof.checkpoint.storage._storage import Location, location_of
+from shardproof.checkpoint.storage._storage import CheckpointStorage, Location
 from shardproof.errors import CheckpointError
 
 _SHOWN = 20

@@ -18,10 +18,9 @@ from shardproof.checkpoint.format._layout import pruned_name, record_name, shard
 from shardproof.checkpoint.format._metadata import ShardEntry
 from shardproof.checkpoint.read._shard_reader import checksum_found
 from shardproof.checkpoint.storage._fsspec_storage import number_of
-from shardproof.checkpoint.storage._prefixes import unfinished_at
-from shardproof.checkpoint.storage._protocol import CheckpointStorage, NotRegularFileError
+from shardproof.checkpoint.storage._prefixes import location_of, unfinished_at
 from shardproof.checkpoint.storage._reading import open_file, other_header, read_metadata
-from shardproof.checkpoint.storage._storage import Location, location_of
+from shardproof.checkpoint.storage._storage import CheckpointStorage, Location, NotRegularFileError
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 from shardproof.report import Finding, FindingKind, Level, Report
 

@@ -10,18 +10,11 @@ work: no shard takes the place of one that a checkpoint names.
 import contextlib
 import datetime
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 
-from shardproof._base.arguments import count
 from shardproof._base.messages import quoted, told
-from shardproof._base.names import refusals
-from shardproof.checkpoint.format._layout import (
-    metadata_in_the_making,
-    pruned_name,
-    record_name,
-)
+from shardproof.checkpoint.format._layout import metadata_in_the_making, record_name
 from shardproof.checkpoint.format._metadata import (
-    MAX_NUMBER,
     SCHEMA_VERSION,
     CheckpointMetadata,
     RankRecord,
@@ -31,83 +24,72 @@ from shardproof.checkpoint.format._metadata import (
     seal,
 )
 from shardproof.checkpoint.read._verifier import refuse_blind
-from shardproof.checkpoint.save._attempt import Attempt, mixed
-from shardproof.checkpoint.save._leftovers import remove_pending, sweep_leftovers
-from shardproof.checkpoint.storage._protocol import CheckpointStorage
-from shardproof.checkpoint.storage._reading import (
-    open_shard,
-    read_record,
-    small_enough,
+from shardproof.checkpoint.save._way import (
+    OVERTAKEN,
+    clear_way,
+    overtaken,
+    remove_pending,
+    sweep_leftovers,
 )
-from shardproof.checkpoint.storage._storage import Location, location_of
+from shardproof.checkpoint.storage._reading import open_shard, read_record, small_enough
+from shardproof.checkpoint.storage._storage import Location
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 
 _UNNAMED = "of {} shards some can't be part of it; save these, and then the metadata again"
-_OVERTAKEN = (
-    "another attempt saves a checkpoint of this prefix at the same time, and no checkpoint is made "
-    "of two: let one of them save, or give each a prefix of its own"
-)
+_GIVEN = "given"  # the source of what the caller said of an attempt
+_SHOWN = 5
 
 
-def refuse_text(name: str, text: str, expected: str = "text") -> None:
-    """Raise a `ValueError` unless a text can be written in UTF-8, as records and metadata are."""
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise ValueError(f"{name}: expected {expected} in Unicode, found {quoted(text)}")
+class Attempt:
+    """The attempt that a saver is a part of, as far as the caller or the environment tells."""
+
+    def __init__(self, given: str | None = None) -> None:
+        self.tokens: dict[str, str] = {}  # of its own shards, by path, until they are committed
+        self.marks: dict[str, str] = {}  # what all its ranks have in common, by who says so
+        if given is not None:
+            self.marks[_GIVEN] = given
+            return
+        # What the environment tells all ranks of a run alike, and other runs differently: parts of
+        # a heterogeneous job have numbers of their own, and ranks may be tasks of an array.
+        say = os.environ.get
+        if (job := say("SLURM_JOB_ID")) and not say("SLURM_HET_SIZE"):
+            array = say("SLURM_ARRAY_JOB_ID")
+            self.marks["slurm"] = array or f"{job}.{say('SLURM_RESTART_COUNT', '0')}"
+        if (run := say("TORCHELASTIC_RUN_ID", "none")) not in {"", "none"}:
+            self.marks["torchrun"] = run
+        # Of bytes that are no text their numbers are taken: records can hold nothing else.
+        for name, text in self.marks.items():
+            self.marks[name] = os.fsencode(text).decode(errors="backslashreplace")
+
+    def stranger(self, path: str, record: RankRecord) -> str:
+        """Return why a shard is not of this attempt; an empty text if it may be."""
+        given = self.marks.get(_GIVEN)
+        if self.tokens.get(path, record.token) != record.token:
+            return "another attempt saved it after this one did"
+        if given is not None and record.attempt.get(_GIVEN) != given:
+            return f"expected attempt {quoted(given)}, found {_marks_shown(record.attempt)}"
+        return ""
 
 
-def place_to_save(
-    prefix: str | os.PathLike[str], storage: CheckpointStorage | None, step: int | None
-) -> Location:
-    """Return where a checkpoint goes; refuse what a reader would refuse, and any check with it."""
-    if step is not None:
-        count("step", step, 0, MAX_NUMBER)
-    location = location_of(prefix, storage)
-    refuse_text("prefix", location.name, "a name")
-    for _, name, reason in refusals([location.name]):
-        raise ValueError(f"prefix: no checkpoint can be called {quoted(name)}: {reason}")
-    return location
+def mixed(records: Sequence[RankRecord]) -> list[str]:
+    """Return sentences about shards that are of several attempts."""
+    first: dict[str, tuple[int, str]] = {}
+    problems = []
+    for record in records:
+        for name, text in record.attempt.items():
+            rank, expected = first.setdefault(name, (record.shard.rank, text))
+            if text != expected:
+                first_of, other = _marks_shown({name: expected}), _marks_shown({name: text})
+                problems.append(
+                    f"rank {rank} is of attempt {first_of}, rank {record.shard.rank} of {other}"
+                )
+    return problems
 
 
-def clear_way(location: Location, *, overwrite: bool) -> None:
-    """Give up a checkpoint that is there, if it may be, and the remains of a removed one."""
-    storage, pruned = location.storage, location.beside(pruned_name(location.name))
-    if storage.look_up(location.metadata) is not None:
-        if not overwrite:
-            raise already_there(location)
-        storage.remove(location.metadata, sync=True)
-    if storage.look_up(pruned) is not None:
-        storage.remove(pruned)
-
-
-def already_there(location: Location) -> CheckpointError:
-    """Return the error that refuses to replace a checkpoint."""
-    problem = (
-        "there is a checkpoint already: save under another prefix, or give overwrite=True, "
-        "which gives it up before the new one is whole"
-    )
-    return CheckpointError(problem, path=location.metadata)
-
-
-@contextlib.contextmanager
-def overtaken(path: str) -> Iterator[None]:
-    """Raise the `CheckpointError` that says that another attempt took a pending file away."""
-    try:
-        yield
-    except (FileNotFoundError, FileExistsError) as error:
-        raise CheckpointError(_OVERTAKEN, path=path) from error
-
-
-def refuse_newer(location: Location, *, overwrite: bool) -> None:
-    """See that no checkpoint was made while a shard was written, and that none is made without it.
-
-    One that was made meanwhile is not given up even where the one before it was.
-    """
-    making = location.beside(metadata_in_the_making(location.name))
-    if location.storage.look_up(making) is not None:
-        location.storage.remove(making)
-    if overwrite and location.storage.look_up(location.metadata) is not None:
-        raise CheckpointError(_OVERTAKEN, path=location.metadata)
-    clear_way(location, overwrite=False)
+def _marks_shown(marks: Mapping[str, str]) -> str:
+    if not marks:
+        return "one that is not named"
+    return ", ".join(f"{quoted(text)} ({name})" for name, text in [*marks.items()][:_SHOWN])
 
 
 def make_checkpoint(
@@ -189,7 +171,7 @@ def _see_that_it_is_there(location: Location, shard: ShardEntry) -> None:
             pass
     except CheckpointError as error:
         refuse_blind(error)
-        raise CheckpointError(_OVERTAKEN, path=location.metadata) from error
+        raise CheckpointError(OVERTAKEN, path=location.metadata) from error
 
 
 def _clean_up(location: Location, attempt: Attempt, shards: Sequence[ShardEntry]) -> None:

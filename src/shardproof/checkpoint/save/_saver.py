@@ -11,16 +11,10 @@ from shardproof._base.messages import quoted
 from shardproof._base.work import apart
 from shardproof.checkpoint.format._layout import MAX_RANK
 from shardproof.checkpoint.format._metadata import MAX_NAME, TIMESTAMP, Sharding
-from shardproof.checkpoint.save._attempt import Attempt
-from shardproof.checkpoint.save._commit import (
-    clear_way,
-    make_checkpoint,
-    now,
-    place_to_save,
-    refuse_text,
-)
+from shardproof.checkpoint.save._commit import Attempt, make_checkpoint, now
 from shardproof.checkpoint.save._shard_writer import Algorithm, SaveOptions, tensors_of, write_shard
-from shardproof.checkpoint.storage._protocol import CheckpointStorage
+from shardproof.checkpoint.save._way import clear_way, place_to_save, refuse_text
+from shardproof.checkpoint.storage._storage import CheckpointStorage
 
 
 class MultiShardSaver:

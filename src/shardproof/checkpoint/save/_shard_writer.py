@@ -31,8 +31,8 @@ from shardproof.checkpoint.format._metadata import (
     TensorEntry,
     seal,
 )
-from shardproof.checkpoint.save._attempt import Attempt
-from shardproof.checkpoint.save._commit import overtaken, refuse_newer, refuse_text
+from shardproof.checkpoint.save._commit import Attempt
+from shardproof.checkpoint.save._way import overtaken, refuse_newer, refuse_text
 from shardproof.checkpoint.storage._reading import small_enough
 from shardproof.checkpoint.storage._storage import Location
 from shardproof.errors import CheckpointError

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shardproof._base.messages import WRONG_USAGE, traced, with_kind
-from shardproof.checkpoint.storage._protocol import NotRegularFileError, StoredFile
+from shardproof.checkpoint.storage._storage import NotRegularFileError, StoredFile
 
 _SLICE = 2**24
 

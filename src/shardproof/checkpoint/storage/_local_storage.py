@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from shardproof._base import files
 from shardproof._base.names import NotRegularError, open_inside
 from shardproof._base.opening import mode_of, real_path
-from shardproof.checkpoint.storage._protocol import NotRegularFileError, StoredFile
+from shardproof.checkpoint.storage._storage import NotRegularFileError, StoredFile
 
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 

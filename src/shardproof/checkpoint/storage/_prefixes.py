@@ -1,4 +1,4 @@
-"""Find checkpoints in a directory: whole or torn, unfinished, or half removed."""
+"""Find the storage of a prefix, and the checkpoints of a directory, whole, torn or half removed."""
 
 import dataclasses
 import os
@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shardproof._base.arguments import checked
-from shardproof._base.messages import quoted
+from shardproof._base.messages import quoted, shown
 from shardproof._base.opening import is_of_a_desktop, refuse_empty
 from shardproof.checkpoint.format._layout import metadata_name, pruned_name
-from shardproof.checkpoint.storage._protocol import CheckpointStorage
-from shardproof.checkpoint.storage._storage import Location, path_in, storage_of
+from shardproof.checkpoint.storage._fsspec_storage import FsspecStorage
+from shardproof.checkpoint.storage._local_storage import LocalStorage
+from shardproof.checkpoint.storage._storage import CheckpointStorage, Location, path_in
 
 clock = time.time
 """The clock by which ages are told."""
@@ -21,6 +22,28 @@ clock = time.time
 _LONGEST_PATH = 4096
 _OF_A_SHARD = re.compile(r"(.*[^/])_shard_[0-9]+\.(?:shard|tensors\.json)", re.DOTALL)
 _UNITS = ((86400, "days"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def location_of(prefix: str | os.PathLike[str], storage: CheckpointStorage | None) -> Location:
+    """Return where a prefix is: in the storage that is given, else by what it looks like."""
+    refuse_empty(prefix=prefix)
+    path = os.fspath(prefix)
+    if path.rpartition("/")[2] in {"", ".", ".."}:  # files would have no names
+        example = os.path.join(path, "model")
+        problem = f"expected a path that ends with a name, such as '{shown(example)}', found"
+        raise ValueError(f"prefix: {problem} '{shown(path)}'")
+    found = storage_of(path, storage)
+    return Location(found, found.url(path))
+
+
+def storage_of(
+    path: str | os.PathLike[str], storage: CheckpointStorage | None
+) -> CheckpointStorage:
+    """Return the storage that is given, else the one that a path or URL looks like."""
+    if storage is not None:
+        return storage
+    text = os.fspath(path)
+    return FsspecStorage.from_url(text) if "://" in text else LocalStorage()
 
 
 class Prefixes(NamedTuple):

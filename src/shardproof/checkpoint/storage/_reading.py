@@ -27,12 +27,12 @@ from shardproof.checkpoint.format._metadata import (
     unseal,
 )
 from shardproof.checkpoint.storage._prefixes import prefixes_in, unfinished_at, unfinished_of
-from shardproof.checkpoint.storage._protocol import (
+from shardproof.checkpoint.storage._storage import (
     CheckpointStorage,
+    Location,
     NotRegularFileError,
     StoredFile,
 )
-from shardproof.checkpoint.storage._storage import Location
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 
 _SHOWN = 3

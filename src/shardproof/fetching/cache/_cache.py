@@ -26,11 +26,10 @@ from shardproof._base.opening import real_path, refuse_empty
 from shardproof._base.work import Stop
 from shardproof.errors import FetchError
 from shardproof.fetching.cache._leases import HEARTBEAT, STALE_AFTER, Lease, Leases
-from shardproof.fetching.cache._occupancy import Occupancy
 from shardproof.fetching.cache._places import Slot, key_of, make_state, place_of
 from shardproof.fetching.cache._proofs import CacheProof, ProofFiles, digests_of, proof_of
 from shardproof.fetching.cache._prover import Prover
-from shardproof.fetching.cache._removals import Removals
+from shardproof.fetching.cache._removals import Occupancy, Removals
 from shardproof.fetching.cache._settings import Cleanup
 from shardproof.fetching.sources._source import RemoteFile
 

@@ -3,12 +3,17 @@
 It is renamed into the directory of a removal, so that its holder can break that off; see `_leases`.
 There it is looked at once more: what came in its place a moment before goes back. Only then it is
 removed.
+
+A limited cache removes what was used least recently: the names of proofs say what was placed, and
+how large it is. When each was used is looked up once, and once more before that shard goes: what
+others used meanwhile stays.
 """
 
 import contextlib
 import logging
 import os
 import stat
+import threading
 from collections.abc import Callable
 
 from shardproof._base import files
@@ -145,3 +150,45 @@ def _move(place: Slot, taken: str) -> bool:
     except FileNotFoundError:
         return is_there(taken)  # on NFS what was done may be said to have failed: rename(2)
     return True
+
+
+class Occupancy:
+    """How many bytes the shards take that this package placed."""
+
+    def __init__(self, proofs: ProofFiles, removals: Removals) -> None:
+        self._proofs, self._removals = proofs, removals
+        self._lock = threading.Lock()  # several threads make room
+        self._used: dict[str, int] = {}  # when each was last seen to have been used
+
+    def shrink(self, most: int) -> bool:
+        """Discard what was used least recently, until no more than ``most`` bytes are taken."""
+        with self._lock:
+            sizes = self._proofs.placed()
+            taken = sum(sizes.values())
+            if taken > most:
+                self._used = {name: self._used.get(name) or self._look(name) for name in sizes}
+            oldest = sorted(sizes, key=lambda name: self._used[name]) if taken > most else []
+            while taken > most and oldest:
+                name = oldest.pop(0)
+                if self._used[name] != (used := self._look(name)):
+                    self._used[name] = used  # its turn comes after those before it
+                    oldest = sorted([*oldest, name], key=lambda name: self._used[name])
+                elif self._has_gone(name):
+                    taken -= sizes[name]
+            return taken <= most
+
+    def _look(self, name: str) -> int:
+        return self._proofs.used(name) or 0  # of what is gone
+
+    def _has_gone(self, name: str) -> bool:
+        """Discard a shard; return whether it is gone, whoever has removed it."""
+        proof = self._proofs.of_file(name)
+        if proof is None or self._removals.discard(proof.name):
+            return True
+        try:
+            if self._removals.has(proof):
+                return False
+            self._removals.forget_stale(proof)
+        except OSError:  # what can't be looked at can't be removed either
+            return False
+        return True

@@ -3,6 +3,6 @@
 The format's adapter enters here, to read a plan directory as it reads any other.
 """
 
-from shardproof.receipts.verdict._manifest import read_manifest
+from shardproof.receipts.verdict._plan_receipts import read_manifest
 
 __all__ = ["read_manifest"]

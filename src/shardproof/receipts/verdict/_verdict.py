@@ -19,9 +19,8 @@ from shardproof.checks import check
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.manifest import Manifest, PromisedFile
 from shardproof.receipts.plan._directories import RECEIPTS, PlanHeader, receipt_name
-from shardproof.receipts.verdict._outputs import owed
 from shardproof.receipts.verdict._quick import not_plainly_done
-from shardproof.receipts.verdict._records import open_receipts, read_receipt
+from shardproof.receipts.verdict._records import open_receipts, owed, read_receipt
 from shardproof.report import Level
 
 _VerdictStatus = Literal["absent", "started", "failed", "completed", "damaged", "foreign"]

@@ -1,4 +1,4 @@
-"""The verdicts on a plan's shards: each by its own receipt, and by those that name its outputs.
+"""What the receipts of a plan say together: the verdict on each shard, and the plan's manifest.
 
 Where two receipts name one output, one of the two shards wrote over the other's, though by its own
 receipt and sizes each of them looks done. So outputs are counted over all receipts; and where one
@@ -7,18 +7,32 @@ is named twice, neither shard is done until its own receipt is another.
 
 import functools
 import os
+import re
 import unicodedata
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
+from shardproof._base import fanout
 from shardproof._base.messages import quoted
 from shardproof._base.names import open_root
-from shardproof._base.work import go_on
-from shardproof.receipts.plan._directories import PlanHeader
+from shardproof._base.work import apart, go_on
+from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.receipts.plan._directories import (
+    PLAN_FILE,
+    RECEIPTS,
+    PlanHeader,
+    read_header,
+    receipt_name,
+)
 from shardproof.receipts.verdict._quick import usual_files
-from shardproof.receipts.verdict._records import open_receipts
+from shardproof.receipts.verdict._records import open_receipts, provable
 from shardproof.receipts.verdict._verdict import Verdict, judge_receipt, look_at, verdict
 from shardproof.report import Level
+
+_RECEIPT = re.compile(r"shard_([0-9]{6})\.json")
+
+_Promises = tuple[list[PromisedFile], list[Contradiction], int]  # the last: completed
 
 
 class _Named(NamedTuple):
@@ -130,3 +144,63 @@ def _folded(name: str) -> str:
     if name.isascii():
         return name.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def read_manifest(root: str) -> Manifest:
+    """Return what the receipts of a plan directory promise; ``root`` is its real absolute path."""
+    header = read_header(root)
+    files: list[PromisedFile] = []
+    damaged: list[Contradiction] = []
+    n_completed = 0
+    root_fd = open_root(root)
+    try:
+        with open_receipts(root, root_fd) as receipts_fd:
+            if receipts_fd is not None:
+                read = functools.partial(_promises, header, receipts_fd)
+                names = map(_RECEIPT.fullmatch, os.listdir(receipts_fd))
+                indices = sorted(int(match[1]) for match in names if match)
+                for _, parts in apart(lambda _: [*fanout.over_threads(read, indices)]):
+                    for promises, problems, n_more in parts:
+                        files += promises
+                        damaged += problems
+                        n_completed += n_more
+    finally:
+        os.close(root_fd)
+    return Manifest(
+        root=Path(root),
+        path=Path(root, PLAN_FILE),
+        format="receipts",
+        files=files,
+        damaged=damaged,
+        n_to_make=0 if n_completed else header.n_shards,
+    )
+
+
+def _promises(header: PlanHeader, receipts_fd: int, indices: Sequence[int]) -> list[_Promises]:
+    promises: list[PromisedFile] = []
+    damaged: list[Contradiction] = []
+    n_completed = 0
+
+    def refuse(index: int, expected: str, found: str) -> None:
+        mismatch = Mismatch(expected, found)
+        damaged.append(Contradiction(f"{RECEIPTS}/{receipt_name(index)}", *mismatch))
+
+    for index, files in zip(indices, usual_files(header, receipts_fd, indices), strict=True):
+        if index >= header.n_shards:
+            refuse(index, f"receipts of {header.n_shards} shards", f"one of shard {index}")
+        # A file of 0 bytes may be an empty shard's, which owes none.
+        elif files and all(file.bytes for file in files):
+            promises += [
+                PromisedFile(name=file.path, size=file.bytes, digest=provable(file.checksum))
+                for file in files
+            ]
+            n_completed += 1
+        else:
+            said = judge_receipt(header, index)
+            promises += said.files
+            n_completed += said.status == "completed"
+            if said.status == "foreign":
+                refuse(index, "a receipt of this plan and shard", said.reason)
+            elif said.status == "damaged":
+                refuse(index, "a receipt", said.reason)
+    return [(promises, damaged, n_completed)]
