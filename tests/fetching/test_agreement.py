@@ -94,13 +94,6 @@ def test_what_broke_and_has_no_identity_begins_anew(tmp_path: Path) -> None:
     assert source.asked == [(0, None, None), (0, None, None)]
 
 
-def test_what_broke_and_has_one_goes_on(tmp_path: Path) -> None:
-    source = Scripted(gives(OLD, identity="a", n_bytes=10), gives(OLD, identity="a"))
-
-    assert source.fetch(tmp_path).path.read_bytes() == OLD
-    assert source.asked[1] == (10, 40, "a")
-
-
 def test_an_end_that_may_be_none_is_not_believed(tmp_path: Path) -> None:
     source = Scripted(gives(OLD[:20], size=None, is_framed=False))
 

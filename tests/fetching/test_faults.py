@@ -172,24 +172,6 @@ def test_what_was_resumed_was_not_fetched_twice(hub: Hub, tmp_path: Path) -> Non
     assert fetched.n_attempts == 2
 
 
-def test_without_a_digest_two_versions_are_not_mixed(hub: Hub, tmp_path: Path) -> None:
-    hub.fault("a/0.bin", HubFault.TRUNCATED, times=1, at=30_000)
-    changed = bytes(byte ^ 1 for byte in OLD)  # as long as the old one
-
-    fetched = fetch(hub, tmp_path / "0.bin", change=changed, limits=UNHURRIED)
-
-    assert fetched.path.read_bytes() == changed
-    assert not fetched.proven
-
-
-@pytest.mark.parametrize("fault", ["html-page", "truncated-without-length", "empty-body"])
-def test_without_a_digest_what_can_be_seen_is_seen(fault: str, hub: Hub, tmp_path: Path) -> None:
-    hub.fault("a/0.bin", fault)
-
-    with pytest.raises(FetchError):
-        fetch(hub, tmp_path / "0.bin")
-
-
 def test_one_byte_now_and_then_is_a_stall(hub: Hub, tmp_path: Path) -> None:
     hub.fault("a/0.bin", HubFault.DRIP, interval=0.02)
 

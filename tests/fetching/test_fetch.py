@@ -34,7 +34,6 @@ from shardproof.fetching.transfer._requests import read_range
 from shardproof.testing.faults import FileSystemFaults, Hub, serve_hub
 from tests.helpers.file_limit import no_file_above
 from tests.helpers.kept_parts import PARTS
-from tests.helpers.killing import Begin, at_every_call, skip_where_not_permitted
 
 DATA = bytes(range(256)) * 40
 DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
@@ -380,15 +379,6 @@ class TestOneRequest:
 
         assert fetched.path.read_bytes() == DATA
 
-    def test_what_is_there_is_asked_for_before(
-        self, source: HttpSource, shard_hub: Hub, tmp_path: Path
-    ) -> None:
-        (tmp_path / "0.bin").write_bytes(DATA)
-
-        assert fetch_file(source, "0.bin", tmp_path / "0.bin").n_bytes == 0
-
-        assert [r.method for r in shard_hub.requests_for("a/0.bin", method=None)] == ["HEAD"]
-
 
 class TestManyFiles:
     """What a fetch costs does not grow with what is in the directory."""
@@ -549,38 +539,6 @@ class TestTheDisk:
 
         with pytest.raises(FetchError, match="Not a directory"):
             fetch_file(source, "0.bin", tmp_path / "x/0.bin")
-
-
-@pytest.mark.once
-def test_killed_at_any_moment_nothing_torn_has_the_name_and_the_next_run_finishes(
-    source: HttpSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    skip_where_not_permitted()
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # a kill is no power cut
-    path = tmp_path / "0.bin"
-    n_left = 0
-
-    def act(begin: Begin) -> None:
-        begin()
-        fetch_file(source, "0.bin", path, digest=DIGEST)
-
-    def prepare() -> None:
-        path.unlink(missing_ok=True)
-
-    def check(n_calls: int) -> None:
-        nonlocal n_left
-        assert not path.exists() or path.read_bytes() == DATA
-        n_left += len(list(tmp_path.glob(".shardproof-*")))
-        if n_calls % 10 == 0:
-            assert fetch_file(source, "0.bin", path, digest=DIGEST).path.read_bytes() == DATA
-            assert os.listdir(tmp_path) == ["0.bin"]
-
-    fetch_file(source, "0.bin", path, digest=DIGEST)  # what is imported is imported
-    n_kills = at_every_call(act, prepare=prepare, check=check)
-
-    assert n_kills > 50
-    assert n_left
-    assert path.read_bytes() == DATA
 
 
 def test_the_errors_say_what_they_are() -> None:

@@ -104,15 +104,6 @@ class TestHttp:
         assert SECRET not in str(e.value)
         assert "\x1b" not in str(e.value)
 
-    def test_one_connection_serves_many_shards(self, shard_hub: Hub, tmp_path: Path) -> None:
-        source = HttpSource(shard_hub.url)
-        for n in range(5):
-            shard_hub.put(f"{n}.bin", b"%d" % n)
-            fetch_file(source, f"{n}.bin", tmp_path / f"{n}.bin")
-        source.close()
-
-        assert {request.connection for request in shard_hub.requests} == {1}
-
 
 class TestHub:
     def put(self, hub: Hub) -> None:

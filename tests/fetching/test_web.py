@@ -206,16 +206,6 @@ def test_whatever_the_server_does_then(
     assert fetch_file(source, "0.bin", place / "0.bin").path.read_bytes() == DATA
 
 
-def test_headers_that_never_end_are_refused(tmp_path: Path) -> None:
-    many = b"".join(b"x-%d: %s\r\n" % (n, b"y" * 1000) for n in range(1000))
-    with (
-        RawServer(lambda _: [b"HTTP/1.1 200 OK\r\n" + many]) as server,
-        HttpSource(f"http://127.0.0.1:{server.port}") as source,
-        pytest.raises(FetchError, match="RemoteProtocolError"),
-    ):
-        fetch_file(source, "1.bin", tmp_path / "1.bin", limits=Limits(attempts=1))
-
-
 def test_what_comes_slowly_is_not_held_back(hub: Hub, tmp_path: Path) -> None:
     hub.fault("a/huge.bin", HubFault.STALL_IN_BODY, at=6_000_000)
     seen = []

@@ -95,14 +95,15 @@ def adopt(
             asked = _SourceFiles(opened, root, limits, stop)
             cache = stack.enter_context(Cache(root, cleanup="keep"))
 
-            def look(entries: Sequence[_FoundEntry]) -> list[_Adoption | None]:
-                return [_look(cache, asked, trust, e) for e in entries if not stop.is_set()]
+            def look(entries: Sequence[tuple[str, int]]) -> list[_Adoption | None]:
+                return [_look(cache, asked, trust, *e) for e in entries if not stop.is_set()]
 
             n_threads = workers or fanout.available_cpus()
             runs = fanout.over_threads(look, entries, n_threads, chunk=1)
             stack.enter_context(closing(runs))
             looks = [each for _, some in runs for each in some if each is not None]
-        asked.refuse_stopped()
+        if stop.is_set():
+            raise FetchError("it was stopped", path=root)
         findings = tuple(look.finding for look in looks if look.finding)
         unproven = tuple(look.path for look in looks if not look.finding and not look.is_proven)
         n_proven = sum(look.is_proven for look in looks)
@@ -110,13 +111,6 @@ def adopt(
 
     with telling_of_stops(os.fspath(path)):
         return apart(work)
-
-
-class _FoundEntry(NamedTuple):
-    """Something that is there: its path below the root, and its type."""
-
-    name: str
-    mode: int
 
 
 class _Adoption(NamedTuple):
@@ -127,8 +121,8 @@ class _Adoption(NamedTuple):
     is_proven: bool = False
 
 
-def _entries(root: str, match: str) -> Iterator[_FoundEntry]:
-    """Yield what lies in a directory and those below it, except what is hidden or moved aside."""
+def _entries(root: str, match: str) -> Iterator[tuple[str, int]]:
+    """Yield path and type of what lies below a directory, except what is hidden or moved aside."""
     for here, folders, others in tree(root):
         if here != root and STATE in folders:
             problem = "expected the directory of one source, found one in it"
@@ -139,20 +133,22 @@ def _entries(root: str, match: str) -> Iterator[_FoundEntry]:
             name = os.path.relpath(path, root)
             if fnmatch.fnmatchcase(name, match):
                 with contextlib.suppress(FileNotFoundError):  # it is gone by now
-                    yield _FoundEntry(name, os.stat(path, follow_symlinks=False).st_mode)
+                    yield name, os.stat(path, follow_symlinks=False).st_mode
 
 
 def _is_left_out(name: str) -> bool:
     return name.startswith(".") or files.is_aside(name)
 
 
-def _look(cache: Cache, asked: "_SourceFiles", trust: bool, entry: _FoundEntry) -> _Adoption | None:
+def _look(
+    cache: Cache, asked: "_SourceFiles", trust: bool, name: str, mode: int
+) -> _Adoption | None:
     """Take over what can be taken over; return None for what the source does not have."""
-    path = Path(cache.root, entry.name)
-    finding = _refusal(path, entry)
+    path = Path(cache.root, name)
+    finding = _refusal(path, name, mode)
     if finding is not None:
         return _Adoption(path, finding)
-    file = asked.file(entry.name)
+    file = asked.file(name)
     if file is None:
         logger.warning("'%s' is left alone: the source tells nothing of such a file", shown(path))
         return None
@@ -168,12 +164,12 @@ def _look(cache: Cache, asked: "_SourceFiles", trust: bool, entry: _FoundEntry) 
         return _Adoption(path, Finding(FindingKind.UNREADABLE, path, _FILE, problem, error.errno))
 
 
-def _refusal(path: Path, entry: _FoundEntry) -> Finding | None:
+def _refusal(path: Path, name: str, mode: int) -> Finding | None:
     """Return why something can be no shard, whatever the source says of it."""
-    if not stat.S_ISREG(entry.mode):
-        return Finding(FindingKind.NOT_REGULAR, path, _FILE, file_type(entry.mode))
+    if not stat.S_ISREG(mode):
+        return Finding(FindingKind.NOT_REGULAR, path, _FILE, file_type(mode))
     try:
-        refuse_name(entry.name)
+        refuse_name(name)
     except ValueError as error:
         return Finding(FindingKind.UNREADABLE, path, "a name that a shard can have", told(error))
     return None
@@ -204,8 +200,3 @@ class _SourceFiles:
         deadline = Deadline(self._limits.deadline, self.stop)
         file = ask(self._source, name, goal=goal, limits=self._limits, deadline=deadline)
         return listed if file == RemoteFile(name) else file
-
-    def refuse_stopped(self) -> None:
-        """Raise if it is wanted no more."""
-        if self.stop.is_set():
-            raise FetchError("it was stopped", path=self._root)

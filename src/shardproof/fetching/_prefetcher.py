@@ -146,27 +146,23 @@ class ShardPrefetcher:
             RuntimeError: Another thread waits for a shard.
         """
         self._refuse_use()
+        if name not in self._positions:
+            expected = f"one of the {len(self._names)} shards"
+            raise ValueError(f"name: expected {expected}, found {quoted(name)}")
         thread = threading.get_ident()
         if self._reader not in {None, thread}:
             problem = "another thread waits for a shard of this prefetcher"
             raise RuntimeError(f"{problem}: let one thread call wait_for, or make one in each")
         try:
-            self._reader = thread
-            return self._wait_for(name)
+            self._reader, name = thread, plain_text(name)
+            with bar(name) if self._progress else contextlib.nullcontext() as show:
+                # All of it in one thread: to start one takes longer than much of the rest.
+                path, events = apart(lambda stop: self._opened(name, show, stop))
+            for event in events:
+                self._fetcher.tally.tell(event)
+            return path
         finally:
             self._reader = None
-
-    def _wait_for(self, name: str) -> Path:
-        if name not in self._positions:
-            expected = f"one of the {len(self._names)} shards"
-            raise ValueError(f"name: expected {expected}, found {quoted(name)}")
-        name = plain_text(name)
-        with bar(name) if self._progress else contextlib.nullcontext() as show:
-            # All of it in one thread: to start one takes longer than much of the rest.
-            path, events = apart(lambda stop: self._opened(name, show, stop))
-        for event in events:
-            self._fetcher.tally.tell(event)
-        return path
 
     def _opened(
         self, name: str, show: Callable[[int, int], None] | None, stop: threading.Event

@@ -28,7 +28,7 @@ def files_promised_at(
     is_address = "://" in address
     where = shown_address(address) if is_address else os.path.abspath(address)
     if is_address:
-        files = _list_at(address, wrong) if _is_a_list(address) else _listing_of(address)
+        files = _stated_at(address, wrong)
     elif is_directory(address):
         files = list(_in_directory(real_root(address), reads=reads))
     else:
@@ -55,24 +55,19 @@ def _files_of(entries: Sequence[tuple[str, str]], list_name: str) -> list[Promis
     return [PromisedFile.by_digest(name, *digest.provable(stated[name])) for name in stated]
 
 
-def _is_a_list(address: str) -> bool:
-    """Whether an address is a list's: of its name, and no repository's that has such a name."""
-    is_called_so = digest_lists.is_list(shown_address(address).rpartition("/")[2])
-    return is_called_so and not sources.is_repository(address)
-
-
-def _listing_of(address: str) -> list[PromisedFile]:
+def _stated_at(address: str, wrong: list[ManifestError]) -> list[PromisedFile]:
+    """Return what a list of digests at an address states, or what the source there lists."""
+    limits = Limits(max_unsized_bytes=_MAX_LIST_BYTES)
+    is_named_so = digest_lists.is_list(shown_address(address).rpartition("/")[2])
+    if is_named_so and not sources.is_repository(address):
+        folder, name = sources.split_name(address)
+        with contextlib.closing(open_source(folder)) as source:
+            data = read_range(source, name, limits=limits)
+            entries = digest_lists.parse(data, path=f"{source.url}/{name}", wrong=wrong)
+            return _files_of(entries, name)
     with contextlib.closing(open_source(address)) as source:
-        limits = Limits()
-        files = listed(source, limits, Deadline(limits.deadline, Stop()), source.url)
+        files = listed(source, limits, Deadline(None, Stop()), source.url)
     return [PromisedFile(name=file.name, size=file.size, digest=file.digest) for file in files]
-
-
-def _list_at(address: str, wrong: list[ManifestError]) -> list[PromisedFile]:
-    folder, name = sources.split_name(address)
-    with contextlib.closing(open_source(folder)) as source:
-        data = read_range(source, name, limits=Limits(max_unsized_bytes=_MAX_LIST_BYTES))
-        return _files_of(digest_lists.parse(data, path=f"{source.url}/{name}", wrong=wrong), name)
 
 
 def _in_directory(root: str, *, reads: bool) -> Iterator[PromisedFile]:

@@ -34,10 +34,7 @@ def promise_of(
     against: str | os.PathLike[str] | None = None,
     level: Level = "present",
 ) -> Promise:
-    """Return what a located directory promises, or what is promised of it ``against`` that.
-
-    At ``valid`` the bytes of another directory count too, and are read here.
-    """
+    """Return what a located directory promises, or what ``against`` does: read, if ``valid``."""
     key = None if against is None else formats.key_at(os.fspath(against))
     if against is None or key is not None:
         if key is not None and is_there(os.path.join(path, "model.sig")):

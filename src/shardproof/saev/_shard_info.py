@@ -148,22 +148,12 @@ def _read_shards(root: str) -> list[Shard]:
 
 
 def read_manifest(root: str) -> Manifest:
-    """Return the promise: each listed shard, of the one size that all shards have, and the labels.
-
-    ``labels.bin`` is optional; where it is there, readers use it, so it is promised too.
-
-    Args:
-        root: Real absolute path of the directory.
-
-    Raises:
-        ManifestError: What is promised can't be read.
-        OSError: The file system failed; also where it can't be seen whether there are labels.
-    """
+    """Return what is expected: each listed shard, of the one size of all, and labels if any."""
     shards = _read_shards(root)  # Manifest refuses their names
     metadata = Metadata.load(root)
     size = metadata.shard_bytes
     files = [PromisedFile(name=shard.name, size=size, n_items=shard.n_examples) for shard in shards]
-    labels = os.path.join(root, LABELS_FILE)
+    labels = os.path.join(root, LABELS_FILE)  # which are optional; readers use what is there
     try:
         has_labels = is_there(labels)
     except PermissionError as error:
@@ -181,19 +171,16 @@ def read_manifest(root: str) -> Manifest:
 
 def _contradictions(metadata: Metadata, shards: Sequence[Shard]) -> Iterator[Contradiction]:
     """Yield what a killed or restarted writer leaves: saev's readers trust the metadata alone."""
-    n_promised, names = [], []
-    for shard in shards:
-        n_promised.append(shard.n_examples)
-        names.append(shard.name)
+    names, n_promised = [s.name for s in shards], [s.n_examples for s in shards]
     n_examples = sum(n_promised)
     if n_examples != metadata.n_examples:
         expected = f"{metadata.n_examples} examples in all, as {METADATA_FILE} says"
-        yield _contradiction(expected, str(n_examples))
+        yield Contradiction(SHARDS_FILE, expected, str(n_examples))
     n_shards = {metadata.n_shards, metadata.n_shards + metadata.has_extra_shard}
     if len(shards) not in n_shards:
         counts = " or ".join(map(str, sorted(n_shards)))
         expected = f"{counts} shards for {metadata.n_examples} examples"
-        yield _contradiction(expected, str(len(shards)))
+        yield Contradiction(SHARDS_FILE, expected, str(len(shards)))
     # Readers find example i in file i // examples_per_shard: an entry may not stand elsewhere.
     usual_names, usual_counts = _names(len(shards)), _counts(metadata, len(shards))
     if names == usual_names and n_promised == usual_counts:
@@ -202,7 +189,7 @@ def _contradictions(metadata: Metadata, shards: Sequence[Shard]) -> Iterator[Con
     for index, (name, n, usual, rest) in enumerate(found):
         if name != usual or n != rest:
             expected = f"{usual} with {rest} examples as entry {index}"
-            yield _contradiction(expected, f"{shown(name)} with {n}")
+            yield Contradiction(SHARDS_FILE, expected, f"{shown(name)} with {n}")
             return
 
 
@@ -218,7 +205,3 @@ def _counts(metadata: Metadata, n_shards: int) -> list[int]:
     n_full, rest = divmod(metadata.n_examples, metadata.examples_per_shard)
     counts = [metadata.examples_per_shard] * min(n_full, n_shards) + [rest]
     return (counts + [0] * (n_shards - len(counts)))[:n_shards]
-
-
-def _contradiction(expected: str, found: str) -> Contradiction:
-    return Contradiction(SHARDS_FILE, expected, found)

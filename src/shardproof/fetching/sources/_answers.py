@@ -108,14 +108,11 @@ def _no_more(chunks: Iterator[bytes], n_bytes: int) -> Iterator[bytes]:
 
 
 def _chunks(answer: "WebAnswer", n_bytes: int | None) -> Iterator[bytes]:
-    """Return the body as it comes; a large one past the layers of libraries."""
-    if n_bytes is None or n_bytes < _LARGE or "transfer-encoding" in answer.headers:
-        return answer.response.iter_stream()
-    return _large(answer, n_bytes)
-
-
-def _large(answer: "WebAnswer", n_bytes: int) -> Iterator[bytes]:
+    """Yield the body as it comes; a large one past the layers of libraries."""
     body = answer.response.iter_stream()  # the connection lives as long as it does
+    if n_bytes is None or n_bytes < _LARGE or "transfer-encoding" in answer.headers:
+        yield from body
+        return
     connection: httpcore.NetworkStream = answer.response.extensions["network_stream"]
     chunk = next(body, b"")
     while chunk:

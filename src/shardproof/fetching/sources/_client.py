@@ -11,7 +11,7 @@ import functools
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.request import getproxies, proxy_bypass
 
 import httpcore
@@ -22,9 +22,6 @@ from shardproof.errors import SourceError
 from shardproof.fetching.sources._network import Network, Patience
 from shardproof.fetching.sources._source import Cancellation, begin_in_forks
 from shardproof.fetching.sources._urls import bare
-
-if TYPE_CHECKING:
-    import ssl
 
 _REDIRECTS = {301, 302, 303, 307, 308}
 _MAX_REDIRECTS = 10
@@ -39,21 +36,14 @@ _ALWAYS = {
     "user-agent": f"python-httpx/{httpx.__version__}",
     "accept-encoding": "identity",
 }
-_LOGGERS = [f"httpcore.{part}" for part in ("connection", "http11", "proxy", "socks")]
-
 _Origin = tuple[str, str, int | None]
 
 _is_sending = contextvars.ContextVar("_is_sending", default=False)
 
 
-class _OfOurRequests(logging.Filter):
-    """Holds back what the library logs of our requests: addresses with signatures in them."""
-
-    def filter(self, _: logging.LogRecord) -> bool:
-        return not _is_sending.get()
-
-
-_SILENT = _OfOurRequests()
+def _is_of_others(_: logging.LogRecord) -> bool:
+    """Whether what the library logs is not of our requests: their addresses have signatures."""
+    return not _is_sending.get()
 
 
 class _Place(NamedTuple):
@@ -92,8 +82,8 @@ class WebClient:
     """Connections to web servers; ``headers`` go along to the host that is asked first alone."""
 
     def __init__(self, headers: Callable[[], Mapping[str, str]]) -> None:
-        for name in _LOGGERS:
-            logging.getLogger(name).addFilter(_SILENT)
+        for part in ("connection", "http11", "proxy", "socks"):
+            logging.getLogger(f"httpcore.{part}").addFilter(_is_of_others)
         self._headers = headers
         self._network = Network()
         self._proxies: Mapping[str, str] | None = None
@@ -147,7 +137,9 @@ class WebClient:
         for _ in range(_MAX_REDIRECTS + 1):
             given = {**(private if place.origin == first.origin else {}), **headers}
             if cookies is not None:  # of the way alone
-                given |= _sent_back(cookies, place)
+                of_way = httpx.Request("GET", place.url, cookies=cookies).headers
+                if "cookie" in of_way:
+                    given["cookie"] = of_way["cookie"]
             answer = self._sent(method, place, given, content, patience)
             if answer.status not in _REDIRECTS or "location" not in answer.headers:
                 return answer
@@ -295,17 +287,7 @@ def _usable(address: str | httpx.URL) -> _Place:
     return _Place(url, (url.scheme, url.host, url.port), url.raw_path)
 
 
-def _sent_back(cookies: httpx.Cookies, place: _Place) -> Mapping[str, str]:
-    request = httpx.Request("GET", place.url)
-    cookies.set_cookie_header(request)
-    found = request.headers.get("cookie")
-    return {} if found is None else {"cookie": found}
-
-
-@functools.cache
-def _trusted() -> "ssl.SSLContext":
-    """Return the certificates that are believed; loading them takes longer than most requests."""
-    return httpx.create_ssl_context()
+_trusted = functools.cache(httpx.create_ssl_context)  # takes longer than most requests
 
 
 def _translated(error: Exception) -> SourceError:

@@ -38,16 +38,6 @@ def is_sendable(value: str) -> bool:
     return _HEADER_VALUE.fullmatch(value) is not None
 
 
-def refuse_unsendable(headers: Mapping[str, str]) -> None:
-    """Raise ValueError for a header that can't be sent; its value, maybe a secret, is left out."""
-    for name, value in headers.items():
-        if not _HEADER_NAME.fullmatch(name):
-            raise ValueError(f"headers: expected the name of a header, found {quoted(name)}")
-        if not is_sendable(value):
-            problem = f"expected visible ASCII characters in the value of {quoted(name)}"
-            raise ValueError(f"headers: {problem}, with blanks only between them, found others")
-
-
 class HttpSource(SourceContext):
     """Files of a web server, below one address.
 
@@ -90,7 +80,12 @@ class HttpSource(SourceContext):
         self._address = url
         self._files = [RemoteFile(file) if isinstance(file, str) else file for file in files]
         given = dict(headers or {})
-        refuse_unsendable(given)
+        for name, value in given.items():
+            if not _HEADER_NAME.fullmatch(name):
+                raise ValueError(f"headers: expected the name of a header, found {quoted(name)}")
+            if not is_sendable(value):  # and left out of the error: it may be a secret
+                problem = f"expected visible ASCII characters in the value of {quoted(name)}"
+                raise ValueError(f"headers: {problem}, with blanks only between them, found others")
         self._web = Web(lambda: given)
 
     def files(self) -> Sequence[RemoteFile]:

@@ -34,8 +34,6 @@ _MAX_TEXT = 256 * 2**20  # characters in all of their paths, and in what leads f
 Result = TypeVar("Result")
 
 _BlobId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40}$")]
-_Sha256 = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-_Size = Annotated[int, msgspec.Meta(ge=0, lt=10**18)]
 
 
 class _RepoInfo(msgspec.Struct):
@@ -43,7 +41,7 @@ class _RepoInfo(msgspec.Struct):
 
 
 class _Lfs(msgspec.Struct):  # of a large file
-    oid: _Sha256
+    oid: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
 class _TreeEntry(msgspec.Struct):
@@ -52,7 +50,7 @@ class _TreeEntry(msgspec.Struct):
     type: str
     path: str
     oid: _BlobId
-    size: _Size = 0
+    size: Annotated[int, msgspec.Meta(ge=0, lt=10**18)] = 0
     lfs: _Lfs | None = None
 
 
@@ -118,13 +116,13 @@ class HubSource(SourceContext):
         self._folder = f"{subfolder.strip('/')}/" if subfolder.strip("/") else ""
         self._api: HfApi = HfApi(endpoint=endpoint, token=False if token == "" else token)
         self._address, self._constants = hf_hub_url, constants
-        self._build_headers = utils.build_hf_headers  # type: ignore[attr-defined]
+        build_headers = utils.build_hf_headers  # type: ignore[attr-defined]
         self._begin()
         begin_in_forks(self._begin)
         self._commit: str | None = None
         self._known: dict[str, RemoteFile] = {}
         self._listed: tuple[RemoteFile, ...] | None = None
-        self._web = Web(self._headers)
+        self._web = Web(lambda: build_headers(token=self._api.token))
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
@@ -276,10 +274,6 @@ class HubSource(SourceContext):
             endpoint=self._api.endpoint,
         )
         return self._web.read(address, request, cancellation)
-
-    def _headers(self) -> Mapping[str, str]:
-        headers: Mapping[str, str] = self._build_headers(token=self._api.token)
-        return headers
 
     def close(self) -> None:
         """Close the connections."""

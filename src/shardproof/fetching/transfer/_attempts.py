@@ -98,7 +98,11 @@ def retry(
             return work(own)
         except SourceError as error:
             causes.append(error.problem)
-            _log_failure(goal, error, own, f"(attempt {len(causes)}/{limits.attempts})")
+            what = f"Could not download {shown(goal.label)}"
+            if error.kind == "late":
+                what = f"Timeout downloading {shown(goal.label)} after {own.spent():.3g}s"
+            which = f"(attempt {len(causes)}/{limits.attempts})"
+            logger.warning("%s %s: %s", printable(what), which, printable(error.problem))
             was_refused, is_refused = is_refused, error.kind in _BELIEVED_THE_SECOND_TIME
             is_believed = error.kind in _BELIEVED or (was_refused and is_refused)
             seconds = _seconds_between(error, len(causes), limits)
@@ -116,13 +120,6 @@ def _seconds_between(error: SourceError, n_failed: int, limits: Limits) -> float
     if error.retry_after is not None:
         return max(0.0, min(error.retry_after, limits.max_backoff))
     return random.uniform(0.0, min(limits.max_backoff, 2.0 ** (n_failed - 1)))  # noqa: S311
-
-
-def _log_failure(goal: Goal, error: SourceError, own: Deadline, which: str) -> None:
-    what = f"Could not download {shown(goal.label)}"
-    if error.kind == "late":
-        what = f"Timeout downloading {shown(goal.label)} after {own.spent():.3g}s"
-    logger.warning("%s %s: %s", printable(what), shown(which), printable(error.problem))
 
 
 def _all_failed(goal: Goal, error: SourceError, causes: Sequence[str]) -> FetchError:

@@ -37,11 +37,7 @@ from shardproof.fetching.transfer._kept import (
     sweep_parts,
 )
 from shardproof.fetching.transfer._partial_file import PartialFile
-from shardproof.fetching.transfer._requests import (
-    ask,
-    tells_when_read,
-    with_parsed_digest,
-)
+from shardproof.fetching.transfer._requests import ask, tells_when_read, with_parsed_digest
 
 logger = logging.getLogger("shardproof.fetching")
 
@@ -306,18 +302,15 @@ def _told_of_disk(error: OSError, *, is_kept: bool) -> str:
 def _telling_what_is_kept(
     error: Cancelled | FetchError, part: PartialFile, goal: Goal
 ) -> FetchError:
+    kept = ""
+    if part.can_go_on:
+        size = "" if part.size is None else f" of {part.size}"
+        kept = f"; {part.n_bytes}{size} bytes are kept, and the next try goes on from there"
     if isinstance(error, Cancelled):
         go_on()  # an interrupt is not this error
-        return FetchError(f"it was stopped{_kept(part)}", url=goal.url, path=goal.path)
-    problem = f"{error.problem}{_kept(part)}"
+        return FetchError(f"it was stopped{kept}", url=goal.url, path=goal.path)
+    problem = f"{error.problem}{kept}"
     return type(error)(problem, url=error.url, path=error.path, causes=error.causes)
-
-
-def _kept(part: PartialFile) -> str:
-    if not part.can_go_on:
-        return ""
-    size = "" if part.size is None else f" of {part.size}"
-    return f"; {part.n_bytes}{size} bytes are kept, and the next try goes on from there"
 
 
 def _digest_of_present(

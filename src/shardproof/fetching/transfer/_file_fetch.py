@@ -10,7 +10,7 @@ import msgspec
 from shardproof._base.messages import printable, quoted, shown
 from shardproof._base.work import Deadline
 from shardproof.errors import SourceError
-from shardproof.fetching.sources._source import RemoteFile, Response, Source
+from shardproof.fetching.sources._source import RemoteFile, Source
 from shardproof.fetching.transfer._attempts import DISTRUSTED, Goal, Limits, retry
 from shardproof.fetching.transfer._partial_file import PartialFile, Provenance
 from shardproof.fetching.transfer._relay import ResponseStarted, Spans, is_worth_sharing, relay
@@ -33,10 +33,10 @@ class FileFetch:
     is_asked: bool
     n_attempts: int = 0
     n_bytes: int = 0
-    _gives_no_parts: bool = dataclasses.field(default=False, init=False)
-    _is_unasked: bool = dataclasses.field(default=False, init=False)
-    _asked: RemoteFile | None = dataclasses.field(default=None, init=False)
-    _answered: RemoteFile | None = dataclasses.field(default=None, init=False)
+    _gives_no_parts: bool = False
+    _is_unasked: bool = False
+    _asked: RemoteFile | None = None
+    _answered: RemoteFile | None = None
 
     def run(
         self, part: PartialFile, wanted: RemoteFile, goal: Goal, deadline: Deadline
@@ -104,12 +104,9 @@ class FileFetch:
     def provenance_of(self, wanted: RemoteFile) -> Provenance:
         """Return which file a part is of, as far as that is known before it comes."""
         url = self.source.url.encode(errors="backslashreplace").decode()
+        resource = getattr(self.source, "resource", url)
         return Provenance(
-            source=url,
-            resource=getattr(self.source, "resource", url),
-            name=self.name,
-            size=wanted.size,
-            digest=wanted.digest,
+            source=url, resource=resource, name=self.name, size=wanted.size, digest=wanted.digest
         )
 
     def _transfer(self, part: PartialFile, wanted: RemoteFile, deadline: Deadline) -> None:
@@ -133,9 +130,7 @@ class FileFetch:
                 if isinstance(event, ResponseStarted):
                     is_alone = spans.connections == 1
                     _agree(part, event, wanted, is_alone=is_alone, may_ask=self._is_unasked)
-                    self._answered = event.response.file
-                    self._begin_record(part, event.response, wanted)
-                    self._share(spans, event, wanted)
+                    self._begin(part, event, wanted, spans)
                 else:
                     most = self.limits.max_unsized_bytes
                     if part.size is None and part.n_bytes + event.n_bytes > most:
@@ -147,21 +142,22 @@ class FileFetch:
         if part.size is not None and part.missing():
             raise SourceError(f"it ended after {part.n_bytes} of {part.size} bytes")
 
-    def _share(self, spans: Spans, event: ResponseStarted, wanted: RemoteFile) -> None:
-        """Let further connections help, where only the response tells that the file is large."""
-        file, connections = event.response.file, self.limits.connections
+    def _begin(
+        self, part: PartialFile, event: ResponseStarted, wanted: RemoteFile, spans: Spans
+    ) -> None:
+        """Let another fetch, and further connections, go on where they can tell that it is it."""
+        self._answered = file = event.response.file
+        size, connections = file.size, self.limits.connections
+        identity = file.identity if file.is_lasting else None
+        if event.response.has_ranges and (identity is not None or wanted.digest is not None):
+            known = self.provenance_of(wanted)
+            part.begin_record(msgspec.structs.replace(known, size=part.size, identity=identity))
         if event.asked or spans.connections > 1 or not file.has_ranges or self._gives_no_parts:
             return
         can_be_told = file.identity is not None or wanted.digest is not None
-        if can_be_told and file.size is not None and is_worth_sharing(file.size, connections):
-            spans.share(file.size, connections)
-
-    def _begin_record(self, part: PartialFile, response: Response, wanted: RemoteFile) -> None:
-        """Let another fetch go on from here, if it could tell that it is the same file."""
-        identity = response.file.identity if response.file.is_lasting else None
-        if response.has_ranges and (identity is not None or wanted.digest is not None):
-            known = self.provenance_of(wanted)
-            part.begin_record(msgspec.structs.replace(known, size=part.size, identity=identity))
+        # Only the response tells that the file is large.
+        if can_be_told and size is not None and is_worth_sharing(size, connections):
+            spans.share(size, connections)
 
 
 class _NoSizeError(SourceError):
@@ -169,12 +165,7 @@ class _NoSizeError(SourceError):
 
 
 def _agree(
-    part: PartialFile,
-    event: ResponseStarted,
-    wanted: RemoteFile,
-    *,
-    is_alone: bool,
-    may_ask: bool,
+    part: PartialFile, event: ResponseStarted, wanted: RemoteFile, *, is_alone: bool, may_ask: bool
 ) -> None:
     """Compare what a response says with what is known, before any byte of it is taken."""
     file, start = event.response.file, event.response.start

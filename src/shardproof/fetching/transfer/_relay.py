@@ -85,12 +85,12 @@ class Spans:
         self._lock = threading.Lock()
         self._waiting = [ByteSpan(*span) for span in spans]
         self._taken: list[ByteSpan] = []
-        self._most = connections
+        self.most = connections
         self.connections = 1 if connections == 1 else self._useful()
 
     def _useful(self) -> int:
         to_come = sum(map(_length, (*self._waiting, *self._taken)))
-        return max(1, min(self._most, to_come // _MIN_SPAN))
+        return max(1, min(self.most, to_come // _MIN_SPAN))
 
     def give_back(self, span: ByteSpan) -> None:
         """Let others fetch what has not come of a span."""
@@ -98,16 +98,12 @@ class Spans:
             self._taken.remove(span)
             self._waiting.insert(0, span)
 
-    def are_shared(self, span: ByteSpan) -> bool:
-        """Whether further connections could help with a span."""
-        return self._most > 1 and _length(span) >= 2 * _MIN_SPAN
-
     def share(self, size: int, connections: int) -> None:
         """Share what is taken by a single connection, up to an end that was not known before."""
         with self._lock:
             for span in self._taken:
                 span.stop = size
-            self._most = connections
+            self.most = connections
             self.connections = self._useful()
 
     def take(self) -> ByteSpan | None:
@@ -292,7 +288,7 @@ def _here(transfer: _Transfer, pace: Pace) -> Generator[Event, None, bool]:
                         n_bytes += event.n_bytes
                         # By the time of reads alone: others don't help where processors are busy.
                         is_slow = seconds > _LOOK_SECONDS and n_bytes < _FAST * seconds
-                        if is_slow and spans.are_shared(span):
+                        if is_slow and is_worth_sharing(_length(span), spans.most):
                             spans.give_back(span)
                             return False
                     else:

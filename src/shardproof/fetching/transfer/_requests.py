@@ -48,7 +48,7 @@ def stat_once(source: Source, name: str, limits: Limits, deadline: Deadline) -> 
     def stat(cancellation: Cancellation) -> RemoteFile:
         return source.stat(name, timeout=timeout, cancellation=cancellation)
 
-    file = _call(stat, limits, deadline, source=source)
+    file = _call(source, stat, limits, deadline)
     if file is not None:
         refuse_other(file)
     try:
@@ -77,9 +77,7 @@ def listed(source: Source, limits: Limits, deadline: Deadline, path: str) -> Seq
     def send(request: Callable[[float, Cancellation | None], Result], /) -> Result:
         def once(deadline: Deadline) -> Result:
             timeout = deadline.left(limits.stall_timeout)
-            return _call(
-                lambda cancellation: request(timeout, cancellation), limits, deadline, source=source
-            )
+            return _call(source, lambda own: request(timeout, own), limits, deadline)
 
         return retry(once, goal, limits, deadline)
 
@@ -137,15 +135,11 @@ def read_range(
 
 
 def _call(
-    work: Callable[[Cancellation], Result],
-    limits: Limits,
-    deadline: Deadline,
-    *,
-    source: Source | None = None,
+    source: Source, work: Callable[[Cancellation], Result], limits: Limits, deadline: Deadline
 ) -> Result:
     """Return what a call returns that may wait for a network, if it does so in time."""
     pace = Pace(limits, deadline)
-    if source is not None and is_patient(source):
+    if is_patient(source):
         return _result(settle(lambda: work(pace)))
     cancellation = Cancellation()
     results: queue.Queue[Settled[Result]] = queue.Queue()
