@@ -101,8 +101,8 @@ def retry(
             what = f"Could not download {shown(goal.label)}"
             if error.kind == "late":
                 what = f"Timeout downloading {shown(goal.label)} after {own.spent():.3g}s"
-            which = f"(attempt {len(causes)}/{limits.attempts})"
-            logger.warning("%s %s: %s", printable(what), which, printable(error.problem))
+            what = f"{what} (attempt {len(causes)}/{limits.attempts})"
+            logger.warning("%s: %s", printable(what), printable(error.problem))
             was_refused, is_refused = is_refused, error.kind in _BELIEVED_THE_SECOND_TIME
             is_believed = error.kind in _BELIEVED or (was_refused and is_refused)
             seconds = _seconds_between(error, len(causes), limits)
