@@ -100,6 +100,10 @@ def test_the_text_says_where() -> None:
     assert (
         str(ManifestNotFoundError("gone", path="/d")) == "Could not read the manifest at '/d': gone"
     )
+    late = FetchTimeoutError("late", url="https://h/a", path="/d/a", causes=["x", "y"])
+    assert str(late) == (
+        "Could not fetch 'https://h/a' to '/d/a': late\n  - attempt 1: x\n  - attempt 2: y"
+    )
 
 
 def test_a_read_error_may_be_made_of_a_text_alone() -> None:

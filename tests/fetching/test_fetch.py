@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from shardproof import FetchError, FetchTimeoutError
+from shardproof import FetchError
 from shardproof._base.work import Deadline
 from shardproof.fetching import (
     CallableSource,
@@ -113,8 +113,8 @@ class TestWhatIsThere:
 
         with pytest.raises(FetchError, match="it was stopped"):
             fetch_to(
-                source, "0.bin", str(path), file=file, digest=None, limits=LIMITS,
-                goal=Goal("0.bin", "", str(path)), stop=SetAt(look), on_bytes=None,
+                source, "0.bin", str(path), file=file, limits=LIMITS,
+                goal=Goal("0.bin", "", str(path)), stop=SetAt(look),
             )  # fmt: skip
 
         assert os.listdir(tmp_path) == ["0.bin"]
@@ -539,13 +539,3 @@ class TestTheDisk:
 
         with pytest.raises(FetchError, match="Not a directory"):
             fetch_file(source, "0.bin", tmp_path / "x/0.bin")
-
-
-def test_the_errors_say_what_they_are() -> None:
-    error = FetchTimeoutError("late", url="https://h/a", path="/d/a", causes=["x", "y"])
-
-    assert isinstance(error, FetchError)
-    assert isinstance(error, TimeoutError)
-    assert str(error) == (
-        "Could not fetch 'https://h/a' to '/d/a': late\n  - attempt 1: x\n  - attempt 2: y"
-    )

@@ -348,10 +348,6 @@ class TestFailures:
             assert prefetcher.wait_for(NAMES[3]).read_bytes() == content(NAMES[3])
 
 
-def remove(path: Path) -> None:
-    path.unlink()
-
-
 def write_over(path: Path) -> None:
     """As many bytes; and another time of change, though the clock may not have moved."""
     with path.open("r+b") as file:
@@ -378,7 +374,7 @@ class TestWhatAnotherProgramDoesBeforeItIsRead:
     """A shard that came is looked at again when the reader asks for it."""
 
     @pytest.mark.parametrize("kind", ["with digests", "without"])
-    @pytest.mark.parametrize("harm", [remove, write_over, replace, put_a_link])
+    @pytest.mark.parametrize("harm", [Path.unlink, write_over, replace, put_a_link])
     def test_it_is_brought_again(
         self, source: HubSource, tmp_path: Path, harm: Callable[[Path], None], kind: str
     ) -> None:
@@ -595,11 +591,7 @@ def test_no_thread_stays_whatever_a_close_meets(operation: str, tmp_path: Path) 
         fs.fail(operation, errno.EIO)
         with pytest.raises(OSError, match="Input/output"):
             prefetcher.close()
-    assert not _of_leases()
-
-
-def _of_leases() -> list[str]:
-    return [t.name for t in threading.enumerate() if t.name == "shardproof-leases"]
+    assert "shardproof-leases" not in {thread.name for thread in threading.enumerate()}
 
 
 @pytest.mark.parametrize("names", [["a"], []])

@@ -122,7 +122,6 @@ class Fetcher(NamedTuple):
                     digest=None if file.digest_from else file.digest,
                     limits=self.limits,
                     stop=self.stop,
-                    on_bytes=None,
                     parts=parts,
                     key=key,
                 )

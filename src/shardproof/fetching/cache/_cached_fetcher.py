@@ -121,7 +121,6 @@ class CachedFetcher:
             os.fspath(lease.part),
             goal=self._goal(name, label),
             file=self._files.get(name),
-            digest=None,
             limits=self.tally.limits_for(file.size, self._limits),
             stop=stop,
             on_bytes=count,

@@ -140,23 +140,21 @@ def _call(
     """Return what a call returns that may wait for a network, if it does so in time."""
     pace = Pace(limits, deadline)
     if is_patient(source):
-        return _result(settle(lambda: work(pace)))
-    cancellation = Cancellation()
-    results: queue.Queue[Settled[Result]] = queue.Queue()
-    thread = threading.Thread(
-        target=lambda: results.put(settle(lambda: work(cancellation))),
-        name="shardproof-ask",
-        daemon=True,
-    )
-    thread.start()
-    try:
-        return _result(pace.next(results))
-    finally:
-        cancellation.cancel()
-        join_threads([thread], deadline)
-
-
-def _result(settled: Settled[Result]) -> Result:
+        settled = settle(lambda: work(pace))
+    else:
+        cancellation = Cancellation()
+        results: queue.Queue[Settled[Result]] = queue.Queue()
+        thread = threading.Thread(
+            target=lambda: results.put(settle(lambda: work(cancellation))),
+            name="shardproof-ask",
+            daemon=True,
+        )
+        thread.start()
+        try:
+            settled = pace.next(results)
+        finally:
+            cancellation.cancel()
+            join_threads([thread], deadline)
     if isinstance(settled.error, Exception | SystemExit):
         raise as_source_error(settled.error)
     return settled.get()
