@@ -30,13 +30,6 @@ def write_bag(path: Path, algorithms: tuple[str, ...] = ("sha256",)) -> Path:
     return path
 
 
-@pytest.mark.parametrize("algorithms", [("md5",), ("sha256",), ("md5", "sha512")])
-def test_a_whole_bag(tmp_path, algorithms) -> None:
-    report = validate(write_bag(tmp_path, algorithms), level="valid")
-    assert (report.format, report.ok, report.unproven) == ("bagit", True, ())
-    assert report.n_proven == len(PAYLOAD) + 2 + len(algorithms)
-
-
 def test_a_declaration_that_was_cut(tmp_path) -> None:
     """As a writer leaves it that was interrupted: bagit-python refuses such a bag."""
     (write_bag(tmp_path) / "tagmanifest-md5.txt").unlink()

@@ -66,13 +66,6 @@ def test_a_folder_that_is_called_like_one(tmp_path: Path) -> None:
         FORMAT.read_manifest(str(tmp_path))
 
 
-def test_only_the_list_is_left(root: Path) -> None:
-    for name in FILES:
-        (root / name).unlink()
-    assert FORMAT.recognizes(str(root))
-    assert len(found_in(root, "present")) == 3
-
-
 @pytest.mark.parametrize(
     "text", ["", "# nothing\n", "hello\n", f"{'0' * 64}  ../a\n", f"{'0' * 64}  /etc/passwd\n"]
 )

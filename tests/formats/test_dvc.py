@@ -87,15 +87,6 @@ def write_folder(
     return path
 
 
-def test_a_file(tmp_path) -> None:
-    report = validate(write_file(tmp_path), level="valid")
-    assert (report.format, report.ok, report.n_proven) == ("dvc", True, 1)
-    (tmp_path / "a.bin").write_bytes(b"b" * 10)
-    assert found_in(tmp_path, "valid") == [("digest", "a.bin")]
-    (tmp_path / "a.bin").write_bytes(b"b")
-    assert found_in(tmp_path) == [("size", "a.bin")]
-
-
 def test_a_digest_of_old_proves_no_bytes(tmp_path) -> None:
     report = validate(write_file(tmp_path, is_new=False), level="valid")
     assert (report.ok, len(report.unproven)) == (True, 1)
@@ -182,13 +173,6 @@ def test_a_list_that_is_not_the_one_by_its_name(tmp_path) -> None:
         ("structure", "data")
     ]
     assert report.findings[0].found.startswith("another text")
-
-
-def test_a_file_of_a_folder_that_was_cut(tmp_path) -> None:
-    """A folder's list has no sizes."""
-    (write_folder(tmp_path) / "data/sub/y.bin").write_bytes(b"y")
-    assert found_in(tmp_path) == []
-    assert found_in(tmp_path, "valid") == [("digest", "y.bin")]
 
 
 def test_a_folder_of_version_2(tmp_path) -> None:

@@ -112,13 +112,6 @@ def write_folder(root: Path, *, is_cached: bool) -> Path:
     return write_lock(root, one=f"    outs:\n{fields}      nfiles: 2\n")
 
 
-def test_a_folder(tmp_path: Path) -> None:
-    root = write_folder(tmp_path, is_cached=True)
-    assert validate(root, level="valid").n_proven == 2
-    (root / "data/x.bin").write_bytes(b"z" * 5)
-    assert found_in(root, "valid") == [("digest", "data/x.bin")]
-
-
 def test_a_folder_that_is_not_cached_proves_its_number_of_files(tmp_path: Path) -> None:
     """As with ``cache: false``: DVC keeps no list of it."""
     root = write_folder(tmp_path, is_cached=False)

@@ -283,11 +283,6 @@ def test_another_index_is_not_claimed(tmp_path, text: str) -> None:
     assert "mds" in formats.names()
 
 
-def test_an_index_of_no_shards_is_claimed(tmp_path) -> None:
-    assert FORMAT.recognizes(str(write_mds(tmp_path, 0)))
-    assert validate(tmp_path).n_files == 0
-
-
 def test_to_recognize_one_takes_a_small_read(tmp_path) -> None:
     """However many shards it lists."""
     write_mds(tmp_path, 1)

@@ -60,12 +60,6 @@ def test_an_index_with_modes(root: Path) -> None:
     assert look(root) == [(path.name, "structure", expected, f"{size} bytes")]
 
 
-@pytest.mark.parametrize("change", [-1, 1])
-def test_data_of_another_size(root: Path, change: int) -> None:
-    os.truncate(root / "shard_000001.bin", 20 + change)
-    assert look(root) == [("shard_000001.bin", "size", "20 bytes", f"{20 + change} bytes")]
-
-
 def test_missing_files(root: Path) -> None:
     (root / "shard_000001.bin").unlink()
     (root / "shard_000002.idx").unlink()  # as one who is killed leaves it: it is written last

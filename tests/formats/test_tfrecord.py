@@ -47,11 +47,6 @@ def write_set(path: Path, n_files: int = 3) -> Path:
     return path
 
 
-def test_a_whole_set(tmp_path) -> None:
-    report = validate(write_set(tmp_path), level="complete")
-    assert (report.format, report.ok, report.n_files) == ("tfrecord", True, 3)
-
-
 @pytest.mark.parametrize(
     "name",
     [
