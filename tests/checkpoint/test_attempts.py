@@ -236,11 +236,6 @@ def seal_of(prefix: Path, *attempts: str | None, own: str | None = None) -> None
 
 
 class TestNames:
-    @pytest.mark.parametrize("own", [None, "a"])
-    def test_all_of_one(self, prefix: Path, own: str | None) -> None:
-        seal_of(prefix, "a", "a", own=own)
-        assert is_of(prefix, 0, 2)
-
     def test_of_two(self, prefix: Path) -> None:
         with pytest.raises(CheckpointError, match=r"rank 0 is of attempt 'a' .*, rank 1 of 'b'"):
             seal_of(prefix, "a", "b")

@@ -535,11 +535,6 @@ class TestSources:
         from_safetensors(downloaded / what, tmp_path / "model")
         assert names_by_rank(tmp_path / "model") == [["a"], ["b", "c"]]
 
-    @pytest.mark.parametrize("form", [48.0, None])
-    def test_totals_as_others_write_them(self, downloaded, tmp_path, form: object) -> None:
-        write_index(downloaded, form, a=1, b=2, c=2)
-        assert from_safetensors(downloaded, tmp_path / "model")
-
     def test_links_are_followed(self, downloaded, tmp_path) -> None:
         """A cache of a hub is made of them."""
         blobs = downloaded.rename(tmp_path / "blobs")
@@ -628,16 +623,6 @@ class TestSources:
         monkeypatch.setattr("shardproof.checkpoint._from_safetensors.clear_way", and_replace)
         with pytest.raises(CheckpointError, match="it changed while it was converted"):
             from_safetensors(path, tmp_path / "out" / "model")
-
-    def test_a_checkpoint_that_is_there_stays(self, tmp_path) -> None:
-        path = write_file(tmp_path / "in.safetensors", ONE, b"12345678")
-        prefix = save(tmp_path / "model", {"old": np.zeros(2)}, step=3)
-        before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
-        with pytest.raises(CheckpointError, match="overwrite=True"):
-            from_safetensors(path, prefix)
-        assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
-        from_safetensors(path, prefix, step=4, overwrite=True)
-        assert names_by_rank(tmp_path / "model") == [["w"]]
 
     def test_a_shard_that_was_left_is_of_its_step(self, tmp_path, make_shard_faults) -> None:
         """So it is not taken for one of another step's."""

@@ -174,7 +174,6 @@ def put(*where: Any) -> Callable[[Any], None]:
 
 GONE = object()
 T = "shards", 0, "tensors", 0
-MANY = 2**70
 
 LIES: dict[str, Callable[[dict[str, Any]], object]] = {
     "ranks twice": put("shards", 1, "rank", 0),

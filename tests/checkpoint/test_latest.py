@@ -257,12 +257,6 @@ class TestLatest:
         assert files.is_whole(path / f"{name}2")
         assert len(list(path.iterdir())) == 3
 
-    def test_a_directory_that_is_not_there(self, path: Path) -> None:
-        """As before the first checkpoint of a training."""
-        assert latest_checkpoint(path / "nowhere") is None
-        assert prune(path / "nowhere") == []
-        assert not (path / "nowhere").exists()
-
     def test_a_file_in_its_place(self, path: Path) -> None:
         (path / "file").write_text("x")
         with pytest.raises(NotADirectoryError, match="file"):

@@ -22,7 +22,7 @@ from shardproof import (
     UnsyncedError,
 )
 from shardproof._base import files as _files
-from shardproof.checkpoint import _prune, from_safetensors
+from shardproof.checkpoint import from_safetensors
 from shardproof.checkpoint.format import _metadata
 from shardproof.checkpoint.save import _shard_writer
 from shardproof.testing.faults import FileSystemFaults
@@ -84,13 +84,6 @@ class TestMetadataComeLast:
         with pytest.raises(CheckpointError, match=r"of 2 shards some .* \(1\):\n.*rank 1: "):
             saver.save_metadata(prefix, world_size=2)
 
-    def test_a_shard_of_another_step_is_refused_where_it_is_told(self, saver, prefix) -> None:
-        saver.save_shard(prefix, 0, ARRAYS, step=1)
-
-        with pytest.raises(CheckpointError, match="expected step 2, found step 1"):
-            saver.save_metadata(prefix, world_size=1, step=2)
-        saver.save_metadata(prefix, world_size=1, step=1)
-
 
 class TestThereIsOneAlready:
     def test_it_is_kept(self, saver, prefix: Path) -> None:
@@ -115,16 +108,6 @@ class TestThereIsOneAlready:
         with pytest.raises(ZeroDivisionError) as caught:
             saver.save_shard(prefix, 0, ARRAYS, overwrite=True)
         assert "model.metadata.json" not in caught.value.args[0]
-
-    def test_remains_of_a_removal_don_t_harm_the_new_one(self, saver, prefix, monkeypatch) -> None:
-        saver.save_shard(prefix, 0, ARRAYS)
-        saver.save_metadata(prefix, world_size=1)
-        os.replace(f"{prefix}.metadata.json", f"{prefix}.metadata.json.pruned")
-
-        saver.save_shard(prefix, 0, ARRAYS)
-        saver.save_metadata(prefix, world_size=1)
-        assert _prune.prune(prefix.parent.parent) == []
-        assert MultiShardLoader().load_all_shards(prefix)
 
 
 class Made(Mapping):
@@ -268,18 +251,6 @@ def test_a_full_disk_leaves_nothing(saver, prefix: Path, monkeypatch) -> None:
         saver.save_shard(prefix, 0, ARRAYS)
     assert caught.value.filename == f"{prefix}_shard_0.shard"
     assert names(prefix) == []
-
-
-def test_the_leftovers_of_who_was_killed_are_swept(saver, prefix: Path) -> None:
-    saver.save_shard(prefix, 0, ARRAYS)
-    child = os.fork()
-    if not child:
-        with _files.being_written(prefix.parent / "x"):
-            os._exit(0)
-    os.waitpid(child, 0)
-    assert len(names(prefix)) == 3
-    saver.save_metadata(prefix, world_size=1)
-    assert names(prefix) == ["model.metadata.json", "model_shard_0.shard"]
 
 
 class TestDirectoriesThatCanNotBeSynced:

@@ -76,15 +76,6 @@ def test_shards_that_are_proven_at_once_share_the_processors(
     assert asked == [each] * world_size
 
 
-def test_metadata_that_are_missing_or_torn(make_checkpoint) -> None:
-    for metadata, kind, n in (("missing", "MISSING", 1), ("truncated", "STRUCTURE", 2)):
-        prefix = make_checkpoint(world_size=2, metadata=metadata)
-        result = verify(prefix)
-        assert [finding.kind for finding in result.findings] == [FindingKind[kind]]
-        assert result.findings[0].path == Path(f"{prefix}.metadata.json")
-        assert len(result.warnings) == n  # of the step, or of each shard that nothing names
-
-
 @pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
 def test_metadata_that_nobody_could_look_at_may_name_all_shards(
     make_checkpoint, make_shard_faults, number: int
@@ -250,17 +241,6 @@ class TestElsewhere:
             "/run/s2/model.metadata.json",
             "/run/s2/model_shard_0.shard",
         ]
-
-    def test_an_upload_that_fails_leaves_nothing(self, storage, monkeypatch, tmp_path) -> None:
-        def put_file(*_, **__):
-            raise OSError(errno.ECONNRESET, "Connection reset by peer")
-
-        monkeypatch.setattr(storage._fs, "put_file", put_file)
-        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-        with pytest.raises(OSError, match="Connection reset"):
-            MultiShardSaver(storage).save_shard("/run/model", 0, {"w": np.ones(3)})
-        assert storage._fs.find("/run") == []
-        assert os.listdir(tmp_path) == []
 
 
 def test_what_can_not_be_looked_at_of_an_unfinished_step_is_told(

@@ -90,12 +90,6 @@ class TestOneOfTwo:
 
 
 class TestAPlanThatOwesOne:
-    def test_is_satisfied_by_it(self, tmp_path) -> None:
-        store = open_plan(tmp_path, kinds=["bin"])
-        complete(store, 0)
-        name_only(store, "bin")
-        assert is_done(store)
-
     def test_wants_it_even_where_others_are(self, tmp_path) -> None:
         store = open_plan(tmp_path, kinds=["parquet"])
         with pytest.raises(ReceiptError, match=r"kinds 'parquet', found no 'parquet'$"):

@@ -124,13 +124,6 @@ def test_a_whole_shard_is_not_looked_at_twice(store, monkeypatch) -> None:
     assert store.pending() == []
 
 
-def test_a_shard_of_nemotrons_is_not_looked_at_twice(store, monkeypatch) -> None:
-    for index in range(3):
-        rewrite_receipt(store, index, schema_version=None, started_at=None)
-    monkeypatch.setattr(_verdict, "verdict", None)
-    assert store.pending() == []
-
-
 @pytest.mark.parametrize("stats", [{"num_sequences": 0}, {"num_records": 0}])
 def test_an_empty_shard_is_done(store, stats) -> None:
     files = {"bin": {"path": "none.bin", "bytes": 0, "checksum": "xxh64:empty"}}
@@ -146,21 +139,6 @@ def test_a_flipped_bit_shows_at_valid(store) -> None:
     assert store.pending() == store.pending(level="present") == []
     assert store.pending(level="valid") == [1]
     assert "found sha256:" in store.verdict(1, level="valid").reason
-
-
-def test_sizes_do_not_count_at_present(store) -> None:
-    os.truncate(outputs(store)[0], 3)
-    assert store.pending(level="present") == []
-    os.truncate(outputs(store)[0], 0)
-    assert store.pending(level="present") == [1]
-
-
-def test_a_receipt_whose_checksum_can_be_none_is_damaged(store) -> None:
-    files = json.loads(receipt_path(store, 1).read_bytes())["files"]
-    files["bin"]["checksum"] = "sha256:zz"
-    rewrite_receipt(store, 1, files=files)
-    assert store.pending() == [1]
-    assert "expected 64 hexadecimal digits" in store.verdict(1).reason
 
 
 def test_nemotrons_digests_are_proven(store) -> None:
@@ -317,17 +295,6 @@ class TestVerdicts:
         assert [one.status for one in each] == [
             "completed", "completed", "damaged", "failed", "absent",
         ]  # fmt: skip
-
-    def test_of_two_that_name_one_output(self, tmp_path) -> None:
-        store = new_store(tmp_path, 4)
-        for index in (0, 1, 3):
-            complete(store, index)
-        text = receipt_path(store, 0).read_text()
-        receipt_path(store, 1).write_text(text.replace('"shard_index":0', '"shard_index":1'))
-        found = ReceiptStore(store.path).verdicts()
-        assert [one.completed for one in found] == [False, False, False, True]
-        assert "is that of shard 1 too" in found[0].reason
-        assert found == [ReceiptStore(store.path).verdict(index) for index in range(4)]
 
 
 class TestArguments:
