@@ -309,7 +309,7 @@ def parse_arguments() -> argparse.Namespace:
     found.add_argument("--files", type=int, default=8, help="large files")
     found.add_argument("--mebibytes", type=int, default=512, help="size of a large file")
     found.add_argument("--small-files", type=int, default=20_000, help="small shards of a format")
-    found.add_argument("--many-files", type=int, default=1_000_000, help="promised files")
+    found.add_argument("--many-files", type=int, default=1_000_000, help="expected files")
     found.add_argument("--rounds", type=int, default=5, help="rounds of each race")
     return found.parse_args()
 

@@ -16,7 +16,7 @@ import pytest
 from shardproof import FindingKind, ManifestNotFoundError, testing
 from shardproof._base import digest, fanout
 from shardproof.checks import check
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def root(tmp_path) -> Path:
     return root
 
 
-def manifest(root: Path, *files: PromisedFile | str, **keywords) -> Manifest:
-    promised = [PromisedFile(name=file) if isinstance(file, str) else file for file in files]
+def manifest(root: Path, *files: ExpectedFile | str, **keywords) -> Manifest:
+    promised = [ExpectedFile(name=file) if isinstance(file, str) else file for file in files]
     return Manifest(root=root, path=root / "index.json", format="test", files=promised, **keywords)
 
 
@@ -265,7 +265,7 @@ class TestADirectoryThatChanges:
         (tmp_path / "outside").mkdir()
         (tmp_path / "outside" / "b").write_bytes(b"x")
         after_listing(lambda: (root / "sub").symlink_to("../outside"))
-        promise = manifest(root, PromisedFile(name="a", size=1), PromisedFile(name="sub/b", size=1))
+        promise = manifest(root, ExpectedFile(name="a", size=1), ExpectedFile(name="sub/b", size=1))
         assert kinds(check(promise, level=level)) == {"b": "not-regular"}
 
 
@@ -281,7 +281,7 @@ class TestComplete:
     def test_sizes(self, root) -> None:
         for name, size in {"ok": 5, "short": 4, "long": 6, "unstated": 3}.items():
             (root / name).write_bytes(b"x" * size)
-        files = [PromisedFile(name=name, size=5) for name in ("ok", "short", "long")]
+        files = [ExpectedFile(name=name, size=5) for name in ("ok", "short", "long")]
         report = check(manifest(root, *files, "unstated"), level="complete")
 
         assert kinds(report) == {"short": "size", "long": "size"}
@@ -294,19 +294,19 @@ class TestComplete:
     def test_an_empty_file_says_what_was_promised(self, root) -> None:
         (root / "a").touch()
         (root / "b").touch()
-        findings = check(manifest(root, PromisedFile(name="a", size=5), "b")).findings
+        findings = check(manifest(root, ExpectedFile(name="a", size=5), "b")).findings
         assert [finding.expected for finding in findings] == ["5 bytes", "more than 0 bytes"]
 
     def test_a_file_that_shall_be_empty(self, root) -> None:
         (root / "a").touch()
-        promised = PromisedFile(name="a", size=0)
+        promised = ExpectedFile(name="a", size=0)
         assert check(manifest(root, promised), level="complete").ok
         assert check(manifest(root, promised)).ok
 
     def test_the_formats_probe(self, root) -> None:
         (root / "good").write_bytes(b"MAGICx")
         (root / "bad").write_bytes(b"magicx")
-        files = [PromisedFile(name="bad", size=6), PromisedFile(name="good", size=6), "good2"]
+        files = [ExpectedFile(name="bad", size=6), ExpectedFile(name="good", size=6), "good2"]
         (root / "good2").write_bytes(b"MAGICy")
         promise = manifest(root, *files, probe=begins_with_magic)
         report = check(promise, level="complete")
@@ -332,7 +332,7 @@ class TestComplete:
         assert finding.kind is FindingKind.STRUCTURE
 
 
-def begins_with_magic(_file: PromisedFile, fd: int, size: int) -> Mismatch | None:
+def begins_with_magic(_file: ExpectedFile, fd: int, size: int) -> Mismatch | None:
     assert size == 6
     found = os.pread(fd, 5, 0)
     return None if found == b"MAGIC" else Mismatch(expected="MAGIC", found=repr(found))
@@ -344,8 +344,8 @@ class TestValid:
         for name in ("ok", "flipped", "unstated"):
             (root / name).write_bytes(b"y" if name == "flipped" else b"x")
         files = [
-            PromisedFile(name="ok", size=1, digest=right),
-            PromisedFile(name="flipped", size=1, digest=right),
+            ExpectedFile(name="ok", size=1, digest=right),
+            ExpectedFile(name="flipped", size=1, digest=right),
         ]
         report = check(manifest(root, *files, "unstated"), level="valid")
 
@@ -377,7 +377,7 @@ class TestValid:
         monkeypatch.setattr(fanout, "over_threads", over_threads)
         monkeypatch.setattr(fanout, "available_cpus", lambda: 3)
         check(
-            manifest(root, PromisedFile(name="a", size=1, digest=digest)),
+            manifest(root, ExpectedFile(name="a", size=1, digest=digest)),
             level=level,
             workers=workers,
         )
@@ -401,8 +401,8 @@ class TestValid:
         monkeypatch.setattr(digest, "begin", begin)
         monkeypatch.setattr(fanout, "available_cpus", lambda: 4)
         right = "sha256:" + hashlib.sha256(b"x").hexdigest()
-        files = [PromisedFile(name=str(i), size=1, digest=right) for i in range(n_hashed)]
-        for file in [*files, PromisedFile(name="unstated")]:
+        files = [ExpectedFile(name=str(i), size=1, digest=right) for i in range(n_hashed)]
+        for file in [*files, ExpectedFile(name="unstated")]:
             (root / file.name).write_bytes(b"x")
         check(manifest(root, *files, "unstated"), level="valid", workers=workers)
         assert asked == [each] * n_hashed
@@ -410,7 +410,7 @@ class TestValid:
     def test_a_wrong_size_is_found_without_reading(self, root) -> None:
         (root / "a").write_bytes(b"xx")
         right = "sha256:" + hashlib.sha256(b"x").hexdigest()
-        report = check(manifest(root, PromisedFile(name="a", size=1, digest=right)), level="valid")
+        report = check(manifest(root, ExpectedFile(name="a", size=1, digest=right)), level="valid")
         assert kinds(report) == {"a": "size"}
 
 
@@ -427,7 +427,7 @@ class TestTheDirectory:
 
         with Spy(1) as executor:
             assert check(manifest(root, "a"), executor=executor).ok
-        assert seen == [([PromisedFile(name="a")],)]
+        assert seen == [([ExpectedFile(name="a")],)]
         assert set(os.listdir("/proc/self/fd")) == before
 
     @pytest.mark.parametrize("executor", [None, "threads"])
@@ -465,7 +465,7 @@ class TestResources:
             "from shardproof import checks, manifest\n"
             "from shardproof._base import fanout as _fanout\n"
             "_fanout.SLOW_SECONDS = -1  # as if every look waited long, so that threads start\n"
-            f"files = [manifest.PromisedFile(name=str(i)) for i in range({n_files})]\n"
+            f"files = [manifest.ExpectedFile(name=str(i)) for i in range({n_files})]\n"
             "root = Path(sys.argv[1])\n"
             "promise = manifest.Manifest(root=root, path=root, format='test', files=files)\n"
             "print(checks.check(promise, level='complete').findings)"

@@ -1,4 +1,4 @@
-"""A manifest refuses promises that can't be kept, all in one error."""
+"""A manifest refuses entries that can't be met, all in one error."""
 
 from pathlib import Path
 
@@ -6,18 +6,18 @@ import pytest
 
 from shardproof import ManifestError
 from shardproof._base.messages import quoted
-from shardproof.manifest import Manifest, PromisedFile
+from shardproof.manifest import ExpectedFile, Manifest
 
 
-def manifest(*files: PromisedFile) -> Manifest:
+def manifest(*files: ExpectedFile) -> Manifest:
     return Manifest(root=Path("/d"), path=Path("/d/index.json"), format="test", files=files)
 
 
 def test_a_good_promise() -> None:
     files = (
-        PromisedFile(name="a"),
-        PromisedFile(name="b", size=0),
-        PromisedFile(name="c", size=0, digest="md5:" + "0" * 32),
+        ExpectedFile(name="a"),
+        ExpectedFile(name="b", size=0),
+        ExpectedFile(name="c", size=0, digest="md5:" + "0" * 32),
     )
 
     assert manifest(*files).files == files
@@ -25,7 +25,7 @@ def test_a_good_promise() -> None:
 
 def test_every_name_that_is_refused_is_listed() -> None:
     with pytest.raises(ManifestError) as caught:
-        manifest(PromisedFile(name="../a"), PromisedFile(name="ok"), PromisedFile(name="/b"))
+        manifest(ExpectedFile(name="../a"), ExpectedFile(name="ok"), ExpectedFile(name="/b"))
 
     assert str(caught.value) == (
         "Could not read the manifest at '/d/index.json': names that are refused (2):\n"
@@ -37,12 +37,12 @@ def test_every_name_that_is_refused_is_listed() -> None:
 def test_impossible_sizes_and_digests_are_listed() -> None:
     with pytest.raises(ManifestError) as caught:
         manifest(
-            PromisedFile(name="a", size=-1),
-            PromisedFile(name="b", size=1, digest="sha256:xyz"),
-            PromisedFile(name="c", size=1),
+            ExpectedFile(name="a", size=-1),
+            ExpectedFile(name="b", size=1, digest="sha256:xyz"),
+            ExpectedFile(name="c", size=1),
         )
 
-    assert "promises that can't be kept (2):" in str(caught.value)
+    assert "entries that can't be met (2):" in str(caught.value)
     assert "'a': size -1" in str(caught.value)
     assert "'b': expected 64 hexadecimal digits" in str(caught.value)
 
@@ -54,7 +54,7 @@ def test_nothing_is_made_of_the_refusals_that_are_not_shown(monkeypatch) -> None
         "shardproof.manifest.quoted", lambda name: names.append(name) or quoted(name)
     )
     with pytest.raises(ManifestError, match=r"refused \(1000\):") as caught:
-        manifest(*(PromisedFile(name=f"../{n}") for n in range(1000)))
+        manifest(*(ExpectedFile(name=f"../{n}") for n in range(1000)))
 
     assert "and 980 more" in str(caught.value)
     assert len(names) == 20

@@ -21,7 +21,7 @@ from shardproof import (
     validate,
 )
 from shardproof.checks import check
-from shardproof.manifest import Contradiction, Manifest, PromisedFile
+from shardproof.manifest import Contradiction, ExpectedFile, Manifest
 from shardproof.receipts import Verdict
 from shardproof.testing.faults import FileSystemFaults
 
@@ -71,7 +71,7 @@ def test_the_groups_keep_their_order_and_the_files_theirs() -> None:
         "Files with another digest (1):\n"
         "  - /d/1-digest\n"
         "\n"
-        "Files that nothing promises (1):\n"
+        "Unexpected files (1):\n"
         "  - /d/0-stray"
     )
 
@@ -188,9 +188,9 @@ def test_the_other_verdicts_are_true_if_and_only_if_they_are_good(make_checkpoin
     [
         ("present", 0, ""),
         ("complete", 0, ""),
-        ("complete", 2, "complete: 6 proven, 2 without a size or structure, 1 not as promised"),
-        ("valid", 3, "valid: 5 proven, 3 without a digest, 1 not as promised"),
-        ("valid", 0, "valid: 8 proven, 0 without a digest, 1 not as promised"),
+        ("complete", 2, "complete: 6 proven, 2 without a size or structure, 1 not as expected"),
+        ("valid", 3, "valid: 5 proven, 3 without a digest, 1 not as expected"),
+        ("valid", 0, "valid: 8 proven, 0 without a digest, 1 not as expected"),
     ],
 )
 def test_a_failure_says_what_was_proven_too(level: str, n_unproven: int, said: str) -> None:
@@ -224,7 +224,7 @@ class TestBounded:
                 elif state != "m":
                     (root / str(n)).write_bytes(b"ab" if state == "s" else b"abc")
             odd = [Contradiction("x", "this", "that")] * 2
-            files = [PromisedFile(name=str(n), size=3) for n in range(len(states))]
+            files = [ExpectedFile(name=str(n), size=3) for n in range(len(states))]
             manifest = Manifest(
                 root=root, path=root / "x", format="test", files=files, contradictions=lambda: odd
             )

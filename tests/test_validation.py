@@ -54,7 +54,7 @@ def test_a_healthy_directory(make_shards_dir) -> None:
 def test_a_failing_look_at_valid_says_how_many_files_are_unproven(make_shards_dir) -> None:
     report = validate(make_shards_dir(3, labels=True, missing_shards=[1]), level="valid")
 
-    counts = "valid: 0 proven, 3 without a digest, 1 not as promised, of 4 files of"
+    counts = "valid: 0 proven, 3 without a digest, 1 not as expected, of 4 files of"
     assert str(report).endswith(f"acts000001.bin\n\n{counts} '{report.path}'")
     assert (report.n_proven, len(report.unproven)) == (0, 3)
 
@@ -217,7 +217,7 @@ class TestADirectoryThatIsReplaced:
     @pytest.mark.usefixtures("during")
     def test_it_could_not_be_looked_at(self) -> None:
         before = os.listdir("/proc/self/fd")
-        with pytest.raises(OSError, match="it was replaced while it was looked at") as caught:
+        with pytest.raises(OSError, match="it was replaced during the check") as caught:
             validate(self.root)
         assert caught.value.errno == errno.ESTALE
         assert caught.value.filename == str(self.root)
@@ -227,7 +227,7 @@ class TestADirectoryThatIsReplaced:
     def test_in_the_command(self) -> None:
         result = CliRunner().invoke(app.app, ["validate", str(self.root)])
         assert result.exit_code == 3
-        assert "it was replaced while it was looked at" in result.stderr
+        assert "it was replaced during the check" in result.stderr
 
 
 def test_nothing_is_opened_outside_the_directory_nor_run(make_shards_dir, tmp_path) -> None:

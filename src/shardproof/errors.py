@@ -224,7 +224,7 @@ class UnsyncedError(ShardproofError, OSError):
         self.path = os.fspath(path)
         said = os.strerror(errno) if errno else "no reason was given"
         super().__init__(
-            f"'{shown(self.path)}' is there, but may not survive a power cut: its directory "
+            f"'{shown(self.path)}' exists, but may not survive a power cut: its directory "
             f"could not be synced: {said}; see to the disk, then write it again"
         )
         self.errno = errno

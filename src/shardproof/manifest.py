@@ -15,10 +15,10 @@ from shardproof.errors import ManifestError
 
 __all__ = [
     "Contradiction",
+    "ExpectedFile",
     "Manifest",
     "Mismatch",
     "Probe",
-    "PromisedFile",
     "Prove",
     "disagreements",
 ]
@@ -27,7 +27,7 @@ _MOST_TOLD = 50
 """Refused entries that are findings of their own; one more says how many others there are."""
 
 
-class PromisedFile(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class ExpectedFile(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One file that a manifest lists.
 
     Attributes:
@@ -51,7 +51,7 @@ class PromisedFile(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     is_listed_only: bool = False
 
     @classmethod
-    def by_digest(cls, name: str, digest: str | None = None, *further: str) -> "PromisedFile":
+    def by_digest(cls, name: str, digest: str | None = None, *further: str) -> "ExpectedFile":
         """Return what is expected by digests of a whole file: by that of nothing, an empty file."""
         is_empty = digest is not None and _digest.is_of_nothing(digest)
         others = tuple((text, 0) for text in further)
@@ -90,10 +90,10 @@ class RefusedEntry(Contradiction):
         is_address, line = "://" in error.path, error.line
         where = f"{quoted(error.path)}: " * is_address + ("" if line is None else f"line {line}: ")
         name = "" if is_address else error.path.removeprefix(f"{root}/")
-        return cls(name, "an entry by which a file can be looked for", where + error.problem)
+        return cls(name, "an entry that names a file", where + error.problem)
 
 
-def disagreements(files: Iterable[PromisedFile]) -> Iterator[Contradiction]:
+def disagreements(files: Iterable[ExpectedFile]) -> Iterator[Contradiction]:
     """Yield each file of which two digests by one algorithm are stated."""
     for file in files:
         first: dict[tuple[str, int], str] = {}
@@ -105,14 +105,14 @@ def disagreements(files: Iterable[PromisedFile]) -> Iterator[Contradiction]:
                 yield Contradiction(file.name, expected, f"{known} and {text}")
 
 
-Probe = Callable[[PromisedFile, int, int], Mismatch | None]
+Probe = Callable[[ExpectedFile, int, int], Mismatch | None]
 """A format's structural probe: ``probe(promised, fd, size)``, with bounded reads by `os.pread`.
 
 It must be picklable, so that it can be sent to another process: a module-level function, or a
 `functools.partial` or frozen dataclass of plain data.
 """
 
-Prove = Callable[[PromisedFile, int, int], Mismatch | Literal["agreed"] | bool]
+Prove = Callable[[ExpectedFile, int, int], Mismatch | Literal["agreed"] | bool]
 """What reads the checksums that a file has in itself: ``prove(promised, fd, size)``.
 
 True where every byte is proven by them, False where not all have one; ``"agreed"`` where only what
@@ -149,7 +149,7 @@ class Manifest:
     root: Path
     path: Path | str
     format: str
-    files: Sequence[PromisedFile]
+    files: Sequence[ExpectedFile]
     probe: Probe | None = None
     prove: Prove | None = None
     contradictions: Callable[[], Iterable[Contradiction]] = tuple
@@ -170,14 +170,14 @@ class Manifest:
             and (problem := _why_impossible(file))
         ]
         self._refuse(
-            "promises that can't be kept",
+            "entries that can't be met",
             impossible,
             lambda each: f"{quoted(each.name)}: {each.reason}",
         )
 
     @classmethod
     def at(
-        cls, root: str, listed_in: str, form: str, files: Sequence[PromisedFile], **others: Any
+        cls, root: str, listed_in: str, form: str, files: Sequence[ExpectedFile], **others: Any
     ) -> "Manifest":
         """Return that of a directory; ``listed_in`` is relative to it, and may be empty."""
         path = Path(root, listed_in)
@@ -247,7 +247,7 @@ def _refused_name(refusal: Refusal) -> str:
     return f"{quoted(refusal.name)} (entry {refusal.entry}): {refusal.reason}"
 
 
-def _why_impossible(file: PromisedFile) -> str | None:
+def _why_impossible(file: ExpectedFile) -> str | None:
     if file.size is not None and file.size < 0:
         return f"size {file.size}"
     for text, _ in file.digests:

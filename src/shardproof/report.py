@@ -29,7 +29,7 @@ __all__ = [
 Level = Literal["present", "complete", "valid"]
 """How hard to look; each level includes the ones before it."""
 
-_ADVICE_UNSEEN = "it could not be looked at and may be whole: look again when the disk is well"
+_ADVICE_UNSEEN = "it could not be checked and may be intact: check again when the disk works"
 
 MOST_KEPT = 10_000
 """Findings that a report has whole: it is for people, and a program needs memory for more."""
@@ -77,7 +77,7 @@ class FindingKind(enum.StrEnum):
         "Files with another digest",
         "its bytes changed after it was written: restore it",
     )
-    STRAY = "stray", "Files that nothing promises", "move it away if it does not belong there"
+    STRAY = "stray", "Unexpected files", "move it away if it does not belong there"
 
 
 def exit_code_of(*, n_failed: int, n_unseen: int = 0) -> int:
@@ -359,7 +359,7 @@ def lines_of(report: Report) -> Iterator[str]:
     if report.n_proven is not None and (report.level == "valid" or n_unproven):
         # None are broken where the findings are about the manifest itself, or a receipt.
         n_broken = n_files - report.n_proven - n_unproven
-        broken = f"{n_broken} not as promised, " if n_broken else ""
+        broken = f"{n_broken} not as expected, " if n_broken else ""
         yield ""
         yield f"{report.level}: {report.n_proven}{unread} proven, {unproven}{broken}{of_files}"
 

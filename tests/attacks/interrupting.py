@@ -215,7 +215,7 @@ def is_where_python_drops_it(frame: FrameType | None) -> bool:
 class Tracer:
     """An interrupt where the interpreter looks for one the k-th time, in code that holds something.
 
-    It looks at the begin of a function, behind a call and at a jump back (CHECK_EVAL_BREAKER in
+    It looks at the beginning of a function, behind a call and at a jump back (CHECK_EVAL_BREAKER in
     CPython's ceval.c), and nowhere else: not between the last step of a ``with`` and its end.
     """
 

@@ -1,6 +1,6 @@
 """Directories to be repaired, and the one question that is asked of each repair.
 
-Is any promised file worse than before, and did the exit code tell? What is there is compared byte
+Is any expected file worse than before, and did the exit code tell? What is there is compared byte
 by byte with what was there and with what is right; nothing of ours is asked.
 """
 

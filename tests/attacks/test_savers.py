@@ -88,7 +88,7 @@ def save_by_several(prefix: Path, attempt: int) -> None:
 def save_carelessly(prefix: Path, attempt: int) -> None:
     """Save as it was done before: look once, and rename over whatever is there."""
     if files.metadata_path(prefix).exists():
-        raise CheckpointError("there is a checkpoint already", path=str(prefix))
+        raise CheckpointError("a checkpoint exists already", path=str(prefix))
     made = prefix.parent / f".{attempt}" / prefix.name
     if not made.parent.exists():
         save(made, attempt)

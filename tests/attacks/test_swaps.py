@@ -36,14 +36,14 @@ from shardproof._base import beneath, names
 from shardproof._base import json as _json
 from shardproof.checks import _check, _look
 from shardproof.formats import _registry
-from shardproof.manifest import Manifest, PromisedFile
+from shardproof.manifest import ExpectedFile, Manifest
 from tests.attacks.swapping import Steps, n_steps, swapping
 from tests.attacks.tally import Tally
 from tests.helpers import token_files
 
 ROW = "a folder swapped for a link"
 
-INSIDE = b"inside, as promised"
+INSIDE = b"inside, as expected"
 SECRET = b"SECRET" * 77
 SECRETS = (SECRET[:6].decode(), str(len(SECRET)), hashlib.sha256(SECRET).hexdigest())
 DIGEST = f"sha256:{hashlib.sha256(INSIDE).hexdigest()}"
@@ -119,7 +119,7 @@ def expected(root: Path, asked: str) -> Manifest:
         root=root,
         path=root / "list.json",
         format="test",
-        files=[PromisedFile(name=asked, digest=DIGEST)],
+        files=[ExpectedFile(name=asked, digest=DIGEST)],
     )
 
 
@@ -185,7 +185,7 @@ def in_every_order(
             exchange(place, base, back=True)
 
 
-def old_quick_look(question, dir_fd, regular, files) -> list[PromisedFile]:
+def old_quick_look(question, dir_fd, regular, files) -> list[ExpectedFile]:
     """As it was: where nothing but files is listed, each name is opened as if it were one's."""
     odd = []
     for file in files:

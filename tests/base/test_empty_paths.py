@@ -202,5 +202,5 @@ def test_below_a_current_directory_that_is_gone_nobody_can_look(
     result = CliRunner().invoke(app.app, args)
 
     assert (result.exit_code, result.stdout) == (3, "")
-    assert f"Could not look at '{args[-1]}'" in result.stderr
+    assert f"Could not check '{args[-1]}'" in result.stderr
     assert "current directory" in result.stderr

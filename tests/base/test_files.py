@@ -387,7 +387,7 @@ class TestDirectories:
 
         monkeypatch.setattr(os, "mkdir", mkdir)
         monkeypatch.setattr(os, "fsync", fsync)
-        with pytest.raises(UnsyncedError, match="is there, but may not survive"):
+        with pytest.raises(UnsyncedError, match="exists, but may not survive"):
             files.make_directories(path)
         assert path.is_dir()
 
@@ -543,7 +543,7 @@ class TestUnsynced:
             "moved": lambda: files.move_whole(tmp_path / "source", path),
             "moved new": lambda: self.move_new(path),
         }[how]
-        with pytest.raises(UnsyncedError, match="is there, but may not survive a power") as caught:
+        with pytest.raises(UnsyncedError, match="exists, but may not survive a power") as caught:
             act()
         assert caught.value.errno == errno.EIO
         assert isinstance(caught.value.__cause__, OSError)
@@ -558,7 +558,7 @@ class TestUnsynced:
             raise FileNotFoundError(errno.ENOENT, "no /proc here", path)
 
         monkeypatch.setattr(os, "readlink", readlink)
-        with pytest.raises(UnsyncedError, match="'x' is there"):
+        with pytest.raises(UnsyncedError, match="'x' exists"):
             self.move_new(tmp_path / "x")
 
     def test_what_was_moved_aside(self, tmp_path, unsynced) -> None:

@@ -119,7 +119,7 @@ class TestWatch:
         clock = HandClock()
         watch, found = HoldWatch(5.0, clock), holds.observe(path)
         assert found
-        assert found.owner == "a process that can't be told"
+        assert found.owner == "an unknown process"
         assert not watch.is_over(found)
         clock.now += 5
         assert watch.is_over(found)

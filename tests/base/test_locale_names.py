@@ -87,9 +87,9 @@ def test_a_shard_is_not_made_again_for_an_output_at_which_nobody_could_look(
         "from shardproof import ReceiptStore, validate\n"
         f"store = ReceiptStore({str(store.path)!r})\n"
         f"try: print({question})\n"
-        "except OSError as error: print('could not look:', error)\n"
+        "except OSError as error: print('could not check:', error)\n"
     )
 
-    assert "could not look" in run(script, locale=C).stdout
-    assert "could not look" not in run(script, locale=UTF8).stdout
+    assert "could not check" in run(script, locale=C).stdout
+    assert "could not check" not in run(script, locale=UTF8).stdout
     assert receipt_path(store, 1).read_bytes() == before

@@ -182,7 +182,7 @@ class TestOpenRoot:
     def test_a_link(self, tmp_path) -> None:
         (tmp_path / "root").mkdir()
         (tmp_path / "link").symlink_to("root")
-        with pytest.raises(OSError, match="it was replaced while it was looked at") as caught:
+        with pytest.raises(OSError, match="it was replaced during the check") as caught:
             _names.open_root(str(tmp_path / "link"))
         assert (caught.value.errno, caught.value.filename) == (
             errno.ESTALE,

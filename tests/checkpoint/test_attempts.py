@@ -103,7 +103,7 @@ class Watched(LocalStorage):
 class TestMeetings:
     def test_who_is_slower_than_a_whole_save_is_told(self, prefix: Path) -> None:
         arrays = Meanwhile(arrays_of(0), lambda: save(prefix, 1))
-        with pytest.raises(CheckpointError, match="there is a checkpoint already"):
+        with pytest.raises(CheckpointError, match="a checkpoint exists already"):
             MultiShardSaver().save_shard(prefix, 0, arrays)
         assert is_of(prefix, 1, 2)
         assert named(prefix) == [
@@ -186,7 +186,7 @@ class TestMeetings:
         late = Watched(before=lambda: MultiShardSaver().save_metadata(prefix, world_size=2))
         for rank in range(2):
             MultiShardSaver().save_shard(prefix, rank, arrays_of(0, rank))
-        with pytest.raises(CheckpointError, match="there is a checkpoint already"):
+        with pytest.raises(CheckpointError, match="a checkpoint exists already"):
             MultiShardSaver(late).save_metadata(prefix, world_size=2)
         assert is_of(prefix, 0, 2)
 

@@ -91,9 +91,9 @@ class TestThereIsOneAlready:
         saver.save_metadata(prefix, world_size=1)
         before = Path(f"{prefix}_shard_0.shard").read_bytes()
 
-        with pytest.raises(CheckpointError, match="there is a checkpoint already"):
+        with pytest.raises(CheckpointError, match="a checkpoint exists already"):
             saver.save_shard(prefix, 0, {"w": np.zeros(9)})
-        with pytest.raises(CheckpointError, match="there is a checkpoint already"):
+        with pytest.raises(CheckpointError, match="a checkpoint exists already"):
             saver.save_metadata(prefix, world_size=1)
         assert Path(f"{prefix}_shard_0.shard").read_bytes() == before
 

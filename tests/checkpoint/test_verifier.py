@@ -198,7 +198,7 @@ def test_what_nobody_could_look_at_is_not_passed_over(make_checkpoint, monkeypat
 
     monkeypatch.setattr(LocalStorage, "open", failing)
     for ask in (latest_checkpoint, prune):
-        with pytest.raises(OSError, match="could not look: ") as caught:
+        with pytest.raises(OSError, match="could not check: ") as caught:
             ask(prefix.parent)
         assert caught.value.errno == errno.EIO
 
@@ -250,4 +250,4 @@ def test_what_can_not_be_looked_at_of_an_unfinished_step_is_told(
     MultiShardSaver().save_shard(prefix, 0, {"w": np.arange(3)})
     make_shard_faults(tmp_path).fail("stat", errno.EIO, match="model_shard_0.shard")
     (warning,) = verify(prefix).warnings
-    assert "it can't be looked at: " in warning
+    assert "it can't be checked: " in warning

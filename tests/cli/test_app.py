@@ -184,7 +184,7 @@ class TestValidate:
         assert result.exit_code == 3
         assert os.strerror(number) in result.output
         if name != "shards.json":
-            assert "could not be looked at and may be whole" in result.stdout
+            assert "could not be checked and may be intact" in result.stdout
             assert "Missing files (1)" in result.stdout
 
 

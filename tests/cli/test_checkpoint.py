@@ -147,7 +147,7 @@ class TestVerify:
         make_shard_faults(run_dir).fail("scandir", errno.ESTALE, match="step_20")
         result = run("verify", run_dir)
         assert result.exit_code == 3
-        assert f"Could not look at '{run_dir}'" in result.stderr
+        assert f"Could not check '{run_dir}'" in result.stderr
 
     @pytest.mark.parametrize("command", ["verify", "show", "latest"])
     def test_a_server_that_is_gone(self, monkeypatch, command: str) -> None:
@@ -157,7 +157,7 @@ class TestVerify:
         monkeypatch.setattr(FsspecStorage, "from_url", from_url)
         result = run(command, "sftp://there/model")
         assert (result.exit_code, result.stdout) == (3, "")
-        assert "Could not look at 'sftp://there/model'" in result.stderr
+        assert "Could not check 'sftp://there/model'" in result.stderr
 
     def test_a_stray_shard_is_a_warning(self, tmp_path) -> None:
         prefix = save(tmp_path / "model")
@@ -198,7 +198,7 @@ class TestVerify:
         monkeypatch.setattr(LocalStorage, "modified", modified)
         result = run("verify", run_dir)
         assert result.exit_code == 3
-        assert f"Could not look at '{run_dir}'" in result.stderr
+        assert f"Could not check '{run_dir}'" in result.stderr
         assert result.stdout.count("valid: 2 of 2 files") == 4
 
     def test_the_name_of_an_unfinished_step_is_quoted(self, tmp_path) -> None:

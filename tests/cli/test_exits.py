@@ -68,10 +68,10 @@ def test_what_is_refused_may_be_a_finding() -> None:
 
 def test_what_the_system_says_gets_the_words_that_it_lacks() -> None:
     assert exits.words_of(EIO, "stage", "/x/a\n") == r"Could not stage '/x/a\n': [Errno 5] bad"
-    assert exits.words_of(EIO, "look at", "s3://x") == "Could not look at 's3://x': [Errno 5] bad"
-    assert exits.words_of(EIO, "look at", "a").startswith(f"Could not look at '{os.getcwd()}/a'")
+    assert exits.words_of(EIO, "check", "s3://x") == "Could not check 's3://x': [Errno 5] bad"
+    assert exits.words_of(EIO, "check", "a").startswith(f"Could not check '{os.getcwd()}/a'")
     error = errors.ManifestNotFoundError("gone", path="/x")
-    assert exits.words_of(error, "look at", "/x") == str(error)
+    assert exits.words_of(error, "check", "/x") == str(error)
 
 
 @pytest.mark.parametrize("option", ["-h", "--help"])

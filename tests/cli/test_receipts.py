@@ -77,7 +77,7 @@ class TestTable:
 
     def test_a_claim_that_can_not_be_read(self, store) -> None:
         (store.path / "claims" / "shard_000002.json").write_text("{")
-        assert "by a process that can't be told" in run(store.path).stdout
+        assert "by an unknown process" in run(store.path).stdout
 
     def test_a_clock_that_is_wrong(self, store) -> None:
         store.claim(5)
@@ -210,7 +210,7 @@ class TestOutputDirectory:
         make_shard_faults(output_dir).fail("scandir", errno.EIO, match="other", times=2)
         result = run(output_dir)
         assert result.exit_code == 3
-        assert f"Could not look at '{place}'" in result.stderr
+        assert f"Could not check '{place}'" in result.stderr
         assert f"3 of 8 shards completed in '{plans[0]}'" in result.stdout
         result = run(output_dir, "--pending")
         assert (result.exit_code, result.stdout) == (3, "")
@@ -219,7 +219,7 @@ class TestOutputDirectory:
         make_shard_faults(output_dir).fail("scandir", errno.ESTALE)
         result = run(output_dir)
         assert (result.exit_code, result.stdout) == (3, "")
-        assert f"Could not look at '{output_dir}'" in result.stderr
+        assert f"Could not check '{output_dir}'" in result.stderr
 
     def test_links_that_lead_round_in_a_circle(self, tmp_path) -> None:
         for name in ("runs", "datasets", "x"):
@@ -261,7 +261,7 @@ class TestTrouble:
         result = run(store.path, "--pending")
         assert result.exit_code == 3
         assert result.stdout == ""
-        assert f"Could not look at '{store.path}'" in result.stderr
+        assert f"Could not check '{store.path}'" in result.stderr
 
     @pytest.mark.parametrize(
         ("options", "problem"),

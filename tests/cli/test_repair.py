@@ -75,7 +75,7 @@ def test_strict_reports_stray_files(run, make_shards_dir) -> None:
     (path / "stray").touch()
     assert run("validate", path)[0] == 0
     code, text = run("validate", "--strict", path)
-    assert (code, "Files that nothing promises (1):" in text) == (1, True)
+    assert (code, "Unexpected files (1):" in text) == (1, True)
 
 
 def test_repair_fetches_what_is_missing(run, make_shards_dir, tmp_path: Path) -> None:

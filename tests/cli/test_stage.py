@@ -92,4 +92,4 @@ def test_a_target_that_can_not_be_looked_at(make_shards_dir, to) -> None:
         fs.fail("stat", errno.EIO, times=1)
         result = run(make_shards_dir(1), "--to", to)
     assert (result.exit_code, result.stdout) == (3, "")
-    assert f"Could not look at '{to}': [Errno 5]" in result.stderr
+    assert f"Could not check '{to}': [Errno 5]" in result.stderr

@@ -436,7 +436,7 @@ class TestFunctions:
         with caplog.at_level(logging.WARNING, "shardproof.fetching"):
             self.fetched_by(fetch, tmp_path / "here")
         assert calls.count(f"{kind}_000000.npy") == 3
-        cut = f"the function has written no whole '{kind}_000000.npy': expected"
+        cut = f"the function has not written a complete '{kind}_000000.npy': expected"
         assert f"Could not download shard 0 (attempt 1/3): {cut}" in caplog.text
         assert f"(attempt 2/3): {cut}" in caplog.text
 

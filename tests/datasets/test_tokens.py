@@ -562,7 +562,7 @@ class TestRanksThatCanNotLook:
             fs.fail(operation, number, match=match)
             error = never_heard(tmp_path)
         where = next(tmp_path.glob(match))
-        assert f"could not look at '{where}'" in str(error)
+        assert f"could not check '{where}'" in str(error)
         assert error.__cause__.errno == number
 
     def test_nor_for_long_as_the_end_of_rank_0(self, tmp_path, leader) -> None:
@@ -574,7 +574,7 @@ class TestRanksThatCanNotLook:
         now = 20.0
         with FileSystemFaults(tmp_path) as fs:
             fs.fail("open", errno.ESTALE, match=SAID)
-            with pytest.raises(FetchError, match=r"could not look at '.*said.json'") as caught:
+            with pytest.raises(FetchError, match=r"could not check '.*said.json'") as caught:
                 follower.look(2)
         assert caught.value.__cause__.errno == errno.ESTALE
 

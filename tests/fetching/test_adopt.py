@@ -131,7 +131,7 @@ class TestAgainstASource:
         put_there(root, [*NAMES, "notes.txt"])
         report = adopt(root, source)
         assert (report.ok, report.n_files) == (True, 3)
-        assert f"'{root / 'notes.txt'}' is left alone: the source tells nothing" in caplog.text
+        assert f"'{root / 'notes.txt'}' is left alone: the source does not list it" in caplog.text
         caplog.clear()
         report = adopt(root, f"{shard_hub.url}/no")
         assert (report.ok, report.n_files) == (True, 0)
@@ -359,7 +359,7 @@ class TestCommand:
         put_there(here, [*NAMES[:1], "notes.txt"])
         result = run(here, "--from", f"file://{there}", *options)
         assert result.exit_code == 0
-        named = f"'{here / 'notes.txt'}' is left alone: the source tells nothing of such a file\n"
+        named = f"'{here / 'notes.txt'}' is left alone: the source does not list it\n"
         assert result.stderr.count(named) == 1
         assert (result.stderr == named) == bool(options)
         if "--json" in options:

@@ -97,7 +97,7 @@ def test_what_broke_and_has_no_identity_begins_anew(tmp_path: Path) -> None:
 def test_an_end_that_may_be_none_is_not_believed(tmp_path: Path) -> None:
     source = Scripted(gives(OLD[:20], size=None, is_framed=False))
 
-    with pytest.raises(FetchError, match=r"its length is not known.*: give its digest"):
+    with pytest.raises(FetchError, match=r"its length is unknown.*: give its digest"):
         source.fetch(tmp_path)
 
     assert len(source.asked) == 1

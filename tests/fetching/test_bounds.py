@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from shardproof import FetchError, validate
+from shardproof.expectations import _elsewhere
 from shardproof.fetching import HttpSource, Limits, RemoteFile, fetch, fetch_file
 from shardproof.fetching.transfer import _relay
-from shardproof.promises import _elsewhere
 from shardproof.testing.faults import serve_hub
 from tests.attacks.raw_server import RawServer, Request, Step
 
@@ -116,7 +116,7 @@ def test_a_list_is_read_to_its_end_whatever_was_said_before(head, tmp_path: Path
 def test_a_list_whose_end_may_be_none_is_refused(tmp_path: Path) -> None:
     with (
         serving(Server(LIST, "until it closes")) as url,
-        pytest.raises(FetchError, match="its length is not known"),
+        pytest.raises(FetchError, match="its length is unknown"),
     ):
         validate(tmp_path, against=f"{url}/SHA256SUMS")
 

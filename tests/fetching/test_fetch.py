@@ -84,7 +84,7 @@ class TestWhatIsThere:
         path = tmp_path / "0.bin"
         with FileSystemFaults(tmp_path) as fs:
             fs.fail("fsync", errno.EIO, match=tmp_path.name)
-            with pytest.raises(FetchError, match="is there, but may not survive") as caught:
+            with pytest.raises(FetchError, match="exists, but may not survive") as caught:
                 fetch_file(source, "0.bin", path, digest=DIGEST, limits=LIMITS)
         assert str(caught.value).count("see to the disk") == 1
         assert path.read_bytes() == DATA
@@ -328,11 +328,11 @@ class TestSourcesOfTheUsersOwn:
     @pytest.mark.parametrize("told", [7, "0.bin", {"size": 4}])
     def test_one_that_tells_something_else(self, told: object, tmp_path: Path) -> None:
         kind = type(told).__name__
-        with pytest.raises(FetchError, match=f"expected a RemoteFile, the source tells {kind}"):
+        with pytest.raises(FetchError, match=f"expected a RemoteFile, the source returned {kind}"):
             fetch_file(Own([told]), "0.bin", tmp_path / "0.bin", limits=LIMITS)
 
     def test_one_that_gives_no_file(self, tmp_path: Path) -> None:
-        with pytest.raises(FetchError, match="expected a RemoteFile, the source tells int"):
+        with pytest.raises(FetchError, match="expected a RemoteFile, the source returned int"):
             fetch_file(Own([known_as(None)], [7]), "0.bin", tmp_path / "0.bin", limits=LIMITS)
 
     def test_one_that_gives_text(self, tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_nobody_lists_them_who_is_wanted_no_more(
     monkeypatch.setattr(
         Folders, "listed", lambda fs: cancellation.cancel() if fs.n_listed == 5 else None
     )
-    with pytest.raises(SourceError, match="not wanted any more"):
+    with pytest.raises(SourceError, match="no longer wanted"):
         folders.files(cancellation)
     assert folders._fs.n_listed == 5
 

@@ -508,7 +508,7 @@ class TestArguments:
 
     def test_a_limit_without_sizes(self, tmp_path: Path) -> None:
         source = CallableSource(lambda *_: None, NAMES)
-        with pytest.raises(ValueError, match=r"does not tell the size of 'train/0.bin'"):
+        with pytest.raises(ValueError, match=r"does not state the size of 'train/0.bin'"):
             ShardPrefetcher(source, NAMES, tmp_path, max_cache_bytes=10**6)
 
     def test_a_limit_is_kept(self, source: HubSource, tmp_path: Path) -> None:

@@ -180,9 +180,7 @@ class TestHub:
     def test_a_repository_that_is_not_there(self, method: str, shard_hub: Hub) -> None:
         source = HubSource("org/none", endpoint=shard_hub.url)
 
-        with pytest.raises(
-            SourceError, match=r"does not tell of .hf://datasets/org/none"
-        ) as caught:
+        with pytest.raises(SourceError, match=r"does not list .hf://datasets/org/none") as caught:
             source.files() if method == "GET" else source.stat("x", timeout=1)
 
         assert caught.value.kind == "refused"
@@ -473,7 +471,7 @@ class TestMalformedAnswers:
     @pytest.mark.parametrize("answer", ["", '{"sha": "../x"}', "[" * 9999])
     def test_of_a_repository(self, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
         Says(monkeypatch, (answer, None))
-        with pytest.raises(SourceError, match="the hub does not tell of 'hf://datasets/org/name'"):
+        with pytest.raises(SourceError, match="the Hub does not list 'hf://datasets/org/name'"):
             self.source().files()
 
     @pytest.mark.parametrize("wrong", [("4,", "-1,"), (SHA, "x"), ('"file"', "1")])
@@ -482,10 +480,10 @@ class TestMalformedAnswers:
     ) -> None:
         listing = f"[{ENTRY.replace('4}', '4,}').replace(*wrong).replace(',}', '}')}]", None
         Says(monkeypatch, info(), listing)
-        with pytest.raises(SourceError, match=r"the hub does not tell of .*/tree/"):
+        with pytest.raises(SourceError, match=r"the Hub does not list .*/tree/"):
             self.source().files()
         Says(monkeypatch, info(), listing)
-        with pytest.raises(FetchError, match=r"the hub does not tell of .*/paths-info/"):
+        with pytest.raises(FetchError, match=r"the Hub does not list .*/paths-info/"):
             fetch(self.source(), "0.bin", tmp_path, Limits(attempts=1))
         assert list(tmp_path.iterdir()) == []
 

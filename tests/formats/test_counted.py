@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardproof.formats._jobs import promised_by_names
+from shardproof.formats._jobs import expected_by_names
 
 
 def name(index: int, count: int = 4, before: str = "train-") -> str:
@@ -11,7 +11,7 @@ def name(index: int, count: int = 4, before: str = "train-") -> str:
 
 @pytest.mark.parametrize("here", [[0, 1, 2, 3], [0, 2], [1, 2], [3]])
 def test_those_that_are_missing_are_promised(here: list[int]) -> None:
-    found = promised_by_names([name(n) for n in here])
+    found = expected_by_names([name(n) for n in here])
     assert list(found.names) == [name(n) for n in range(4)]
     assert not found.contradictions
 
@@ -20,28 +20,28 @@ def test_those_that_are_missing_are_promised(here: list[int]) -> None:
     ("here", "first", "begins"), [([1, 4], 0, 1), ([2, 3], 1, 1), ([2, 3], 0, 0), ([0, 1], 1, 0)]
 )
 def test_some_count_from_one(here: list[int], first: int, begins: int) -> None:
-    found = promised_by_names([name(n) for n in here], first=first)
+    found = expected_by_names([name(n) for n in here], first=first)
     assert list(found.names) == [name(n) for n in range(begins, begins + 4)]
 
 
 def test_each_set_counts_for_itself() -> None:
-    found = promised_by_names([name(0), name(1, 2, "test-"), "other.parquet"])
+    found = expected_by_names([name(0), name(1, 2, "test-"), "other.parquet"])
     assert len(found.names) == 4 + 2 + 1
 
 
 def test_a_number_beyond_the_count() -> None:
-    found = promised_by_names([name(0), name(7)])
+    found = expected_by_names([name(0), name(7)])
     assert [each.name for each in found.contradictions] == [name(7)]
 
 
 @pytest.mark.parametrize("text", ["x-00000-of-00000.parquet", "x-0000-of-999999.parquet", "of-1"])
 def test_what_only_looks_like_one_is_promised_alone(text: str) -> None:
-    assert list(promised_by_names([text]).names) == [text]
+    assert list(expected_by_names([text]).names) == [text]
 
 
 def test_a_count_that_is_yet_to_come() -> None:
     """As `datasets` names shards until it has written all of a split."""
-    found = promised_by_names([name(0), "train-00001-of-NNNNN.parquet"])
+    found = expected_by_names([name(0), "train-00001-of-NNNNN.parquet"])
     assert [each.name for each in found.contradictions] == ["train-00001-of-NNNNN.parquet"]
     assert "train-00001-of-NNNNN.parquet" in found.names
 
@@ -56,19 +56,19 @@ def marked(index: int, count: int, digits: str) -> str:
 def test_shards_with_a_fingerprint_each_are_one_set() -> None:
     """As push_to_hub of datasets wrote them (huggingface/datasets#4402)."""
     names = [marked(n, 3, digits) for n, digits in enumerate(HASHES)]
-    assert promised_by_names(names) == (names, [])
-    found = promised_by_names([names[0], names[2]])
+    assert expected_by_names(names) == (names, [])
+    found = expected_by_names([names[0], names[2]])
     assert set(found.names) == {names[0], names[2], marked(1, 3, "*")}
     again = marked(1, 3, HASHES[0])
-    assert set(promised_by_names([*names, again]).names) == {*names, again}
+    assert set(expected_by_names([*names, again]).names) == {*names, again}
 
 
 def test_a_fingerprint_that_all_have_is_that_of_what_is_missing() -> None:
     names = [marked(n, 3, HASHES[0]) for n in range(3)]
-    assert list(promised_by_names([names[0], names[2]]).names) == names
-    assert list(promised_by_names([names[1]]).names) == names
+    assert list(expected_by_names([names[0], names[2]]).names) == names
+    assert list(expected_by_names([names[1]]).names) == names
 
 
 def test_a_number_beyond_the_count_among_fingerprints() -> None:
     names = [marked(n, 2, digits) for n, digits in zip([0, 5], HASHES, strict=False)]
-    assert [each.name for each in promised_by_names(names).contradictions] == [names[1]]
+    assert [each.name for each in expected_by_names(names).contradictions] == [names[1]]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from shardproof import FindingKind, ManifestError, ShardValidationError, repair, seal, validate
-from shardproof.manifest import Contradiction, Manifest, PromisedFile
+from shardproof.manifest import Contradiction, ExpectedFile, Manifest
 from shardproof.testing import Layout, write_layout
 from tests.formats.looking import of_golden
 
@@ -111,7 +111,7 @@ def test_a_line_of_a_bag(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pair", [("a", "A"), ("é", "e\u0301"), ("b", "b")])
 def test_of_twins_both_are_refused(tmp_path: Path, pair: tuple[str, str]) -> None:
-    files = [PromisedFile(name=name) for name in (*pair, "other")]
+    files = [ExpectedFile(name=name) for name in (*pair, "other")]
     fields = {"root": tmp_path, "path": tmp_path / "index.json", "format": "test"}
     manifest = Manifest.without_refused(Manifest, files=files, **fields)
     assert [file.name for file in manifest.files] == ["other"]
@@ -122,7 +122,7 @@ def test_of_twins_both_are_refused(tmp_path: Path, pair: tuple[str, str]) -> Non
 
 def test_what_is_refused_is_in_no_finding_about_a_file(tmp_path: Path) -> None:
     """Whoever acts on the path of a finding is led nowhere."""
-    files = [PromisedFile(name=name) for name in ("../x", "ok")]
+    files = [ExpectedFile(name=name) for name in ("../x", "ok")]
     manifest = Manifest.without_refused(
         Manifest,
         root=tmp_path,

@@ -16,7 +16,7 @@ from shardproof import (
     formats,
     validate,
 )
-from shardproof.manifest import PromisedFile
+from shardproof.manifest import ExpectedFile
 from shardproof.testing.faults import FileSystemFaults
 from tests.formats.looking import of_golden
 
@@ -82,14 +82,14 @@ def test_there_are_formats_by_name() -> None:
 PACKAGE = """
 import os
 from pathlib import Path
-from shardproof.formats import Format, Manifest, PromisedFile
+from shardproof.formats import Format, Manifest, ExpectedFile
 
 def _recognizes(path):
     return os.path.lexists(os.path.join(path, "mine.txt"))
 
 def _read_manifest(path):
     manifest = Path(path, "mine.txt")
-    files = [PromisedFile(name=name) for name in manifest.read_text().split()]
+    files = [ExpectedFile(name=name) for name in manifest.read_text().split()]
     return Manifest(root=Path(path), path=manifest, format="mine", files=files)
 
 FORMAT = Format(
@@ -244,9 +244,9 @@ def test_the_promise(make_shards_dir) -> None:
 
     size = 2 * 2 * 5 * 5 * 4
     assert manifest.files == [
-        PromisedFile(name="acts000000.bin", size=size, n_items=2),
-        PromisedFile(name="acts000001.bin", size=size, n_items=1),
-        PromisedFile(name="labels.bin", size=12),
+        ExpectedFile(name="acts000000.bin", size=size, n_items=2),
+        ExpectedFile(name="acts000001.bin", size=size, n_items=1),
+        ExpectedFile(name="labels.bin", size=12),
     ]
     assert (manifest.root, manifest.path) == (shards_dir, shards_dir / "shards.json")
     assert list(manifest.contradictions()) == []

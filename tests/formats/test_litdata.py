@@ -178,7 +178,7 @@ class TestUnpackedByAReader:
         report = validate(path, level="complete")
         assert (report.findings, report.n_files) == ((), 2)
         (path / self.PACKED).write_bytes(b"\0\0\0\0packed")
-        assert said_of(path) == [("the begin of zstd", r"b'\x00\x00\x00\x00packed'")]
+        assert said_of(path) == [("the beginning of zstd", r"b'\x00\x00\x00\x00packed'")]
 
     def test_in_its_place(self, path) -> None:
         (path / self.PACKED).unlink()

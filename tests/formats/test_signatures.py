@@ -284,5 +284,5 @@ def test_a_key_asks_for_the_signature_whatever_else_the_directory_is(
 
 
 def test_a_format_that_nobody_signs(make_shards_dir: Any, key: Path) -> None:
-    with pytest.raises(ManifestError, match=r"expected a signed promise.* saev has none"):
+    with pytest.raises(ManifestError, match=r"expected a signed manifest.* saev has none"):
         validate(make_shards_dir(2), against=key)

@@ -17,7 +17,7 @@ import msgspec
 
 from shardproof._base import json as _json
 from shardproof.errors import ManifestError
-from shardproof.manifest import Manifest, Mismatch, PromisedFile
+from shardproof.manifest import ExpectedFile, Manifest, Mismatch
 from shardproof.testing import Layout
 
 INDEX = "index.json"
@@ -68,7 +68,7 @@ def write_dir(value: Layout, base: Path) -> Path:
     return base
 
 
-def probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
+def probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
     head = os.pread(fd, 1, 0)
     return None if head else Mismatch(expected="a first byte", found=f"none in {size} bytes")
 
@@ -86,7 +86,7 @@ class Form:
 
     def read_manifest(self, root: str) -> Any:
         entries = self._entries(root)
-        files = [PromisedFile(name=entry.file, size=self._size(entry)) for entry in entries]
+        files = [ExpectedFile(name=entry.file, size=self._size(entry)) for entry in entries]
         if self._bug is Bug.LISTS:
             files = [file for file in files if os.path.exists(os.path.join(root, file.name))]
         if self._bug is Bug.FORGETS:

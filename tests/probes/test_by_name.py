@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardproof.manifest import PromisedFile
+from shardproof.manifest import ExpectedFile
 from shardproof.probes import by_name
 from tests.probes.probing import asked
 
@@ -11,7 +11,7 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:%b\nsize 4096
 
 
 def judged(name: str, data: bytes, digest: str | None = None) -> str | None:
-    file = PromisedFile(name=name, digest=digest)
+    file = ExpectedFile(name=name, digest=digest)
     found = asked(lambda fd, size: by_name.probe(file, fd, size), data)
     return found and found.found
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof.manifest import Mismatch, PromisedFile
+from shardproof.manifest import ExpectedFile, Mismatch
 from shardproof.probes import npy
 from tests.probes.probing import asked
 
@@ -22,7 +22,7 @@ def saved(*arrays: np.ndarray, version: tuple[int, int] | None = None) -> bytes:
 
 
 def probe(data: bytes) -> Mismatch | None:
-    return asked(lambda fd, size: npy.probe(PromisedFile(name="a.npy"), fd, size), data)
+    return asked(lambda fd, size: npy.probe(ExpectedFile(name="a.npy"), fd, size), data)
 
 
 def of_text(text: str, data: bytes = b"", version: int = 1) -> bytes:
@@ -127,7 +127,7 @@ def test_what_is_read_of_a_header_is_bounded() -> None:
     def is_read(fd: int, _: int) -> None:
         os.truncate(fd, 2**29)
         tracemalloc.start()
-        assert npy.probe(PromisedFile(name="a.npy"), fd, 2**29) is None
+        assert npy.probe(ExpectedFile(name="a.npy"), fd, 2**29) is None
         assert tracemalloc.get_traced_memory()[1] < 2**20
         tracemalloc.stop()
 

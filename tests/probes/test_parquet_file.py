@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof.manifest import Mismatch, PromisedFile
+from shardproof.manifest import ExpectedFile, Mismatch
 from shardproof.probes import parquet
 from tests.helpers.drawing import examples
 from tests.probes.probing import asked
 
-FILE = PromisedFile(name="a.parquet")
+FILE = ExpectedFile(name="a.parquet")
 
 
 def varint(number: int) -> bytes:

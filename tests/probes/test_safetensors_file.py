@@ -12,7 +12,7 @@ import safetensors.numpy
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shardproof.manifest import Mismatch, PromisedFile
+from shardproof.manifest import ExpectedFile, Mismatch
 from shardproof.probes.safetensors import SafetensorsHeader, header_of, probe
 from tests.helpers.drawing import examples
 from tests.probes.probing import asked
@@ -32,7 +32,7 @@ def file_of(header: Any, n_bytes: int) -> bytes:
 
 
 def look(data: bytes) -> Mismatch | None:
-    return asked(lambda fd, size: probe(PromisedFile(name="x.safetensors"), fd, size), data)
+    return asked(lambda fd, size: probe(ExpectedFile(name="x.safetensors"), fd, size), data)
 
 
 def header_in(data: bytes) -> Any:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof.manifest import Mismatch, PromisedFile
+from shardproof.manifest import ExpectedFile, Mismatch
 from shardproof.probes import tar
 from tests.probes.probing import asked
 
@@ -34,7 +34,7 @@ def archive(*sizes: int, form: int = tarfile.PAX_FORMAT, name: str = "{:06d}.bin
 
 
 def ask(function: Callable, data: bytes, n_items: int | None = None):
-    file = PromisedFile(name="000.tar", n_items=n_items)
+    file = ExpectedFile(name="000.tar", n_items=n_items)
     return asked(lambda fd, size: function(file, fd, size), data)
 
 
@@ -233,7 +233,7 @@ def test_what_is_read_of_an_extended_header_is_bounded() -> None:
     def is_read(fd: int, _: int) -> None:
         os.truncate(fd, 2**29)
         tracemalloc.start()
-        assert tar.prove(PromisedFile(name="000.tar"), fd, 2**29) is False
+        assert tar.prove(ExpectedFile(name="000.tar"), fd, 2**29) is False
         assert tracemalloc.get_traced_memory()[1] < 2**22
         tracemalloc.stop()
 

@@ -545,7 +545,7 @@ class TestUnsynced:
                 raise error
 
     def test_a_receipt_is_there(self, store, unsynced) -> None:
-        with pytest.raises(UnsyncedError, match="is there, but may not") as caught:
+        with pytest.raises(UnsyncedError, match="exists, but may not") as caught:
             self.work_on(store, unsynced, "receipts")
         assert caught.value.path == str(store.path / "receipts" / "shard_000000.json")
         assert store.is_completed(0)

@@ -371,7 +371,7 @@ class TestWhatCanNotBeLookedAt:
         shards_dir = make_shards_dir(3)
         with FileSystemFaults(shards_dir) as fs:
             fs.fail("open", errno.EIO, match="*.bin")
-            problem = "could not look at 3 of 3 files: Input/output error; the first is"
+            problem = "could not check 3 of 3 files: Input/output error; the first is"
             with pytest.raises(OSError, match=problem) as caught:
                 stage(shards_dir, to)
         assert not isinstance(caught.value, FileNotFoundError)

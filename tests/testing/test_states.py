@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shardproof import Level, validate
 from shardproof.checks import check
-from shardproof.manifest import Manifest, PromisedFile
+from shardproof.manifest import ExpectedFile, Manifest
 from shardproof.testing import (
     ExpectedFinding,
     Layout,
@@ -100,7 +100,7 @@ def with_digests(value: Layout, root: Path) -> Manifest:
     """What a format that writes digests down would promise."""
     whole = {name: value.read_bytes(name) for name in value.file_names}
     files = [
-        PromisedFile(
+        ExpectedFile(
             name=name,
             size=len(content),
             digest=f"sha256:{hashlib.sha256(content).hexdigest()}",

@@ -90,7 +90,7 @@ class ObservedHold(msgspec.Struct, frozen=True):
     @property
     def owner(self) -> str:
         """User, host and process of its owner, for people."""
-        return self.record.owner if self.record else "a process that can't be told"
+        return self.record.owner if self.record else "an unknown process"
 
     @property
     def is_dead(self) -> bool:

@@ -173,7 +173,7 @@ def open_root(root: str) -> int:
 
 def replaced(root: str) -> OSError:
     """Return the error of a directory whose name leads to another one by now."""
-    return OSError(errno.ESTALE, "it was replaced while it was looked at", root)
+    return OSError(errno.ESTALE, "it was replaced during the check", root)
 
 
 def open_inside(name: str, *, root: str, dir_fd: int, links: bool = True) -> int:

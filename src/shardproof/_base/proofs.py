@@ -24,8 +24,8 @@ from shardproof.errors import SealError
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 
 _NOT_OURS = (
-    "expected a journal that you began, found a link, another user's or no file: remove it, after "
-    "a look at what it is"
+    "expected a journal of yours, found a link, another user's file or no regular file: inspect "
+    "it, then remove it"
 )
 
 _MAX_BYTES = 512 * 2**20

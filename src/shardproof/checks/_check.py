@@ -1,7 +1,7 @@
 """Looks at every file that a manifest promises, in threads or from an executor, and the report.
 
 The directory is listed once, which tells the type of each file without asking for it (d_type in
-readdir(3)). Each promised file is then opened relative to one descriptor of the directory.
+readdir(3)). Each expected file is then opened relative to one descriptor of the directory.
 """
 
 import contextlib
@@ -32,8 +32,8 @@ from shardproof.checks._look import (
 )
 from shardproof.manifest import (
     Contradiction,
+    ExpectedFile,
     Manifest,
-    PromisedFile,
     RefusedEntry,
     disagreements,
 )
@@ -57,7 +57,7 @@ def check(
     most: int | None = None,
     noting: Noting | None = None,
 ) -> Report:
-    """Return what a look at each promised file found; the arguments are those of `validate`.
+    """Return what a look at each expected file found; the arguments are those of `validate`.
 
     A file that is as ``proofs`` tell is not read again. What ``noting`` is told, it may refuse by
     an error, which ends the look. Of more than ``most`` findings the others are counted.
@@ -130,8 +130,8 @@ def check(
     )
 
 
-def flaw_of(manifest: Manifest, file: PromisedFile, fd: int) -> str | None:
-    """Return how an open file, whose digest was proven, is not as promised at ``valid``."""
+def flaw_of(manifest: Manifest, file: ExpectedFile, fd: int) -> str | None:
+    """Return how an open file, whose digest was proven, is not as expected at ``valid``."""
     own = [] if file.digest is None or file.digest_from else [(file.digest, 0)]
     proofs = {file.name: SealedProof.of(own)}
     root = os.fspath(manifest.root)
@@ -145,7 +145,7 @@ def flaw_of(manifest: Manifest, file: PromisedFile, fd: int) -> str | None:
 def _looks(
     question: Question,
     dir_fd: int,
-    files: Sequence[PromisedFile],
+    files: Sequence[ExpectedFile],
     workers: int | None,
     executor: Executor | None,
     *,
@@ -181,7 +181,7 @@ def _list(dir_fd: int, workers: int | None) -> Regular | None:
     return frozenset(entry.name for entry in entries) - others if others else None
 
 
-def _look_from_afar(question: Question, files: Sequence[PromisedFile]) -> list[Said]:
+def _look_from_afar(question: Question, files: Sequence[ExpectedFile]) -> list[Said]:
     """Look from wherever an executor runs this, perhaps on another host."""
     dir_fd = open_root(question.root)
     try:
@@ -211,7 +211,7 @@ def _strays(manifest: Manifest, beside: Sequence[str] | None, *, follow: bool) -
 
 
 def _unfinished(manifest: Manifest) -> Iterator[Contradiction]:
-    """Yield promised files beside which a download has left its mark, such as ``x.aria2``."""
+    """Yield expected files beside which a download has left its mark, such as ``x.aria2``."""
     folders = {file.name.rpartition("/")[0] for file in manifest.files}
     marks = [mark for folder in sorted(folders) for mark in _marks_in(manifest.root, folder)]
     promised = {file.name for file in manifest.files} if marks else set()

@@ -25,7 +25,7 @@ from shardproof._base.names import (
 )
 from shardproof._base.proofs import SealedProof
 from shardproof._base.work import go_on
-from shardproof.manifest import Mismatch, Probe, PromisedFile, Prove
+from shardproof.manifest import ExpectedFile, Mismatch, Probe, Prove
 from shardproof.probes.impostors import impostor, is_text
 from shardproof.report import Finding, FindingKind, Level
 
@@ -52,7 +52,7 @@ class Question(NamedTuple):
     proofs: Mapping[str, SealedProof] = {}
     noting: "Noting | None" = None
 
-    def broken(self, file: PromisedFile, kind: FindingKind, *about: Any) -> Finding:
+    def broken(self, file: ExpectedFile, kind: FindingKind, *about: Any) -> Finding:
         """Return a finding about a file: what was expected, what was found, and an errno."""
         return Finding(kind, Path(self.root, file.name), *about)
 
@@ -87,7 +87,7 @@ Said = Finding | Unproven | None
 
 
 def look_at_all(
-    question: Question, dir_fd: int, regular: Regular | None, files: Sequence[PromisedFile]
+    question: Question, dir_fd: int, regular: Regular | None, files: Sequence[ExpectedFile]
 ) -> list[Said]:
     """Return what there is to say of files that are not simply as expected."""
     if question.level == "present" or (question.level == "complete" and question.probe is None):
@@ -108,8 +108,8 @@ def look_at_all(
 
 
 def _not_plainly_kept(
-    question: Question, dir_fd: int, regular: Regular | None, files: Sequence[PromisedFile]
-) -> list[PromisedFile]:
+    question: Question, dir_fd: int, regular: Regular | None, files: Sequence[ExpectedFile]
+) -> list[ExpectedFile]:
     """Pass over what is listed as a regular file, opens and has its size: nearly every file."""
     # The time of a check goes into this loop: one more system call costs a tenth of that.
     open_, fstat, close = os.open, os.fstat, os.close
@@ -138,7 +138,7 @@ def _not_plainly_kept(
     return odd
 
 
-def _look_closely(question: Question, dir_fd: int, file: PromisedFile) -> _Answer:
+def _look_closely(question: Question, dir_fd: int, file: ExpectedFile) -> _Answer:
     try:
         fd = _open(question, dir_fd, file.name)
         try:
@@ -154,7 +154,7 @@ def _look_closely(question: Question, dir_fd: int, file: PromisedFile) -> _Answe
         return question.broken(file, FindingKind.UNREADABLE, "a readable file", found, error.errno)
 
 
-def judge(question: Question, fd: int, file: PromisedFile) -> _Answer:
+def judge(question: Question, fd: int, file: ExpectedFile) -> _Answer:
     """Judge an open file, whatever its name is."""
     if file.is_listed_only:
         question = question._replace(probe=None, prove=None)
@@ -185,7 +185,7 @@ def _open(question: Question, dir_fd: int, name: str) -> int:
         return fd
 
 
-def _examine(question: Question, fd: int, status: os.stat_result, file: PromisedFile) -> _Answer:
+def _examine(question: Question, fd: int, status: os.stat_result, file: ExpectedFile) -> _Answer:
     """Look at size, structure and bytes, as far as the level asks."""
     answer: _Answer | None = _judge_outside(question, fd, status, file) if status.st_size else None
     if answer is None and (question.level != "valid" or not file.digests):
@@ -202,7 +202,7 @@ def _examine(question: Question, fd: int, status: os.stat_result, file: Promised
 
 
 def _judge_outside(
-    question: Question, fd: int, status: os.stat_result, file: PromisedFile
+    question: Question, fd: int, status: os.stat_result, file: ExpectedFile
 ) -> Finding | None:
     """Judge a file by all but its digest."""
     size = status.st_size
@@ -233,7 +233,7 @@ def _is_unwritten(fd: int) -> bool:
     return False
 
 
-def _judge_unknown(question: Question, fd: int, size: int, file: PromisedFile) -> _Answer | None:
+def _judge_unknown(question: Question, fd: int, size: int, file: ExpectedFile) -> _Answer | None:
     """Judge a file of which nothing is known, neither size nor structure: by its first bytes."""
     if file.size is not None or question.probe is not None:
         return None
@@ -244,7 +244,7 @@ def _judge_unknown(question: Question, fd: int, size: int, file: PromisedFile) -
 
 
 def _judge_bytes(
-    question: Question, fd: int, status: os.stat_result, file: PromisedFile
+    question: Question, fd: int, status: os.stat_result, file: ExpectedFile
 ) -> _Answer:
     """Judge a file by each digest that is stated of it, and by the checksums that it has itself."""
     if not (file.digests or question.prove or question.noting):

@@ -14,7 +14,7 @@ import click
 
 import shardproof
 from shardproof._base.messages import shown, with_kind
-from shardproof.cli.exits import COULD_NOT_LOOK
+from shardproof.cli.exits import COULD_NOT_CHECK
 from shardproof.cli.output import standard_streams, warn
 from shardproof.cli.signals import interruptible, listening, signals
 
@@ -98,7 +98,7 @@ def main() -> NoReturn:
     except (MemoryError, OSError) as error:  # which no command expects, as of an import
         problem = "no memory is left" if isinstance(error, MemoryError) else with_kind(error)
         warn(f"Could not go on: {problem}")
-        sys.exit(COULD_NOT_LOOK)
+        sys.exit(COULD_NOT_CHECK)
     except Exception:  # a mistake of ours, which is no finding
         sys.excepthook(*sys.exc_info())
-        sys.exit(COULD_NOT_LOOK)
+        sys.exit(COULD_NOT_CHECK)

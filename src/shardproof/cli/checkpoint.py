@@ -13,9 +13,9 @@ from shardproof._base import opening
 from shardproof._base.messages import shown
 from shardproof._base.opening import may_be_whole
 from shardproof.cli.exits import (
-    COULD_NOT_LOOK,
+    COULD_NOT_CHECK,
     FINDINGS,
-    NO_PROMISE,
+    NO_MANIFEST,
     PathOutcome,
     end_with,
     errors_end_it,
@@ -116,7 +116,7 @@ def _outcomes_of(path: str, level: Level, *, quiet: bool) -> Iterator[_Outcome]:
         if result is not None and not result.n_files:
             # Its metadata, which would name the shards, can't be read.
             is_unseen = any(may_be_whole(finding.errno) for finding in result.findings)
-            code = COULD_NOT_LOOK if is_unseen else NO_PROMISE
+            code = COULD_NOT_CHECK if is_unseen else NO_MANIFEST
             outcome = PathOutcome(prefix, result, "\n".join(result.errors), code)
         yield outcome
     prefix = path.removesuffix(METADATA)
@@ -148,7 +148,7 @@ def show(*, path: str, all_tensors: bool, as_json: bool) -> None:
 
     from shardproof.checkpoint import MultiShardLoader  # noqa: PLC0415 - as above
 
-    with errors_end_it("look at", path):
+    with errors_end_it("check", path):
         prefix = only_one(prefixes_of(path), path, "one checkpoint")
         metadata = MultiShardLoader().load_metadata(prefix)
     if as_json:
@@ -211,7 +211,9 @@ def convert(*, source: str, destination: str, step: int | None, overwrite: bool)
         if prefix is None:
             made = [from_safetensors(source, destination, step=step or 0, overwrite=overwrite)]
         elif step is not None:
-            end_with("--step: a checkpoint has its own; files of safetensors have none", NO_PROMISE)
+            end_with(
+                "--step: a checkpoint has its own; files of safetensors have none", NO_MANIFEST
+            )
         else:
             made = to_safetensors(prefix, destination, overwrite=overwrite)
     for path in made:
@@ -231,7 +233,7 @@ def _prefix_to_convert(source: str) -> str | None:
     except CheckpointNotFoundError:
         if not theirs:
             problem = "expected a checkpoint or files of safetensors, found neither"
-            end_with(f"'{shown(source)}': {problem}", NO_PROMISE)
+            end_with(f"'{shown(source)}': {problem}", NO_MANIFEST)
         return None
     return only_one([*prefixes, *theirs], source, "one thing to convert")
 
@@ -253,10 +255,10 @@ def latest(*, directory: str, level: Level) -> None:
     """
     from shardproof.checkpoint import latest_checkpoint  # noqa: PLC0415 - not for other commands
 
-    with errors_end_it("look at", directory), log_shown("checkpoint"):
+    with errors_end_it("check", directory), log_shown("checkpoint"):
         if "://" not in directory and not opening.is_directory(directory):
-            end_with(f"'{shown(directory)}': there is no such directory", NO_PROMISE)
+            end_with(f"'{shown(directory)}': there is no such directory", NO_MANIFEST)
         prefix = latest_checkpoint(directory, level=level)
     if prefix is None:
-        end_with(f"'{shown(directory)}': expected a whole checkpoint, found none", FINDINGS)
+        end_with(f"'{shown(directory)}': expected an intact checkpoint, found none", FINDINGS)
     print_path(prefix)

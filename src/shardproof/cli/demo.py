@@ -12,7 +12,7 @@ from shardproof._base import files
 from shardproof._base.messages import shown, told
 from shardproof._base.opening import is_directory, is_there, names_in, real_path
 from shardproof._base.work import apart
-from shardproof.cli.exits import COULD_NOT_LOOK, KEPT, code_of, end_with, outcome_of, words_of
+from shardproof.cli.exits import COULD_NOT_CHECK, KEPT, code_of, end_with, outcome_of, words_of
 from shardproof.cli.output import warn
 from shardproof.cli.paths import given_path
 from shardproof.cli.validate import show_reports
@@ -41,10 +41,10 @@ def demo(to: str | None) -> None:
             click.echo(f"\nBoth directories are kept in '{shown(real_path(to))}'.")
     except OSError as error:
         if to is not None:
-            end_with(words_of(error, "look at", to), code_of(error))
+            end_with(words_of(error, "check", to), code_of(error))
         problem = f"Could not make, or remove, the directories of the demo: {told(error)}"
         tip = "set TMPDIR to a directory that you may write to, or give one by --to DIR"
-        end_with(f"{problem}; {tip}", COULD_NOT_LOOK)
+        end_with(f"{problem}; {tip}", COULD_NOT_CHECK)
     raise click.exceptions.Exit(code)
 
 
@@ -90,4 +90,4 @@ def _demonstrate(base: Path) -> int:
     click.echo(f"$ pytest --validate-shards --shards-dir={shown(damaged)}")
     if os.geteuid() == 0:
         click.echo("(Root may read the unreadable file; the demo gave that power up for a moment.)")
-    return COULD_NOT_LOOK if max(codes) > 1 else KEPT
+    return COULD_NOT_CHECK if max(codes) > 1 else KEPT

@@ -19,7 +19,7 @@ from shardproof.cli.output import warn
 from shardproof.errors import ShardproofError
 from shardproof.report import Report
 
-KEPT, FINDINGS, NO_PROMISE, COULD_NOT_LOOK = range(4)
+KEPT, FINDINGS, NO_MANIFEST, COULD_NOT_CHECK = range(4)
 
 _EXPECTED = (ShardproofError, ImportError, OSError, ValueError)
 """What a command's work may raise; anything else is a mistake of ours."""
@@ -54,7 +54,7 @@ class PathOutcome(Generic[R]):
     @classmethod
     def failed(cls, path: str, error: BaseException) -> "PathOutcome[R]":
         """Return the outcome that an error stands for."""
-        return cls(path, None, words_of(error, "look at", path), code_of(error))
+        return cls(path, None, words_of(error, "check", path), code_of(error))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the outcome as plain JSON values."""
@@ -75,7 +75,7 @@ def outcome_of(path: str, look: Callable[[], R]) -> PathOutcome[R]:
 
 @contextlib.contextmanager
 def errors_end_it(
-    verb: str, path: str, *, refused: int = NO_PROMISE, as_json: bool = False
+    verb: str, path: str, *, refused: int = NO_MANIFEST, as_json: bool = False
 ) -> Iterator[None]:
     """End the command by the exit code and the words of whatever its work raises."""
     try:
@@ -85,7 +85,7 @@ def errors_end_it(
         end_with(words_of(error, verb, path), code_of(error, refused=refused), json_of=json_of)
 
 
-def code_of(error: BaseException, *, refused: int = NO_PROMISE) -> int:
+def code_of(error: BaseException, *, refused: int = NO_MANIFEST) -> int:
     """Return the exit code that an error stands for.
 
     Args:
@@ -96,7 +96,7 @@ def code_of(error: BaseException, *, refused: int = NO_PROMISE) -> int:
         return refused if error.exit_code is None else error.exit_code
     is_usage = isinstance(error, (ImportError, ValueError))
     is_usage |= isinstance(error, OSError) and is_too_long(error)
-    return NO_PROMISE if is_usage else COULD_NOT_LOOK
+    return NO_MANIFEST if is_usage else COULD_NOT_CHECK
 
 
 def words_of(error: BaseException, verb: str, path: str | os.PathLike[str]) -> str:

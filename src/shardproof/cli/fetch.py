@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from shardproof._base.messages import plain, printable, shown, told
-from shardproof.cli.exits import COULD_NOT_LOOK, FINDINGS, NO_PROMISE, end_with, errors_end_it
+from shardproof.cli.exits import COULD_NOT_CHECK, FINDINGS, NO_MANIFEST, end_with, errors_end_it
 from shardproof.cli.output import log_shown, print_json, print_path, warn
 from shardproof.cli.paths import (
     given_directory,
@@ -97,12 +97,12 @@ def adopt(
 
     shown_log = log_shown("fetching", is_on=not quiet)
     left_alone = log_shown("fetching.adopt", is_on=quiet)  # it is among the others if not
-    ends = errors_end_it("look at", directory, refused=COULD_NOT_LOOK, as_json=as_json)
+    ends = errors_end_it("check", directory, refused=COULD_NOT_CHECK, as_json=as_json)
     with ends, shown_log, left_alone:
         try:
             report = fetching.adopt(directory, source, trust=not proven_only, **how)
         except (FileNotFoundError, NotADirectoryError) as error:
-            end_with(told(error), NO_PROMISE, json_of=directory if as_json else None)
+            end_with(told(error), NO_MANIFEST, json_of=directory if as_json else None)
     if as_json:
         print_json(report.to_dict())
     elif not quiet:

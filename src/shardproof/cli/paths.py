@@ -11,7 +11,7 @@ import click
 from shardproof import formats
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.opening import EMPTY, is_directory, is_there, mode_of
-from shardproof.cli.exits import COULD_NOT_LOOK, NO_PROMISE, end_with, errors_end_it
+from shardproof.cli.exits import COULD_NOT_CHECK, NO_MANIFEST, end_with, errors_end_it
 from shardproof.cli.output import SHOWN
 from shardproof.errors import CheckpointNotFoundError
 from shardproof.formats.signs import METADATA
@@ -28,8 +28,8 @@ def given_text(text: str) -> str:
         try:
             os.getcwd()
         except OSError as error:  # it is gone, as a job's may be
-            problem = f"the current directory can't be told: {told(error)}"
-            end_with(f"Could not look at {quoted(text)}: {problem}", COULD_NOT_LOOK)
+            problem = f"the current directory is unknown: {told(error)}"
+            end_with(f"Could not check {quoted(text)}: {problem}", COULD_NOT_CHECK)
     return text
 
 
@@ -83,7 +83,7 @@ def given_path(text: str) -> str:
 def given_directory(text: str) -> str:
     """Return a directory that is there; end by 3 where it could not be looked at."""
     path = given_path(text)
-    with errors_end_it("look at", text):
+    with errors_end_it("check", text):
         mode = mode_of(path, follow=True)
     if not stat.S_ISDIR(mode):
         found = "something else" if mode else "nothing"
@@ -126,5 +126,5 @@ def only_one(found: list[str], path: str, expected: str) -> str:
     if len(found) > 1:
         choices = "".join(f"\n  - {shown(each)}" for each in found[:SHOWN])
         problem = f"expected {expected}; give one of these:{choices}"
-        end_with(f"'{shown(path)}': {problem}", NO_PROMISE)
+        end_with(f"'{shown(path)}': {problem}", NO_MANIFEST)
     return found[0]

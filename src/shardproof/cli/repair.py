@@ -6,7 +6,7 @@ import click
 
 import shardproof
 from shardproof._base.messages import printable, shown, told
-from shardproof.cli.exits import COULD_NOT_LOOK, code_of, end_with, errors_end_it
+from shardproof.cli.exits import COULD_NOT_CHECK, code_of, end_with, errors_end_it
 from shardproof.cli.output import first_of, log_shown, print_json, warn
 from shardproof.cli.paths import (
     against_option,
@@ -103,7 +103,7 @@ def repair(
     source not be reached.
     """
     shown_log = log_shown("fetching", is_on=verbose, level="INFO")
-    with errors_end_it("repair", path, refused=COULD_NOT_LOOK), shown_log:
+    with errors_end_it("repair", path, refused=COULD_NOT_CHECK), shown_log:
         done = shardproof.repair(path, source, dry_run=dry_run, progress=not quiet, **how)
     failed = [f"'{shown(name)}' is not repaired: {why}" for name, why in done.failed.items()]
     for line in first_of(failed, MOST_KEPT):

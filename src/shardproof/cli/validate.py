@@ -109,7 +109,7 @@ def _all_below(paths: Iterable[str]) -> list[str]:
     """Return the shards directories below some paths; of none among them that is said."""
     found = []
     for path in paths:
-        with errors_end_it("look at", path):
+        with errors_end_it("check", path):
             below = list(_formats.find(path))
         found += below or [path]
     return found

@@ -150,7 +150,7 @@ def _look(
         return _Adoption(path, finding)
     file = asked.file(name)
     if file is None:
-        logger.warning("'%s' is left alone: the source tells nothing of such a file", shown(path))
+        logger.warning("'%s' is left alone: the source does not list it", shown(path))
         return None
     try:
         return _Adoption(path, is_proven=cache.take_over(file, asked.stop, trust=trust))

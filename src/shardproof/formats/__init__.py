@@ -6,7 +6,7 @@ Imported when they are asked for: pytest's plugin enters this room for `signs` a
 from shardproof._base.imports import attached
 
 _NAMES = {
-    "_flat": ("Manifest", "PromisedFile", "flat"),
+    "_flat": ("Manifest", "ExpectedFile", "flat"),
     "_format": ("Format", "SignerKey"),
     "_jobs": ("Contradiction", "Mismatch"),
     "_reading": (

@@ -17,6 +17,6 @@ from shardproof.formats._registry import locate as locate
 from shardproof.formats._registry import names as names
 from shardproof.formats._registry import stating as stating
 from shardproof.manifest import Contradiction as Contradiction
+from shardproof.manifest import ExpectedFile as ExpectedFile
 from shardproof.manifest import Manifest as Manifest
 from shardproof.manifest import Mismatch as Mismatch
-from shardproof.manifest import PromisedFile as PromisedFile

@@ -10,7 +10,7 @@ from shardproof._base.names import open_root
 from shardproof._base.opening import is_never_a_shard, names_in
 from shardproof.errors import ManifestNotFoundError
 from shardproof.formats._format import Format, later
-from shardproof.manifest import Contradiction, Manifest, Probe, PromisedFile, Prove
+from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Probe, Prove
 
 _MOST_LOOKED_AT = 16
 
@@ -69,7 +69,7 @@ def flat(
             path,
             "",
             name,
-            [PromisedFile(name=each) for each in names],
+            [ExpectedFile(name=each) for each in names],
             probe=look,
             prove=later("formats._jobs", "HadoopProof")(path, inside) if job_names else inside,
             contradictions=lambda: contradictions,

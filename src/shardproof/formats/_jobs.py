@@ -17,7 +17,7 @@ from shardproof._base import files
 from shardproof._base.messages import quoted
 from shardproof._base.names import opened
 from shardproof._base.opening import TEMPORARY, is_never_a_shard, is_of_a_desktop, read_at
-from shardproof.manifest import Contradiction, Mismatch, PromisedFile, Prove
+from shardproof.manifest import Contradiction, ExpectedFile, Mismatch, Prove
 
 _NAME = re.compile(
     r"(?P<before>.*?)(?P<index>\d{4,6})-of-(?P<count>\d{4,6})(?P<own>-[0-9a-f]{16}(?=\.))?"
@@ -42,7 +42,7 @@ class CountedSet(NamedTuple):
     contradictions: Sequence[Contradiction]
 
 
-def promised_by_names(names: Iterable[str], *, first: int = 0) -> CountedSet:
+def expected_by_names(names: Iterable[str], *, first: int = 0) -> CountedSet:
     """Return what names promise; the first is 0 for the Hub's data, 1 for a model's weights."""
     sets: dict[tuple[str, str, str, bool], list[re.Match[str]]] = {}
     promised, odd = [], list[Contradiction]()
@@ -93,7 +93,7 @@ def expected_of(names: Iterable[str]) -> list[str]:
 def set_of_jobs(names: Iterable[str], kind: re.Pattern[str]) -> CountedSet:
     """Return what is expected where such names are, of files that jobs write, all of one kind."""
     found = filter(kind.fullmatch, expected_of(names))
-    counted = promised_by_names(each for each in found if not files.is_aside(each))
+    counted = expected_by_names(each for each in found if not files.is_aside(each))
     return CountedSet(counted.names, [*counted.contradictions, *uncommitted(names)])
 
 
@@ -112,7 +112,7 @@ class HadoopProof:
     inside: Prove | None
 
     def __call__(
-        self, promised: PromisedFile, fd: int, size: int
+        self, promised: ExpectedFile, fd: int, size: int
     ) -> Mismatch | Literal["agreed"] | bool:
         """Return which bytes have another checksum, or what those in the file prove."""
         folder, name = os.path.split(promised.name)

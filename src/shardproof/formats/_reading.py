@@ -21,18 +21,18 @@ from shardproof._base.opening import is_regular, mode_of, real_path
 from shardproof._base.proofs import SealedProof, proofs_of
 from shardproof.errors import ManifestError
 from shardproof.formats._format import Format, SignerKey
-from shardproof.manifest import Manifest, PromisedFile, RefusedEntry
+from shardproof.manifest import ExpectedFile, Manifest, RefusedEntry
 
 LISTS = "digests"
 """Name of the format of a directory that has nothing but such lists."""
 
 _MAX_BYTES = 2**16
 _BEGIN = re.compile(rb"(?m)^-----BEGIN (?:CERTIFICATE|(?:[A-Z]+ )*(?:PUBLIC|PRIVATE) KEY)-----")
-_EXPECTED = "to look who signed it: expected a public key or a certificate in PEM"
+_EXPECTED = "to check who signed it: expected a public key or a certificate in PEM"
 
 
 def read_manifest(form: Format, path: str, *, lists: bool = False) -> Manifest:
-    """Return what a directory promises, and its seal; with what other lists in it state of that."""
+    """Return the manifest of a directory and its seal, and what other lists in it state of it."""
     manifest = Manifest.without_refused(form.read_manifest, path)
     if form.name == LISTS:
         return manifest
@@ -52,7 +52,7 @@ def read_manifest(form: Format, path: str, *, lists: bool = False) -> Manifest:
     known = {file.name for file in manifest.files}
     listed_only = (
         msgspec.structs.replace(
-            PromisedFile.by_digest(name, *digest.provable(texts)), is_listed_only=True
+            ExpectedFile.by_digest(name, *digest.provable(texts)), is_listed_only=True
         )
         for name, texts in sealed.items()
         if name not in known
@@ -74,7 +74,7 @@ def seals_in(root: str) -> list[str]:
 
 
 def parts_of(form: Format) -> tuple[str, ...]:
-    """Return patterns of what may lie beside promised files: their promise, a seal, a journal."""
+    """Return patterns of what may lie beside expected files: their promise, a seal, a journal."""
     lists = [name for each in digest_lists.NAMES.values() for name in (each, f".{each}.journal")]
     return (form.manifest_file, *form.further_parts, *form.beside, *lists)
 
@@ -84,7 +84,7 @@ def proofs_in(manifest: Manifest) -> Mapping[str, SealedProof]:
     return proofs_of(os.fspath(manifest.root), *digest_lists.NAMES.values())
 
 
-def with_digests(file: PromisedFile, stated: Sequence[tuple[str, int]]) -> PromisedFile:
+def with_digests(file: ExpectedFile, stated: Sequence[tuple[str, int]]) -> ExpectedFile:
     """Return a promise with further digests, of the whole file first; what proves most leads."""
     both = [*stated, *file.digests]
     whole = [(text, 0) for text in digest.provable(text for text, begin in both if not begin)]
@@ -108,10 +108,10 @@ def key_at(address: str) -> SignerKey | None:
 
 
 def read_signed(form: Format, path: str, key: SignerKey) -> Manifest:
-    """Return what a directory promises, if a key's owner signed it; no list beside it counts."""
+    """Return the manifest of a directory, if a key's owner signed it; no list beside it counts."""
     if form.read_signed is None:
         problem = (
-            f"expected a signed promise, since a key is given; the format {form.name} has none"
+            f"expected a signed manifest, since a key is given; the format {form.name} has none"
         )
         raise ManifestError(problem, path=path)
     return form.read_signed(path, key)

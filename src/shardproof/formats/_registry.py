@@ -284,6 +284,6 @@ def _nobodys(path: str) -> ManifestNotFoundError:
     holds = f"{n_entries} entries, none of a known format" if n_entries else "nothing"
     problem = (
         f"expected a shards directory ({', '.join(names())}), found {holds}; is the path right? "
-        "'shardproof formats' tells what each has"
+        "'shardproof formats' lists what each contains"
     )
     return ManifestNotFoundError(problem, path=path)

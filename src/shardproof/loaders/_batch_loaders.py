@@ -38,8 +38,8 @@ class OrderedDataLoader(BatchLoader):
         framework: ``"numpy"`` for arrays, ``"torch"`` for tensors over the same memory.
 
     Raises:
-        ShardValidationError: Something in the directory is not as promised.
-        ManifestError: What it promises can't be read.
+        ShardValidationError: Something in the directory is not as expected.
+        ManifestError: Its manifest can't be read.
         ValueError: A layer that was not recorded, special tokens where there are none, a number out
             of range.
         TypeError: An argument of another type.
@@ -107,8 +107,8 @@ class ShuffledDataLoader(BatchLoader):
         framework: ``"numpy"`` for arrays, ``"torch"`` for tensors over the same memory.
 
     Raises:
-        ShardValidationError: Something in the directory is not as promised.
-        ManifestError: What it promises can't be read.
+        ShardValidationError: Something in the directory is not as expected.
+        ManifestError: Its manifest can't be read.
         ValueError: A layer that was not recorded, special tokens where there are none, labels to
             ignore where there are none, a number out of range.
         TypeError: An argument of another type.

@@ -44,8 +44,8 @@ class IndexedDataset(DirectoryReader):
         framework: ``"numpy"`` for arrays, ``"torch"`` for tensors over the same memory.
 
     Raises:
-        ShardValidationError: Something in the directory is not as promised.
-        ManifestError: What it promises can't be read.
+        ShardValidationError: Something in the directory is not as expected.
+        ManifestError: Its manifest can't be read.
         ValueError: A layer that was not recorded, special tokens where there are none.
         TypeError: An argument of another type.
         ModuleNotFoundError: ``framework="torch"``, and there is no torch.

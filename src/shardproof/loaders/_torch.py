@@ -89,7 +89,7 @@ class TorchDataset(torch.utils.data.IterableDataset[Batch]):
         n_workers = 0 if worker is None else worker.num_workers
         if self._n_workers not in (None, n_workers):
             raise ValueError(
-                f"num_workers: expected {self._n_workers}, as torch_dataset() was told, found "
+                f"num_workers: expected {self._n_workers}, as passed to torch_dataset(), found "
                 f"{n_workers}: {_SAY_HOW_MANY}"
             )
         if worker is None:

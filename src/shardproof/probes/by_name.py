@@ -11,7 +11,7 @@ import os
 from shardproof._base import json
 from shardproof._base.opening import read_at
 from shardproof.errors import ManifestError
-from shardproof.manifest import Mismatch, Probe, PromisedFile
+from shardproof.manifest import ExpectedFile, Mismatch, Probe
 from shardproof.probes.impostors import impostor
 
 __all__ = ["flaw_of_list", "has_law", "probe"]
@@ -24,7 +24,7 @@ def has_law(name: str) -> bool:
     return _kind_of(name) is not None
 
 
-def probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
+def probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
     """Return what is wrong with the structure of a file, as far as its name tells what it has.
 
     Of other files only what is a pointer in their place, and not if it may be in git like that.

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from shardproof._base.messages import quoted
 from shardproof._base.opening import read_at
-from shardproof.manifest import Mismatch, PromisedFile
+from shardproof.manifest import ExpectedFile, Mismatch
 
 __all__ = ["NOT_NPY", "ArrayHeader", "probe", "read_header"]
 
@@ -53,7 +53,7 @@ class ArrayHeader(NamedTuple):
         return self.start + self.n_items * self.item_bytes
 
 
-def probe(_promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
+def probe(_promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
     """Return how a file breaks its header's word."""
     header = read_header(fd, size)
     if header is None or isinstance(header, Mismatch) or header.end == size:

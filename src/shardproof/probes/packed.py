@@ -48,7 +48,7 @@ def probe(kind: str, fd: int, size: int) -> Mismatch | None:
     """Return what is wrong with the begin, the frames or the end of a file, by bounded reads."""
     head = read_at(fd, HEAD_BYTES)
     if kind != kind_of(head) and kind != "zlib":
-        return Mismatch(f"the begin of {kind}", quoted(head))
+        return Mismatch(f"the beginning of {kind}", quoted(head))
     if kind == "zstd":
         return _wrong_blocks(fd, size)
     last = read_at(fd, _END_BYTES, max(0, size - _END_BYTES))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from shardproof._base.messages import quoted, told
 from shardproof._base.opening import read_at
-from shardproof.manifest import Mismatch, PromisedFile
+from shardproof.manifest import ExpectedFile, Mismatch
 from shardproof.probes._thrift import CompactReader, ThriftError
 
 __all__ = ["ColumnChunk", "ParquetFooter", "footer_in", "footer_of", "probe", "prove"]
@@ -47,7 +47,7 @@ class ParquetFooter(NamedTuple):
 _Read = Callable[[int, int], bytes]
 
 
-def probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
+def probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
     """Return what is wrong with the structure of a file, or with its number of rows."""
     footer = footer_of(fd, size)
     if not isinstance(footer, ParquetFooter):
@@ -72,7 +72,9 @@ def _footer(read: _Read, size: int, max_bytes: int) -> ParquetFooter | Mismatch 
     tail = last[-_TAIL_BYTES:]
     head = last[:4] if len(last) == size else read(4, 0)
     if head not in {_MAGIC, _ENCRYPTED} or tail[4:] not in {_MAGIC, _ENCRYPTED}:
-        return Mismatch("'PAR1' at the begin and the end", f"{quoted(head)} and {quoted(tail[4:])}")
+        return Mismatch(
+            "'PAR1' at the beginning and the end", f"{quoted(head)} and {quoted(tail[4:])}"
+        )
     n_bytes = int.from_bytes(tail[:4], "little")
     start = size - _TAIL_BYTES - n_bytes
     if not n_bytes or start < len(_MAGIC):
@@ -161,7 +163,7 @@ def _column_metadata(reader: CompactReader) -> ColumnChunk:
     return ColumnChunk(begin, numbers.get(7, 0))
 
 
-def prove(_: PromisedFile, fd: int, size: int) -> Mismatch | bool:
+def prove(_: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
     """Return which page has another checksum than it states; no file is ever proven as a whole.
 
     Pages are read in pieces of a MiB. Their headers, the footer and indices have no checksum.

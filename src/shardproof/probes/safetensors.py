@@ -14,7 +14,7 @@ import msgspec
 
 from shardproof._base.messages import quoted, told
 from shardproof._base.opening import read_at
-from shardproof.manifest import Mismatch, PromisedFile
+from shardproof.manifest import ExpectedFile, Mismatch
 
 __all__ = ["SafetensorsHeader", "TensorInfo", "header_of", "probe"]
 
@@ -77,7 +77,7 @@ _decode_tensors = msgspec.json.Decoder(dict[str, TensorInfo]).decode
 _decode_metadata = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
 
 
-def probe(_promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
+def probe(_promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
     """Return what is wrong with a file's header, or between it and the file's size."""
     found = header_of(fd, size)
     return found if isinstance(found, Mismatch) else None

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from shardproof._base.messages import quoted
 from shardproof._base.opening import read_at
-from shardproof.manifest import Mismatch, PromisedFile
+from shardproof.manifest import ExpectedFile, Mismatch
 from shardproof.probes import packed
 
 __all__ = ["BLOCK_BYTES", "is_header", "probe", "prove"]
@@ -46,7 +46,7 @@ _PAX_SIZE = b" size="
 _Read = Callable[[int, int], bytes]
 
 
-def probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
+def probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
     """Return what is wrong with an archive, as far as its first headers and its end tell.
 
     Of one that is packed, how the end of what packs it is not there; of gzip what is inside, too.
@@ -69,7 +69,7 @@ def probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
     return None if tail.endswith(_END) else _NO_END
 
 
-def prove(promised: PromisedFile, fd: int, size: int) -> Mismatch | bool:
+def prove(promised: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
     """Return whether a file's own checksums prove it: those of gzip do, those of headers do not.
 
     Of an archive that is not compressed every header is looked at, and none of the data.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from shardproof._base.messages import quoted
 from shardproof._base.opening import read_at
-from shardproof.manifest import Mismatch, PromisedFile
+from shardproof.manifest import ExpectedFile, Mismatch
 from shardproof.probes import packed
 
 __all__ = ["probe", "prove"]
@@ -32,7 +32,7 @@ _ZLIB = tuple(bytes([n << 4 | 8]) for n in range(8))
 _Read = Callable[[int, int], bytes]
 
 
-def probe(_: PromisedFile, fd: int, size: int) -> Mismatch | None:
+def probe(_: ExpectedFile, fd: int, size: int) -> Mismatch | None:
     """Return where records do not follow one another up to the end; of a packed file the first."""
     kind = _packed_by(fd)
     if kind is not None:
@@ -56,7 +56,7 @@ def probe(_: PromisedFile, fd: int, size: int) -> Mismatch | None:
     return None
 
 
-def prove(_: PromisedFile, fd: int, size: int) -> Mismatch | bool:
+def prove(_: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
     """Return whether a file's checksums prove it: of one that is not packed, a part may be gone."""
     if _packed_by(fd) is not None:
         return packed.wrong_inside(fd, _wrong_record) or True

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from shardproof._base.names import opened
 from shardproof._base.opening import matching, read_at
-from shardproof.manifest import Mismatch, PromisedFile
+from shardproof.manifest import ExpectedFile, Mismatch
 from shardproof.probes.npy import ArrayHeader, read_header
 
 __all__ = ["ID_BYTES", "IdRecipe", "IdsProof", "TokensWithIds", "id_of", "told_of"]
@@ -110,7 +110,7 @@ class IdsProof:
 
     root: str
 
-    def __call__(self, promised: PromisedFile, fd: int, _size: int) -> Mismatch | bool:
+    def __call__(self, promised: ExpectedFile, fd: int, _size: int) -> Mismatch | bool:
         """Return whether every token is proven, or which sequences are others."""
         with self._ids(promised.name) as ids_fd:
             shard = _with_ids(fd, ids_fd)

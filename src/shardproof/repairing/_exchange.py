@@ -14,14 +14,14 @@ from shardproof._base import digest, files
 from shardproof._base.messages import shown
 from shardproof._base.names import NotRegularError, file_type, open_regular
 from shardproof._base.opening import is_there, mode_of, real_path
-from shardproof.manifest import Manifest, PromisedFile
+from shardproof.manifest import ExpectedFile, Manifest
 
 _ACL = "system.posix_acl_access"
 _ENTRY = "<HHI"  # of linux/posix_acl_xattr.h: a tag, rights, and whose
 _OWNING_GROUP, _NAMED_GROUP, _OTHERS = 0x04, 0x08, 0x20
 
 
-def place_of(file: PromisedFile, manifest: Manifest) -> tuple[str, str]:
+def place_of(file: ExpectedFile, manifest: Manifest) -> tuple[str, str]:
     """Return a directory, and where below it a file is to be: in its place, or in a store."""
     base = root = os.fspath(manifest.root)
     path = os.path.join(root, file.name)

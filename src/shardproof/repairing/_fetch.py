@@ -17,22 +17,22 @@ from shardproof._base.opening import is_there, may_be_whole
 from shardproof._base.proofs import SealedProof
 from shardproof.checks import check, flaw_of
 from shardproof.errors import FetchError
+from shardproof.expectations import Expectation
 from shardproof.fetching import Limits, RemoteFile, Source, transfer
 from shardproof.fetching.transfer import key_in
-from shardproof.manifest import Manifest, PromisedFile
-from shardproof.promises import Promise
+from shardproof.manifest import ExpectedFile, Manifest
 from shardproof.repairing._exchange import exchange, place_of
 from shardproof.report import Finding, Level, Report
 
 
 class Wanted(NamedTuple):
-    """A promised file that is to be fetched, and what is known of it where the source has it."""
+    """A expected file that is to be fetched, and what is known of it where the source has it."""
 
-    file: PromisedFile
+    file: ExpectedFile
     remote: RemoteFile | None
 
 
-def look(manifest: Manifest, level: Level, proven: set[PromisedFile]) -> Report:
+def look(manifest: Manifest, level: Level, proven: set[ExpectedFile]) -> Report:
     """Return what `validate` finds; what is proven is not read again, and more is by now."""
     proofs = {f.name: SealedProof.of(f.digests) for f in manifest.files if f in proven}
     if prove := manifest.prove:
@@ -44,18 +44,18 @@ def look(manifest: Manifest, level: Level, proven: set[PromisedFile]) -> Report:
     return dataclasses.replace(report, n_unread=0)
 
 
-def broken_in(manifest: Manifest, report: Report) -> Iterator[tuple[PromisedFile, Finding]]:
-    """Yield each promised file that is not as promised, and what was found."""
+def broken_in(manifest: Manifest, report: Report) -> Iterator[tuple[ExpectedFile, Finding]]:
+    """Yield each expected file that is not as expected, and what was found."""
     for finding in report.findings:
         if finding.index is not None:
             yield manifest.files[finding.index], finding
 
 
 def want(
-    promise: Promise,
+    promise: Expectation,
     report: Report,
     told_of: Callable[[str], RemoteFile | None],
-    tried: Container[PromisedFile],
+    tried: Container[ExpectedFile],
 ) -> Iterator[Wanted]:
     """Yield what was not tried yet; what nobody could look at, or may read, may be whole."""
     for file, finding in broken_in(promise.manifest, report):
@@ -158,7 +158,7 @@ def _keys_of(path: str, base: str) -> tuple[str, str]:
 
 
 def sweep(manifest: Manifest, root_fd: int, but: Container[str]) -> None:
-    """Remove what earlier calls have left of promised files, but of some."""
+    """Remove what earlier calls have left of expected files, but of some."""
     paths = [os.path.join(manifest.root, f.name) for f in manifest.files if f.name not in but]
     for base in (os.fspath(manifest.root), *manifest.stores):
         with contextlib.suppress(FileNotFoundError), _opened(base, manifest, root_fd) as (_, parts):

@@ -16,10 +16,10 @@ from shardproof._base.opening import is_directory, is_there, real_path, refuse_e
 from shardproof._base.progress import bar
 from shardproof._base.work import Deadline, apart, telling_of_stops, to_waiter
 from shardproof.errors import FetchError, ManifestError
+from shardproof.expectations import Expectation, expectation_of
 from shardproof.fetching import Cancellation, Limits, Source, open_source, sources
 from shardproof.fetching.transfer import listed, parts_beneath
-from shardproof.manifest import PromisedFile
-from shardproof.promises import Promise, promise_of
+from shardproof.manifest import ExpectedFile
 from shardproof.repairing._fetch import Fetcher, broken_in, look, sweep, want
 from shardproof.report import MOST_KEPT, FindingKind, Level, MoreFindings, Report
 
@@ -144,7 +144,7 @@ def repair(
         def work(stop: Any) -> Repair:
             located = formats.locate(path)
             ask = functools.partial(
-                promise_of, located.path, form=form, against=against, level=level
+                expectation_of, located.path, form=form, against=against, level=level
             )
             with contextlib.ExitStack() as stack:
                 stack.enter_context((cancellation or Cancellation()).register(stop.set))
@@ -188,11 +188,11 @@ def _address(source: str, root: str) -> str:
 
 
 def _repaired(
-    ask: Callable[[], Promise], fetcher: Fetcher, level: Level, *, dry_run: bool, is_fixed: bool
+    ask: Callable[[], Expectation], fetcher: Fetcher, level: Level, *, dry_run: bool, is_fixed: bool
 ) -> Repair:
-    promise, proven = ask(), set[PromisedFile]()
+    promise, proven = ask(), set[ExpectedFile]()
     root = os.fspath(promise.manifest.root)
-    tried, asked = set[PromisedFile](), dict[str, Replacement]()
+    tried, asked = set[ExpectedFile](), dict[str, Replacement]()
     problems, missing = dict[str, str | None](), set[Path]()  # None: it came
     parts = os.path.basename(parts_beneath(root))
     if any(file.name.startswith(f"{parts}/") for file in promise.manifest.files):

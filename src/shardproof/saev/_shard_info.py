@@ -17,7 +17,7 @@ from shardproof._base.opening import is_there, permission_denied, refuse_empty
 from shardproof._base.work import apart
 from shardproof.checks import check
 from shardproof.errors import ManifestPermissionError
-from shardproof.manifest import Contradiction, Manifest, PromisedFile, refuse_names
+from shardproof.manifest import Contradiction, ExpectedFile, Manifest, refuse_names
 from shardproof.saev._metadata import (
     LABELS_FILE,
     MAX_COUNT,
@@ -136,7 +136,7 @@ class ShardInfo:
         """
         refuse_empty(shards_dir=shards_dir)
         root = Path(real_root(shards_dir))
-        files = [PromisedFile(name=shard.name) for shard in self.shards]
+        files = [ExpectedFile(name=shard.name) for shard in self.shards]
         manifest = Manifest(root=root, path=root / SHARDS_FILE, format="saev", files=files)
         apart(lambda _: check(manifest)).raise_for_findings()
 
@@ -152,14 +152,14 @@ def read_manifest(root: str) -> Manifest:
     shards = _read_shards(root)  # Manifest refuses their names
     metadata = Metadata.load(root)
     size = metadata.shard_bytes
-    files = [PromisedFile(name=shard.name, size=size, n_items=shard.n_examples) for shard in shards]
+    files = [ExpectedFile(name=shard.name, size=size, n_items=shard.n_examples) for shard in shards]
     labels = os.path.join(root, LABELS_FILE)  # which are optional; readers use what is there
     try:
         has_labels = is_there(labels)
     except PermissionError as error:
         raise ManifestPermissionError(permission_denied(), path=labels) from error
     if has_labels:
-        files.append(PromisedFile(name=LABELS_FILE, size=metadata.labels_bytes))
+        files.append(ExpectedFile(name=LABELS_FILE, size=metadata.labels_bytes))
     return Manifest(
         root=Path(root),
         path=Path(root, SHARDS_FILE),
@@ -171,8 +171,8 @@ def read_manifest(root: str) -> Manifest:
 
 def _contradictions(metadata: Metadata, shards: Sequence[Shard]) -> Iterator[Contradiction]:
     """Yield what a killed or restarted writer leaves: saev's readers trust the metadata alone."""
-    names, n_promised = [s.name for s in shards], [s.n_examples for s in shards]
-    n_examples = sum(n_promised)
+    names, n_expected = [s.name for s in shards], [s.n_examples for s in shards]
+    n_examples = sum(n_expected)
     if n_examples != metadata.n_examples:
         expected = f"{metadata.n_examples} examples in all, as {METADATA_FILE} says"
         yield Contradiction(SHARDS_FILE, expected, str(n_examples))
@@ -183,9 +183,9 @@ def _contradictions(metadata: Metadata, shards: Sequence[Shard]) -> Iterator[Con
         yield Contradiction(SHARDS_FILE, expected, str(len(shards)))
     # Readers find example i in file i // examples_per_shard: an entry may not stand elsewhere.
     usual_names, usual_counts = _names(len(shards)), _counts(metadata, len(shards))
-    if names == usual_names and n_promised == usual_counts:
+    if names == usual_names and n_expected == usual_counts:
         return
-    found = zip(names, n_promised, usual_names, usual_counts, strict=True)
+    found = zip(names, n_expected, usual_names, usual_counts, strict=True)
     for index, (name, n, usual, rest) in enumerate(found):
         if name != usual or n != rest:
             expected = f"{usual} with {rest} examples as entry {index}"

@@ -14,7 +14,7 @@ from shardproof._base.names import opened
 from shardproof._base.opening import is_never_a_shard, read_at, tree
 from shardproof.checks import check
 from shardproof.errors import ManifestError, ManifestNotFoundError
-from shardproof.manifest import Manifest, Mismatch, PromisedFile, Prove, RefusedEntry
+from shardproof.manifest import ExpectedFile, Manifest, Mismatch, Prove, RefusedEntry
 
 Reasons = Mapping[str, str | None]
 """Of each file why it is left out where no format says what is to be sealed; None if it is not."""
@@ -55,7 +55,7 @@ def _why_left_out(name: str, lists: Sequence[str]) -> str | None:
 
 
 def _entries_of(root: str, name: str, files: Reasons) -> Sequence[tuple[str, str]]:
-    """Return what a file of any name states, if at its begin it names a file that is here."""
+    """Return what a file of any name states, if at its beginning it names a file that is here."""
     with opened(name, root) as fd:
         size = 0 if fd is None else os.fstat(fd).st_size
         if fd is None or size > _MAX_LIST_BYTES:
@@ -95,7 +95,7 @@ def manifest_of(
         formats.read_manifest(form, root) if form else Manifest.at(root, "", formats.LISTS, ())
     )
     promised = {file.name: file for file in manifest.files}
-    proves = dict[str, list[tuple[Prove, PromisedFile]]]()
+    proves = dict[str, list[tuple[Prove, ExpectedFile]]]()
     for other in (manifest, *_others(root, manifest.format, files)):
         below = os.path.relpath(other.root, manifest.root)
         for file in other.files:
@@ -106,11 +106,11 @@ def manifest_of(
                 proves.setdefault(name, []).append((other.prove, file))
     if manifest.format == formats.LISTS:
         names = [*(n for n, why in files.items() if why is None), *stated.keys() - files.keys()]
-        promised = {name: PromisedFile(name=name) for name in names} | promised
+        promised = {name: ExpectedFile(name=name) for name in names} | promised
     if not promised:
         raise ManifestNotFoundError("there is nothing to seal: no file in it", path=root)
 
-    def prove(file: PromisedFile, fd: int, size: int) -> Mismatch | bool:
+    def prove(file: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
         said = (each(of, fd, size) for each, of in proves.get(file.name, ()))
         return next((each for each in said if isinstance(each, Mismatch)), False)
 

@@ -21,7 +21,7 @@ from shardproof._base.opening import is_directory, is_there
 from shardproof._base.work import Cancelled, go_on
 from shardproof.checks import OnProgress
 from shardproof.errors import ManifestError, ShardReadError
-from shardproof.manifest import PromisedFile
+from shardproof.manifest import ExpectedFile
 from shardproof.report import Finding, FindingKind, Level, Report, ShardValidationError
 from shardproof.staging._proofs import Proofs
 from shardproof.staging._source import LOCK, StageSource, naming_whole
@@ -84,7 +84,7 @@ class StagedCopy:
         files = [self._known(file) for file in self._source.files]
         return self._source.check_copy(self._place, files, self._strange, self._level)
 
-    def _known(self, file: PromisedFile) -> PromisedFile:
+    def _known(self, file: ExpectedFile) -> ExpectedFile:
         """Return what is known of a copy, which says more than the manifest may."""
         proof = self._proofs.get(file.name)
         if proof is None:
@@ -126,7 +126,7 @@ class StagedCopy:
         finally:
             os.close(fd)
 
-    def _size_of(self, file: PromisedFile) -> int:
+    def _size_of(self, file: ExpectedFile) -> int:
         """Return how large a file is to be; where nobody can tell, a copy of it says why."""
         if file.size is not None:
             return file.size
@@ -163,7 +163,7 @@ class StagedCopy:
             _files.remove_if(path, lambda status: self._proofs.are_of(name, status))
         return True
 
-    def _copy_all(self, files: Sequence[PromisedFile], todo: set[str]) -> None:
+    def _copy_all(self, files: Sequence[ExpectedFile], todo: set[str]) -> None:
         """Copy files, each of which leaves ``todo``; raise all that is wrong with the source."""
         n_files, findings = len(self._source.files), list[Finding]()
         outcomes = in_threads(
@@ -179,7 +179,7 @@ class StagedCopy:
             raise self._errors[0]
         _raise_for_findings(self._report(findings))
 
-    def _outcome(self, file: PromisedFile) -> Sequence[Finding]:
+    def _outcome(self, file: ExpectedFile) -> Sequence[Finding]:
         """Copy a file, and return what is wrong with the source's; an error ends all others."""
         try:
             self._copy(file)
@@ -197,7 +197,7 @@ class StagedCopy:
         if self._errors:
             raise Cancelled
 
-    def _copy(self, file: PromisedFile) -> None:
+    def _copy(self, file: ExpectedFile) -> None:
         """Make the copy, and write down that it is one."""
         path, target = (os.path.join(at, file.name) for at in (self._source.root, self._place))
         self._go_on()
@@ -237,7 +237,7 @@ class StagedCopy:
         finally:
             os.close(fd)
 
-    def _transfer(self, source: int, copy: int, size: int, file: PromisedFile) -> str | None:
+    def _transfer(self, source: int, copy: int, size: int, file: ExpectedFile) -> str | None:
         """Copy so many bytes, and return their digest where one is wanted."""
         wanted = file.digest or ("sha256:" if self._level == "valid" else "")
         algorithm = wanted.partition(":")[0]
@@ -285,6 +285,6 @@ def _raise_for_findings(report: Report) -> None:
     unseen = [finding for finding in report.findings if not finding.conclusive]
     if unseen and len(unseen) == len(report.findings):
         first, n_files = unseen[0], report.n_files
-        problem = f"could not look at {len(unseen)} of {n_files} files: {first.found}; the first is"
+        problem = f"could not check {len(unseen)} of {n_files} files: {first.found}; the first is"
         raise OSError(first.errno, problem, str(first.path))
     report.raise_for_findings()

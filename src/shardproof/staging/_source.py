@@ -17,7 +17,7 @@ from shardproof._base.opening import names_in
 from shardproof.checks import check
 from shardproof.errors import ManifestError, ShardReadError
 from shardproof.formats.signs import METADATA
-from shardproof.manifest import Manifest, PromisedFile
+from shardproof.manifest import ExpectedFile, Manifest
 from shardproof.report import Level, Report
 from shardproof.staging._proofs import PROOFS
 
@@ -43,8 +43,8 @@ class StageSource:
     manifest: Manifest
     listing: str  # the file that lists the shards; of several the first
     stated: Mapping[str, bytes]  # the manifest's files that lie in the directory itself
-    parts: Sequence[PromisedFile]  # its other files
-    promised: Sequence[PromisedFile]  # what it lists
+    parts: Sequence[ExpectedFile]  # its other files
+    promised: Sequence[ExpectedFile]  # what it lists
 
     @classmethod
     def read(cls, located: formats.Located) -> "StageSource":
@@ -67,14 +67,14 @@ class StageSource:
         listing = min(fnmatch.filter(names, form.manifest_file))
         promised = {file.name: file for file in manifest.files if file.name != listing}
         parts = [  # whose structure is none of a shard
-            PromisedFile(name=name, is_listed_only=True)
+            ExpectedFile(name=name, is_listed_only=True)
             for name in names
             if name != listing and name not in promised
         ]
         return cls(root, prefix, form, manifest, listing, stated, parts, [*promised.values()])
 
     @property
-    def files(self) -> list[PromisedFile]:
+    def files(self) -> list[ExpectedFile]:
         """Every file to copy but the listing, in the order in which they get their names."""
         return [*self.promised, *self.parts]
 
@@ -123,7 +123,7 @@ class StageSource:
         return check(some, level="complete" if level == "valid" else level, list_first=many)
 
     def check_copy(
-        self, root: str, files: Sequence[PromisedFile], strange: Sequence[str], level: Level
+        self, root: str, files: Sequence[ExpectedFile], strange: Sequence[str], level: Level
     ) -> Report:
         """Check all files of a copy, with what is known of them, as its readers will."""
         path = self.at(root)

@@ -24,7 +24,7 @@ from shardproof.errors import (
     ManifestError,
     ManifestNotFoundError,
 )
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 from shardproof.report import Level
 
 logger = logging.getLogger("shardproof.checkpoint")
@@ -107,7 +107,7 @@ def is_whole(candidate: Candidate, level: Level) -> bool:
     """Return whether a checkpoint is whole, and log why it isn't; if not seen, raise `OSError`."""
     result = verify(candidate.location, level)
     for finding in filter(is_unseen, result.findings):
-        raise OSError(finding.errno, f"could not look: {finding.found}", str(finding.path))
+        raise OSError(finding.errno, f"could not check: {finding.found}", str(finding.path))
     reasons = [*result.errors]
     reasons += [f"{shown(path)}: no checksum is stated" for path in result.unproven]
     if reasons:
@@ -150,7 +150,7 @@ def read_manifest(root: str, prefix: str = "") -> Manifest:
         digest = checksum or None
         if checksum and ":" not in checksum:
             digest = f"sha256:{checksum}"
-        promised = PromisedFile(
+        promised = ExpectedFile(
             name=shard.file, size=shard.file_size, digest=digest, digest_from=begin
         )
         files.append(promised)
@@ -168,7 +168,7 @@ def read_manifest(root: str, prefix: str = "") -> Manifest:
 
 def _probe(
     headers: Mapping[str, ShardHeader],
-    file: PromisedFile,
+    file: ExpectedFile,
     fd: int,
     size: int,  # noqa: ARG001 - which was looked at
 ) -> Mismatch | None:

@@ -106,7 +106,7 @@ def verify(location: Location, level: Level) -> VerificationResult:
             try:
                 warnings = [str(step) for step in unfinished_at(location)]
             except OSError as problem:
-                warnings = [f"{shown(location.directory)}: it can't be looked at: {told(problem)}"]
+                warnings = [f"{shown(location.directory)}: it can't be checked: {told(problem)}"]
         found = [InspectedShard(error.path, finding)]
         return _result(location, level, 0, found, warnings or _strays(location, world_size))
     n_threads = None  # it depends on the time that one takes
@@ -223,7 +223,7 @@ def refuse_blind(error: CheckpointError) -> None:
     """Raise an `OSError` (EIO, ESTALE, EACCES) for a file that may be whole: it was not seen."""
     finding = _unread(error, "")
     if is_unseen(finding):
-        raise OSError(finding.errno, f"could not look: {error.problem}", error.path) from error
+        raise OSError(finding.errno, f"could not check: {error.problem}", error.path) from error
 
 
 def is_unseen(finding: Finding) -> bool:

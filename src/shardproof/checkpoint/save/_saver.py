@@ -143,7 +143,7 @@ class MultiShardSaver:
                 attempt: all are listed. Or there is a checkpoint already, or another attempt is
                 about to make one.
             OSError: It could not be written, or a shard could not be checked. Of
-                `UnsyncedError` the checkpoint is there, but may not survive a power cut.
+                `UnsyncedError` the checkpoint exists, but may not survive a power cut.
             TypeError: An argument of the wrong type.
             ValueError: ``world_size`` below 1, ``step`` below 0, a timestamp that is none, a text
                 that is no Unicode, or a prefix as for `save_shard`.

@@ -56,8 +56,8 @@ def clear_way(location: Location, *, overwrite: bool) -> None:
     if storage.look_up(location.metadata) is not None:
         if not overwrite:
             problem = (
-                "there is a checkpoint already: save under another prefix, or give overwrite=True, "
-                "which gives it up before the new one is whole"
+                "a checkpoint exists already: save under another prefix, or pass overwrite=True, "
+                "which removes it before the new one is complete"
             )
             raise CheckpointError(problem, path=location.metadata)
         storage.remove(location.metadata, sync=True)

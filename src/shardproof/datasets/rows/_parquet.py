@@ -135,7 +135,8 @@ class ParquetShard:
         except Exception as error:
             # There is no class for a damaged file: it is ArrowInvalid, OSError, ValueError, ...
             found = f"{type(error).__name__}: {quoted(str(error), 300)}"
-            problem = f"expected whole parquet, found what pyarrow can't read, {found}. {_TO_DO}"
+            problem = "expected an intact parquet file, found one that pyarrow can't read, "
+            problem += f"{found}. {_TO_DO}"
             errno = error.errno if isinstance(error, OSError) else None
             raise ShardReadError(problem, path=self._path, errno=errno) from traced(error)
 

@@ -81,7 +81,7 @@ def place_in(source: str, files: Sequence[RemoteFile], saved: Mapping[str, Any])
         raise ValueError(
             f"this state is of other data than '{shown(source)}' (it says "
             f"{quoted(state.source)}): {'; '.join(wrong)}. Load the files and the revision that it "
-            "was saved with, or begin anew"
+            "was saved with, or start afresh"
         )
     return place
 

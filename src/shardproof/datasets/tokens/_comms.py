@@ -25,7 +25,7 @@ from shardproof.fetching.sources import (
     open_source,
 )
 from shardproof.fetching.transfer import Limits
-from shardproof.manifest import PromisedFile
+from shardproof.manifest import ExpectedFile
 from shardproof.probes import npy
 
 Comms = str | Source | Callable[[str, Path], object]
@@ -104,10 +104,10 @@ class FunctionSource(CallableSource):
         # Whether all of it is there, nothing but the header of the file itself states.
         mismatch = None
         with contextlib.suppress(FileNotFoundError, IsADirectoryError), open(dest, "rb") as file:
-            promised, fd = PromisedFile(name=name), file.fileno()
+            promised, fd = ExpectedFile(name=name), file.fileno()
             mismatch = npy.probe(promised, fd, os.fstat(fd).st_size)
         if mismatch is not None:
-            problem = f"the function has written no whole '{shown(name)}'"
+            problem = f"the function has not written a complete '{shown(name)}'"
             raise SourceError(f"{problem}: expected {mismatch.expected}, found {mismatch.found}")
 
     @contextlib.contextmanager

@@ -137,7 +137,7 @@ class Leader:
 
 def could_not_look(error: OSError) -> str:
     """Return what could not be looked at, and why."""
-    return f"could not look at '{shown(str(error.filename))}': {error.strerror or told(error)}"
+    return f"could not check '{shown(str(error.filename))}': {error.strerror or told(error)}"
 
 
 class Follower:

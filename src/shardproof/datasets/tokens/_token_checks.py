@@ -25,7 +25,7 @@ from shardproof.datasets.tokens._token_files import (
     read_header,
 )
 from shardproof.errors import ShardReadError
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 from shardproof.probes.token_ids import IdRecipe, TokensWithIds, id_of, told_of
 from shardproof.report import Finding, FindingKind, Report, ShardValidationError
 
@@ -107,7 +107,7 @@ def check_tokens(shard: TokenShard) -> Report:
     tokens, ids = shard.names
     root = Path(shard.files.root)
 
-    def probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
+    def probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
         found = read_header(fd, size, shard.files.dtype if promised.name == tokens else IDS)
         return found if isinstance(found, Mismatch) else None
 
@@ -123,7 +123,7 @@ def check_tokens(shard: TokenShard) -> Report:
         root=root,
         path=root / tokens,
         format=_FORMAT,
-        files=[PromisedFile(name=tokens), PromisedFile(name=ids)],
+        files=[ExpectedFile(name=tokens), ExpectedFile(name=ids)],
         probe=probe,
         contradictions=contradictions,
     )

@@ -110,7 +110,10 @@ class CachedFetcher:
         name = file.name
         self._tell_unknown(name)
         if not self._cache.make_room(file.size or 0, lease):
-            logger.warning("There is no room for %s, since others hold what is there", shown(label))
+            logger.warning(
+                "There is no room for %s, since other processes hold what is in the cache",
+                shown(label),
+            )
 
         def count(n_bytes: int, size: int | None) -> None:
             self._here[name] = (n_bytes, size or n_bytes)
@@ -161,7 +164,7 @@ class CachedFetcher:
         files = [self._file(name, quoted(name), Stop()) for name in names]
         unknown = [quoted(file.name) for file in files if file.size is None]
         if unknown:
-            problem = f"the source does not tell the size of {', '.join(unknown[:5])}"
+            problem = f"the source does not state the size of {', '.join(unknown[:5])}"
             raise ValueError(f"max_cache_bytes: a size limit needs sizes, and {problem}")
         return [file.size for file in files if file.size is not None]
 

@@ -155,7 +155,7 @@ class FsspecSource(SourceContext):
             n_entries += len(entries)
             n_text += sum(len(entry["name"]) for entry in entries)
             if cancellation.is_cancelled:
-                raise SourceError(f"{where} is not wanted any more", kind="unusable")
+                raise SourceError(f"{where} is no longer wanted", kind="unusable")
             if n_entries > _MAX_ENTRIES or n_text > _MAX_TEXT:
                 problem = f"more than {_MAX_ENTRIES} entries, or names too long"
                 raise SourceError(f"{where} has {problem}: name a folder in it", kind="unusable")

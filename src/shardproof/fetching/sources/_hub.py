@@ -227,7 +227,7 @@ class HubSource(SourceContext):
         if self._constants.HF_HUB_OFFLINE:
             problem = "HF_HUB_OFFLINE is set, so that the hub is not asked"
             raise SourceError(problem, kind="unusable")
-        silent = f"the hub does not tell of '{shown(self.url)}'"
+        silent = f"the Hub does not list '{shown(self.url)}'"
         try:
             body, following = self._web.text(
                 address, _MAX_PAGE_BYTES, form=form, timeout=timeout, cancellation=cancellation

@@ -82,7 +82,7 @@ class Cancellation:
     def raise_if_cancelled(self) -> None:
         """Raise SourceError if the work is cancelled: for what waits in short steps."""
         if self.is_cancelled:
-            raise SourceError("it is not wanted any more", kind="unusable")
+            raise SourceError("it is no longer wanted", kind="unusable")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ Source.register(SourceContext)  # so that to ask whether it is one takes no walk
 def refuse_other(file: object) -> None:
     """Raise SourceError if what a source tells of a file is no `RemoteFile`."""
     if not isinstance(file, RemoteFile):
-        problem = f"expected a RemoteFile, the source tells {type(file).__name__}"
+        problem = f"expected a RemoteFile, the source returned {type(file).__name__}"
         raise SourceError(problem, kind="invalid")
 
 

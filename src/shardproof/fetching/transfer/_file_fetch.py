@@ -189,7 +189,7 @@ def _agree(
     if event.response.is_page and wanted.digest is None:
         raise SourceError("it gives a web page: a login, or an error", kind="other-bytes")
     if part.size is None and wanted.digest is None and (may_ask or not event.response.is_framed):
-        problem = "its length is not known, and an answer that is cut short would look whole"
+        problem = "its length is unknown, so a truncated answer would look complete"
         raise _NoSizeError(f"{problem}: give its digest", kind="unusable")
 
 

@@ -42,7 +42,7 @@ _LOOK_SECONDS = 0.05
 _FAST = 200e6  # bytes a second; more connections than one are for what is slower
 _TICK = 0.1
 _JOIN_SECONDS = 1.0
-_LEFT_SECONDS = 0.1  # of those, where the work is not wanted any more
+_LEFT_SECONDS = 0.1  # of those, where the work is no longer wanted
 
 _MIN_SPAN = 4 * 2**20
 """Bytes for which another connection is not worth opening; an open one takes a quarter of that."""
@@ -161,7 +161,7 @@ class Pace(Cancellation):
         return self._came / seconds if seconds >= _LOOK_SECONDS else math.inf
 
     def raise_if_cancelled(self) -> None:
-        """Return if all is well; raise if it is not wanted any more, or too little has come."""
+        """Return if all is well; raise if it is no longer wanted, or too little has come."""
         self._deadline.raise_if_stopped()
         seconds = time.monotonic() - self._since
         if seconds >= self._limits.stall_timeout:

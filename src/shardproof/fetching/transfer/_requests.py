@@ -114,7 +114,7 @@ def read_range(
                         problem = f"expected at most {most} bytes, found more: download it first"
                         raise SourceError(problem, kind="unusable")
                 elif stop is None and not event.response.is_framed:
-                    problem = "its length is not known, and what is cut short would look whole"
+                    problem = "its length is unknown, so a truncated file would look complete"
                     raise SourceError(f"{problem}: download it first", kind="unusable")
                 elif event.response.start != start:
                     raise SourceError("it gives no parts of files", kind="unusable")

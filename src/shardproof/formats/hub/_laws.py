@@ -13,9 +13,9 @@ from shardproof._base import json
 from shardproof._base.names import refusals
 from shardproof._base.opening import names_in, permission_denied
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 
-Listing = Mapping[str, PromisedFile]
+Listing = Mapping[str, ExpectedFile]
 """What the client kept of the Hub's listing of a commit, by paths."""
 
 A_PART = Mismatch(
@@ -68,11 +68,11 @@ def digest_of(name: str) -> str | None:
     return f"git-sha1:{name}" if len(name) == 40 else f"sha256:{name}"
 
 
-def promise(name: str, digest: str | None, listed: PromisedFile | None = None) -> PromisedFile:
+def promise(name: str, digest: str | None, listed: ExpectedFile | None = None) -> ExpectedFile:
     """Return the promise of a file with what is listed of it, unless that is about other bytes."""
     if listed is None or is_another(digest, listed.digest):
-        return PromisedFile.by_digest(name, digest)
-    return PromisedFile(name=name, digest=listed.digest or digest, size=listed.size)
+        return ExpectedFile.by_digest(name, digest)
+    return ExpectedFile(name=name, digest=listed.digest or digest, size=listed.size)
 
 
 def is_another(digest: str | None, other: str | None) -> bool:
@@ -105,7 +105,7 @@ def listings_in(
                 torn.append(Contradiction(name, _A_LISTING, error.problem))
             continue
         listings[commit] = {
-            path: PromisedFile(
+            path: ExpectedFile(
                 name=path, size=file.size, digest=digest_of(file.lfs_sha256 or file.blob_id)
             )
             for path, file in tree.files.items()
@@ -134,14 +134,14 @@ def owed_weights(
                 yield from (path for path in owed if not listed or path in listed)
 
 
-def manifest_of(files: Mapping[str, PromisedFile], **others: Any) -> Manifest:
+def manifest_of(files: Mapping[str, ExpectedFile], **others: Any) -> Manifest:
     """Return a manifest, without names that none may have; files are by their other names."""
     with contextlib.suppress(ManifestError):
         return Manifest(files=list(files.values()), **others)
     return Manifest(files=list(_by_names_that_may_be(files)), **others)
 
 
-def _by_names_that_may_be(files: Mapping[str, PromisedFile]) -> Iterator[PromisedFile]:
+def _by_names_that_may_be(files: Mapping[str, ExpectedFile]) -> Iterator[ExpectedFile]:
     refused = {refusal.entry for refusal in refusals([file.name for file in files.values()])}
     for entry, (other, file) in enumerate(files.items()):
         if entry not in refused:

@@ -37,7 +37,7 @@ from shardproof.formats.hub._laws import (
     promise,
     without_part,
 )
-from shardproof.manifest import Contradiction, Manifest, PromisedFile
+from shardproof.manifest import Contradiction, ExpectedFile, Manifest
 from shardproof.probes import by_name
 
 _FOLDER = re.compile(r"(?:datasets|kernels|models|spaces)--.+", re.DOTALL)
@@ -163,9 +163,9 @@ def _target(root: str, path: str) -> str | None:
     return target.removeprefix(root + "/")
 
 
-def _promises(root: str, snapshots: Sequence[_Snapshot]) -> dict[str, PromisedFile]:
+def _promises(root: str, snapshots: Sequence[_Snapshot]) -> dict[str, ExpectedFile]:
     """Return the promises, by the blobs that they are about, or by their own names."""
-    files: dict[str, PromisedFile] = {}
+    files: dict[str, ExpectedFile] = {}
     for snapshot in snapshots:
         for file in snapshot.files:
             key = f"blobs/{file.blob}" if file.blob else snapshot.folder + file.path
@@ -176,25 +176,25 @@ def _promises(root: str, snapshots: Sequence[_Snapshot]) -> dict[str, PromisedFi
     return files
 
 
-def _promise(root: str, snapshot: _Snapshot, file: _CachedFile) -> PromisedFile:
+def _promise(root: str, snapshot: _Snapshot, file: _CachedFile) -> ExpectedFile:
     name, listed = snapshot.folder + file.path, snapshot.listing.get(file.path)
     made = promise(name, digest_of(file.blob or ""), listed)
     if file.target is None and listed is None and not by_name.has_law(name):
         # What nothing tells of may be empty, as files are that only mark a folder.
         path = os.path.join(root, name)
         if is_regular(path) and not os.stat(path).st_size:
-            return PromisedFile(name=name, size=0)
+            return ExpectedFile(name=name, size=0)
     return made
 
 
-def _owed(root: str, snapshot: _Snapshot) -> Iterator[tuple[str, PromisedFile]]:
+def _owed(root: str, snapshot: _Snapshot) -> Iterator[tuple[str, ExpectedFile]]:
     here = {file.path for file in snapshot.files}
     for path in owed_weights(root, snapshot.folder, here, lambda _: snapshot.listing):
         name = snapshot.folder + path
         yield name, promise(name, None, snapshot.listing.get(path))
 
 
-def _unlinked(root: str, snapshots: Sequence[_Snapshot]) -> dict[str, PromisedFile]:
+def _unlinked(root: str, snapshots: Sequence[_Snapshot]) -> dict[str, ExpectedFile]:
     """Return files whose blobs are here, and to which nothing links: a client was killed then."""
     linked = {f"{file.blob}" for snapshot in snapshots for file in snapshot.files}
     alone = {*names_in(os.path.join(root, "blobs"))} - linked
@@ -291,7 +291,7 @@ def _cut_off(
             yield Contradiction(f"blobs/{name}", *A_PART)
 
 
-def _tag_of(listed: PromisedFile) -> str:
+def _tag_of(listed: ExpectedFile) -> str:
     return (listed.digest or "").partition(":")[2]
 
 

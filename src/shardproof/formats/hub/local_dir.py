@@ -34,7 +34,7 @@ from shardproof.formats.hub._laws import (
     promise,
     without_part,
 )
-from shardproof.manifest import Contradiction, Manifest, PromisedFile
+from shardproof.manifest import Contradiction, ExpectedFile, Manifest
 from shardproof.probes import by_name
 
 _FOLDER = ".cache/huggingface"
@@ -112,7 +112,7 @@ def _note(path: str, data: bytes) -> _Note:
 
 def _late(
     root: str, names: Iterable[str], notes: Sequence[_Note], listings: Collection[Listing]
-) -> dict[str, PromisedFile]:
+) -> dict[str, ExpectedFile]:
     """Return what is listed of files that are here before their notes, or whose notes are torn."""
     locked = {name.removesuffix(_LOCK) for name in names if name.endswith(_LOCK)}
     torn = {note.path for note in notes if note.problem is not None}
@@ -126,7 +126,7 @@ def _late(
 
 def _promises(
     root: str, notes: Sequence[_Note], listings: Mapping[str, Listing]
-) -> dict[str, PromisedFile]:
+) -> dict[str, ExpectedFile]:
     commits = {note.path: note.commit for note in notes}
 
     def listing_of(path: str) -> Listing:
@@ -136,7 +136,7 @@ def _promises(
     for path, _, tag, _ in notes:
         files[path] = promise(path, digest_of(tag), listing_of(path).get(path))
     for path in owed_weights(root, "", {**files}, listing_of):
-        files[path] = PromisedFile(name=path)
+        files[path] = ExpectedFile(name=path)
     return files
 
 

@@ -15,7 +15,7 @@ from shardproof._base.messages import quoted
 from shardproof._base.names import entries_of, refusals
 from shardproof._base.opening import files_below, is_directory, is_there, names_in, status_of
 from shardproof.errors import ManifestError, ManifestNotFoundError
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile, RefusedEntry
+from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch, RefusedEntry
 
 _BAGIT, _INFO, _PAYLOAD = "bagit.txt", "bag-info.txt", "data"
 _LIST = re.compile(r"(?P<tag>tag)?manifest-(?P<algorithm>[A-Za-z0-9_-]+)\.txt")
@@ -83,7 +83,7 @@ def read_manifest(path: str) -> Manifest:
         path,
         payload[0].name,
         "bagit",
-        [PromisedFile.by_digest(name, *digest.provable(texts)) for name, texts in stated.items()],
+        [ExpectedFile.by_digest(name, *digest.provable(texts)) for name, texts in stated.items()],
         contradictions=functools.partial(_contradictions, path, kind, payload, stated),
         damaged=[RefusedEntry.of(error, path) for each in lists for error in each.wrong],
     )

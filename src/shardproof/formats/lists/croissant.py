@@ -21,7 +21,7 @@ from shardproof._base import digest, json
 from shardproof._base.names import refusals
 from shardproof._base.opening import names_in, status_of
 from shardproof.errors import ManifestError, ManifestNotFoundError
-from shardproof.manifest import Manifest, PromisedFile
+from shardproof.manifest import ExpectedFile, Manifest
 
 _NAMES = ("croissant.json", "metadata.json")
 _MARK = b"mlcommons.org/croissant"
@@ -84,14 +84,14 @@ def read_manifest(path: str) -> Manifest:
     return Manifest.at(path, name, "croissant", files)
 
 
-def _files(path: str, name: str) -> list[PromisedFile]:
+def _files(path: str, name: str) -> list[ExpectedFile]:
     entries = json.read(path, name, _CroissantMetadata).distribution
     entries = entries if isinstance(entries, list) else [entries]
     # A file may be in several entries, which say the same of it.
     return list(dict.fromkeys(_promises([each for each in entries if each.is_one], path)))
 
 
-def _promises(entries: Collection[_FileObject], path: str) -> Iterator[PromisedFile]:
+def _promises(entries: Collection[_FileObject], path: str) -> Iterator[ExpectedFile]:
     here, n_called = {*names_in(path)}, Counter(map(_name, entries))
     for entry in entries:
         name = _name(entry)
@@ -103,7 +103,7 @@ def _promises(entries: Collection[_FileObject], path: str) -> Iterator[PromisedF
         if status is not None and stat.S_ISDIR(status.st_mode):  # what is in it is not told
             continue
         digests = filter(None, (_digest("sha256", entry.sha256), _digest("md5", entry.md5)))
-        made = PromisedFile.by_digest(name, *digest.provable(digests))
+        made = ExpectedFile.by_digest(name, *digest.provable(digests))
         size = _EXACT_SIZE.fullmatch(str(entry.size))
         yield made if size is None else msgspec.structs.replace(made, size=int(size[1]))
 

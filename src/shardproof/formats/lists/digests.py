@@ -5,7 +5,7 @@ from pathlib import Path
 from shardproof._base import digest, digest_lists
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._reading import seals_in
-from shardproof.manifest import Manifest, PromisedFile, RefusedEntry
+from shardproof.manifest import ExpectedFile, Manifest, RefusedEntry
 
 
 def recognizes(path: str) -> bool:
@@ -19,7 +19,7 @@ def read_manifest(path: str) -> Manifest:
     wrong: list[ManifestError] = []
     stated = digest_lists.stated_by(path, lists, wrong)
     files = [
-        PromisedFile.by_digest(name, *digest.provable(texts)) for name, texts in stated.items()
+        ExpectedFile.by_digest(name, *digest.provable(texts)) for name, texts in stated.items()
     ]
     if not files:
         raise ManifestError("expected a digest of a file, found none", path=Path(path, lists[0]))

@@ -29,7 +29,7 @@ from shardproof._base.opening import (
 )
 from shardproof._base.yaml import NotYamlError, yaml_field
 from shardproof.errors import ManifestError, ManifestNotFoundError
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 
 _SUFFIX, _LIST = ".dvc", ".dir"
 _LOCK, _PIPELINE = "dvc.lock", "dvc.yaml"
@@ -116,7 +116,7 @@ def read_manifest(path: str) -> Manifest:
     if not names:
         raise ManifestNotFoundError("there is no file of DVC, such as data.dvc", path=path)
     cache = _cache_of(path)
-    files, folders = list[PromisedFile](), list[_DvcFolder]()
+    files, folders = list[ExpectedFile](), list[_DvcFolder]()
     stages, locked = dict[str, _DvcStage](), dict[str, _LockedStage]()
     if _LOCK in names:
         locked = _field(path, _LOCK, "stages", dict[str, _LockedStage])
@@ -150,11 +150,11 @@ def read_manifest(path: str) -> Manifest:
     )
 
 
-def _promise(name: str, md5: str | None, size: int | None, output: _DvcOutput) -> PromisedFile:
+def _promise(name: str, md5: str | None, size: int | None, output: _DvcOutput) -> ExpectedFile:
     text = f"md5:{md5}" if md5 else None
     if size is None:
-        size = PromisedFile.by_digest(name, text).size
-    return PromisedFile(name=name, size=size, digest=text if output.is_of_bytes else None)
+        size = ExpectedFile.by_digest(name, text).size
+    return ExpectedFile(name=name, size=size, digest=text if output.is_of_bytes else None)
 
 
 def _outputs(placed: Iterable[tuple[str, _DvcOutput]]) -> Iterator[_DvcOutput]:

@@ -25,7 +25,7 @@ from shardproof._base.opening import files_below, is_conclusive, real_path
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._format import SignerKey
 from shardproof.formats._reading import require_signature
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 
 _BUNDLE = "model.sig"
 _PART = re.compile(r"(.+):(\d{1,18}):(\d{1,18})", re.DOTALL)
@@ -133,10 +133,10 @@ def read_manifest(path: str, key: SignerKey | None = None) -> Manifest:
         raise ManifestError("it lists no file", path=where)
     if how.method == "shards":
         parts = _parts(digests, int(how.part_bytes), where)
-        files = [PromisedFile(name=name, size=some[-1].end) for name, some in parts.items()]
+        files = [ExpectedFile(name=name, size=some[-1].end) for name, some in parts.items()]
         prove = SignedParts(parts)
     else:
-        files, prove = [PromisedFile.by_digest(*each) for each in digests], None
+        files, prove = [ExpectedFile.by_digest(*each) for each in digests], None
     permits = functools.partial(_permits, path, how, {file.name for file in files})
     return Manifest.at(
         path,
@@ -217,7 +217,7 @@ class SignedParts:
 
     parts: Mapping[str, Sequence[_SignedPart]]
 
-    def __call__(self, promised: PromisedFile, fd: int, size: int) -> Mismatch | bool:
+    def __call__(self, promised: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
         """Return what is wrong with a file, or whether all of its bytes are proven."""
         parts = self.parts[promised.name]
         for begin, end, text in parts:

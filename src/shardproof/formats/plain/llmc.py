@@ -13,7 +13,7 @@ from shardproof._base.messages import quoted
 from shardproof._base.names import opened
 from shardproof._base.opening import matching, read_at
 from shardproof.formats._flat import flat
-from shardproof.manifest import Mismatch, PromisedFile
+from shardproof.manifest import ExpectedFile, Mismatch
 
 _START = struct.Struct("<iii")
 _HEADER_BYTES = 1024
@@ -53,7 +53,7 @@ def _of_our_series(path: str, names: Sequence[str]) -> Sequence[str]:
     return [name for some in ours for name in some]
 
 
-def _probe(_promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
+def _probe(_promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
     """Return what is wrong with a shard: its header, or the size that the header implies."""
     head = read_at(fd, _START.size)
     magic, version, count = _START.unpack(head) if len(head) == _START.size else (0, 0, 0)

@@ -18,7 +18,7 @@ from shardproof._base.messages import quoted
 from shardproof._base.names import refusals
 from shardproof._base.opening import is_there, read_at
 from shardproof.errors import ManifestError
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 from shardproof.probes import by_name
 
 _STATE, _INFO, _SPLITS = "state.json", "dataset_info.json", "dataset_dict.json"
@@ -69,22 +69,22 @@ def read_manifest(path: str) -> Manifest:
     )
 
 
-def _of_splits(path: str) -> Iterator[PromisedFile]:
+def _of_splits(path: str) -> Iterator[ExpectedFile]:
     for split in json.read(path, _SPLITS, _SavedSplits).splits:
         # Of a name that leads elsewhere, nothing is read: the manifest refuses what is made of it.
         is_name = not refusals([split]) and "/" not in split
         if is_name and is_there(os.path.join(path, split, _STATE)):
             yield from _of_state(path, f"{split}/")
         else:
-            yield PromisedFile(name=f"{split}/{_STATE}")
+            yield ExpectedFile(name=f"{split}/{_STATE}")
 
 
-def _of_state(path: str, folder: str) -> Iterator[PromisedFile]:
+def _of_state(path: str, folder: str) -> Iterator[ExpectedFile]:
     for file in json.read(path, f"{folder}{_STATE}", _SavedState).data_files:
-        yield PromisedFile(name=f"{folder}{file.filename}")
+        yield ExpectedFile(name=f"{folder}{file.filename}")
 
 
-def _probe(file: PromisedFile, fd: int, size: int) -> Mismatch | None:
+def _probe(file: ExpectedFile, fd: int, size: int) -> Mismatch | None:
     """Return what is wrong with a list of files, or with the ends of such a file."""
     if os.path.basename(file.name) == _STATE:
         return by_name.flaw_of_list(_SavedState, fd, size)
@@ -92,7 +92,7 @@ def _probe(file: PromisedFile, fd: int, size: int) -> Mismatch | None:
     if head[:6] == _MAGIC:
         return _wrong_footer(fd, size)
     if head[:4] != _CONTINUED:
-        return Mismatch("the begin of an Arrow file or stream", quoted(head))
+        return Mismatch("the beginning of an Arrow file or stream", quoted(head))
     last = read_at(fd, 8, max(0, size - 8))
     if last == _END_OF_STREAM:
         return None
@@ -110,7 +110,7 @@ def _wrong_footer(fd: int, size: int) -> Mismatch | None:
     return Mismatch(f"a footer within {size} bytes", f"a length of {n_bytes}")
 
 
-def _unfinished(path: str, files: Sequence[PromisedFile]) -> Iterator[Contradiction]:
+def _unfinished(path: str, files: Sequence[ExpectedFile]) -> Iterator[Contradiction]:
     """Yield descriptions of rows that can't be read: `datasets` writes them last."""
     for folder in dict.fromkeys(os.path.dirname(file.name) for file in files):
         name = os.path.join(folder, _INFO)

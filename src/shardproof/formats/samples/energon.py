@@ -21,7 +21,7 @@ from shardproof._base.messages import quoted
 from shardproof._base.names import opened
 from shardproof._base.opening import files_below, is_there, matching, read_at
 from shardproof.errors import ManifestError
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 from shardproof.probes import tar
 
 _FOLDER = ".nv-meta"
@@ -72,7 +72,7 @@ def read_manifest(path: str) -> Manifest:
         problem = "expected the counts of one shard or more, found none"
         raise ManifestError(problem, path=os.path.join(path, info))
     if is_there(os.path.join(path, _STAMP)):
-        files.append(PromisedFile(name=_DATABASE))
+        files.append(ExpectedFile(name=_DATABASE))
     contradictions = functools.partial(_unfinished, path)
     more = {"probe": EnergonProbe(path), "prove": _prove, "contradictions": contradictions}
     return Manifest.at(path, info, "energon", files, **more)
@@ -111,13 +111,13 @@ def _unfinished(path: str) -> Iterator[Contradiction]:
             yield Contradiction(name, expected, found)
 
 
-def _promises(counts: Iterable[tuple[str, int]]) -> Iterator[PromisedFile]:
+def _promises(counts: Iterable[tuple[str, int]]) -> Iterator[ExpectedFile]:
     """Yield what is promised of each archive, and of its index, where that is read."""
     for name, n_samples in counts:
         if n_samples and name.endswith(_PLAIN):
             n_bytes = (n_samples + 1) * _OFFSET_BYTES
-            yield PromisedFile(name=f"{name}.idx", size=n_bytes, n_items=n_samples)
-        yield PromisedFile(name=name, n_items=n_samples)
+            yield ExpectedFile(name=f"{name}.idx", size=n_bytes, n_items=n_samples)
+        yield ExpectedFile(name=name, n_items=n_samples)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class EnergonProbe:
 
     root: str
 
-    def __call__(self, promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
+    def __call__(self, promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
         """Return what is wrong with a file."""
         if promised.name == _DATABASE:
             return _cut_database(fd, size)
@@ -135,7 +135,7 @@ class EnergonProbe:
             return None if _last_sample(fd, size) else other
         return tar.probe(promised, fd, size) or self._another_end(promised, fd)
 
-    def _another_end(self, promised: PromisedFile, fd: int) -> Mismatch | None:
+    def _another_end(self, promised: ExpectedFile, fd: int) -> Mismatch | None:
         """Return how the last sample of an archive is not where the index says."""
         last = None
         if promised.name.endswith(_PLAIN):
@@ -175,6 +175,6 @@ def _cut_database(fd: int, size: int) -> Mismatch | None:
     return Mismatch(f"{n_bytes} bytes for {n_pages} pages", f"{size} bytes")
 
 
-def _prove(promised: PromisedFile, fd: int, size: int) -> Mismatch | bool:
+def _prove(promised: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
     is_archive = not promised.name.endswith(_INDEX) and promised.name != _DATABASE
     return is_archive and tar.prove(promised, fd, size)

@@ -20,7 +20,7 @@ from shardproof._base.messages import quoted
 from shardproof._base.opening import names_in, read_at
 from shardproof.errors import ManifestError
 from shardproof.formats.samples._offsets import FIRST_BYTES, INDEX, index_begin, read_offsets
-from shardproof.manifest import Manifest, Mismatch, PromisedFile
+from shardproof.manifest import ExpectedFile, Manifest, Mismatch
 from shardproof.probes import packed, parquet
 
 _BEGIN = re.compile(rb'"chunks"\s*:\s*\[')
@@ -87,7 +87,7 @@ def read_manifest(path: str) -> Manifest:
         for name, is_packed in _forms(chunk.filename, compression, here):
             n_items = None if is_packed else chunk.chunk_size
             size = chunk.chunk_bytes if states_size and not is_packed else None
-            files.append(PromisedFile(name=name, size=size, n_items=n_items))
+            files.append(ExpectedFile(name=name, size=size, n_items=n_items))
             if not states_size:
                 stated[name] = chunk.chunk_bytes
     encryption, probe = index.config.encryption, None
@@ -123,7 +123,7 @@ class LitDataProbe:
 
     stated: Mapping[str, int]  # bytes of chunks by an index: of the file, or its samples alone
 
-    def __call__(self, promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
+    def __call__(self, promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
         """Look at one chunk."""
         first, n_samples = read_at(fd, FIRST_BYTES), promised.n_items
         if n_samples is None:

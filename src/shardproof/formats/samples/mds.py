@@ -16,7 +16,7 @@ from shardproof._base.messages import quoted
 from shardproof._base.opening import files_below, read_at
 from shardproof.errors import ManifestError
 from shardproof.formats.samples._offsets import FIRST_BYTES, INDEX, index_begin, read_offsets
-from shardproof.manifest import Manifest, Mismatch, PromisedFile
+from shardproof.manifest import ExpectedFile, Manifest, Mismatch
 from shardproof.probes import packed
 
 _BEGIN = re.compile(rb'"shards"\s*:\s*\[\s*([{\]])')
@@ -98,7 +98,7 @@ def read_manifest(path: str) -> Manifest:
     return Manifest.at(path, INDEX, "mds", files, probe=_probe)
 
 
-def _promises(shard: _MdsShard, here: frozenset[str]) -> Iterator[PromisedFile]:
+def _promises(shard: _MdsShard, here: frozenset[str]) -> Iterator[ExpectedFile]:
     for pair in ((shard.raw_data, shard.zip_data), (shard.raw_meta, shard.zip_meta)):
         forms = [file for file in pair if file]
         kept = [file for file in forms if file.basename in here]
@@ -106,7 +106,7 @@ def _promises(shard: _MdsShard, here: frozenset[str]) -> Iterator[PromisedFile]:
             is_mds = file is shard.raw_data and shard.format == "mds"
             hashes = ((_OF_HASHES.get(each), text) for each, text in (file.hashes or {}).items())
             digests = digest.provable(f"{each}:{text}" for each, text in hashes if each)
-            yield PromisedFile(
+            yield ExpectedFile(
                 name=file.basename,
                 size=file.bytes,
                 digest=digests[0] if digests else None,
@@ -115,7 +115,7 @@ def _promises(shard: _MdsShard, here: frozenset[str]) -> Iterator[PromisedFile]:
             )
 
 
-def _probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
+def _probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
     """Look at the offsets of a shard, and at the description in JSON that lies behind them."""
     if promised.n_items is None:  # it is compressed, or of another kind
         kind = _PACKED_BY.get(os.path.splitext(promised.name)[1])

@@ -18,7 +18,7 @@ from shardproof._base.names import open_root, opened
 from shardproof._base.opening import matching, read_at
 from shardproof._base.work import apart
 from shardproof.errors import ManifestNotFoundError
-from shardproof.manifest import Manifest, Mismatch, PromisedFile
+from shardproof.manifest import ExpectedFile, Manifest, Mismatch
 
 _INDEX, _DATA = ".idx", ".bin"
 _MAGIC = b"MMIDIDX\0\0"
@@ -71,7 +71,7 @@ def read_manifest(path: str) -> Manifest:
     try:
         there = frozenset(matching(path, f"*{_DATA}"))
 
-        def read(names: Sequence[str]) -> list[PromisedFile]:
+        def read(names: Sequence[str]) -> list[ExpectedFile]:
             return [file for name in names for file in _promises(path, dir_fd, name, there)]
 
         indices = matching(path, f"*{_INDEX}")
@@ -85,7 +85,7 @@ def read_manifest(path: str) -> Manifest:
     return Manifest.at(path, "", "megatron", files, probe=_probe)
 
 
-def _promises(root: str, dir_fd: int, name: str, there: Collection[str]) -> list[PromisedFile]:
+def _promises(root: str, dir_fd: int, name: str, there: Collection[str]) -> list[ExpectedFile]:
     """Return what an index promises, itself and its data; a torn one is one that has data."""
     data = f"{name.removesuffix(_INDEX)}{_DATA}"
     with opened(name, root, dir_fd) as fd:
@@ -99,17 +99,17 @@ def _promises(root: str, dir_fd: int, name: str, there: Collection[str]) -> list
             n_items = found.n_sequences
             size = _data_bytes(fd, found) if found.fits(os.fstat(fd).st_size) else None
     return [
-        PromisedFile(name=data, size=size, n_items=n_items),
-        PromisedFile(name=name, n_items=n_items),
+        ExpectedFile(name=data, size=size, n_items=n_items),
+        ExpectedFile(name=name, n_items=n_items),
     ]
 
 
-def _owed(there: Collection[str], promised: Collection[str]) -> Iterator[PromisedFile]:
+def _owed(there: Collection[str], promised: Collection[str]) -> Iterator[ExpectedFile]:
     """Yield indices of data that are called as those of others: they are written last."""
     series = {_OF_ONE.sub("", name) for name in there if name in promised}
     for name in sorted(there):
         if name not in promised and _OF_ONE.sub("", name) in series:
-            yield PromisedFile(name=f"{name.removesuffix(_DATA)}{_INDEX}")
+            yield ExpectedFile(name=f"{name.removesuffix(_DATA)}{_INDEX}")
 
 
 def _data_bytes(fd: int, tables: _IndexTables) -> int | None:
@@ -138,7 +138,7 @@ def _tables(fd: int) -> _IndexTables | Mismatch:
     return _IndexTables(_TOKEN_BYTES[code], n_sequences, n_boundaries)
 
 
-def _probe(promised: PromisedFile, fd: int, size: int) -> Mismatch | None:
+def _probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
     """Return what is wrong with an index: its size, or that its documents leave sequences out."""
     if not promised.name.endswith(_INDEX):
         return None

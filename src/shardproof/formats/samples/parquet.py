@@ -15,8 +15,8 @@ from shardproof._base.names import opened
 from shardproof._base.opening import files_below, is_directory, names_in, read_at
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats import _jobs
-from shardproof.formats._jobs import promised_by_names
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.formats._jobs import expected_by_names
+from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 from shardproof.probes import parquet
 
 _SUFFIX = ".parquet"
@@ -62,7 +62,7 @@ def read_manifest(path: str) -> Manifest:
     if isinstance(footer, parquet.ParquetFooter):
         rows, below = dict(footer.rows_of_files), files_below(path)  # also what was added since
         rows.pop("", None)
-    counted = promised_by_names(each for each in _listed([*names, *below]) if each not in rows)
+    counted = expected_by_names(each for each in _listed([*names, *below]) if each not in rows)
     if not rows and not counted.names and isinstance(footer, Mismatch):
         raise ManifestError(f"expected {footer.expected}, found {footer.found}", path=metadata)
     if not rows and not counted.names and footer is None:
@@ -72,8 +72,8 @@ def read_manifest(path: str) -> Manifest:
         _METADATA if rows else [*counted.names, _METADATA][0],
         "parquet",
         [
-            *(PromisedFile(name=name, n_items=n_rows) for name, n_rows in rows.items()),
-            *(PromisedFile(name=name) for name in counted.names),
+            *(ExpectedFile(name=name, n_items=n_rows) for name, n_rows in rows.items()),
+            *(ExpectedFile(name=name) for name in counted.names),
         ],
         probe=parquet.probe,
         prove=_jobs.HadoopProof(path, parquet.prove),

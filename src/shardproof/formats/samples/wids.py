@@ -18,7 +18,7 @@ from shardproof._base.messages import quoted
 from shardproof._base.names import opened
 from shardproof._base.opening import is_there, matching, names_in, read_at
 from shardproof.errors import ManifestError
-from shardproof.manifest import Contradiction, Manifest, PromisedFile
+from shardproof.manifest import Contradiction, ExpectedFile, Manifest
 from shardproof.probes import tar
 
 _USUAL_NAME = "shardindex.json"
@@ -74,7 +74,7 @@ def _is_index(root: str, name: str) -> bool:
 def read_manifest(path: str) -> Manifest:
     # Where nothing looks like one, reading the usual one says why it does not.
     names = _indices(path) or [_USUAL_NAME]
-    files, odd = list[PromisedFile](), list[Contradiction]()
+    files, odd = list[ExpectedFile](), list[Contradiction]()
     for name in names:
         known = {file.name: file for file in files}
         for file in _promises(path, name):
@@ -96,7 +96,7 @@ def read_manifest(path: str) -> Manifest:
     )
 
 
-def _disagreements(known: PromisedFile, again: PromisedFile, index: str) -> Iterator[Contradiction]:
+def _disagreements(known: ExpectedFile, again: ExpectedFile, index: str) -> Iterator[Contradiction]:
     """Yield what a later index states of an archive that an earlier one states otherwise."""
     for what, field in (("bytes", "size"), ("samples", "n_items"), ("digest", "digest")):
         said, found = getattr(known, field), getattr(again, field)
@@ -105,7 +105,7 @@ def _disagreements(known: PromisedFile, again: PromisedFile, index: str) -> Iter
             yield Contradiction(known.name, f"{what} {quoted(said)}", found_there)
 
 
-def _promises(path: str, index: str) -> list[PromisedFile]:
+def _promises(path: str, index: str) -> list[ExpectedFile]:
     """Return what an index promises of this directory."""
     found = json.read(path, index, _WidsIndex, usual=_WidsIndex)
     files = []
@@ -120,7 +120,7 @@ def _promises(path: str, index: str) -> list[PromisedFile]:
     return files + list(_copies(others, frozenset(names_in(path)) if others else ()))
 
 
-def _copies(shards: Sequence[_WidsShard], here: Collection[str]) -> Iterator[PromisedFile]:
+def _copies(shards: Sequence[_WidsShard], here: Collection[str]) -> Iterator[ExpectedFile]:
     """Yield a promise for each archive from elsewhere that is here; else of its path, to refuse."""
     n_named = collections.Counter(posixpath.basename(shard.url) for shard in shards)
     for shard in shards:
@@ -132,6 +132,6 @@ def _copies(shards: Sequence[_WidsShard], here: Collection[str]) -> Iterator[Pro
             yield _promise(shard, shard.url)
 
 
-def _promise(shard: _WidsShard, name: str) -> PromisedFile:
+def _promise(shard: _WidsShard, name: str) -> ExpectedFile:
     md5 = f"md5:{shard.md5sum}" if shard.md5sum else None
-    return PromisedFile(name=name, size=shard.filesize, digest=md5, n_items=shard.nsamples)
+    return ExpectedFile(name=name, size=shard.filesize, digest=md5, n_items=shard.nsamples)

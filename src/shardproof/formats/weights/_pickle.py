@@ -65,7 +65,7 @@ def read_pickle(data: bytes, *, path: str) -> object:
     reader, file, at = _Reader(), io.BytesIO(data), 0
     try:
         if data[:1] != b"\x80":
-            raise ValueError(f"{quoted(data[:20])} at its begin")
+            raise ValueError(f"{quoted(data[:20])} at its beginning")
         for _ in range(_MAX_STEPS):
             at = file.tell()
             name, argument = _OPCODES.get(file.read(1), ("", None))

@@ -17,8 +17,8 @@ from shardproof._base.messages import quoted
 from shardproof._base.names import open_root
 from shardproof._base.opening import matching
 from shardproof.errors import ManifestNotFoundError
-from shardproof.formats._jobs import CountedSet, promised_by_names
-from shardproof.manifest import Manifest, Mismatch, PromisedFile
+from shardproof.formats._jobs import CountedSet, expected_by_names
+from shardproof.manifest import ExpectedFile, Manifest, Mismatch
 from shardproof.probes import by_name
 from shardproof.probes.safetensors import SafetensorsHeader, header_of
 
@@ -51,7 +51,7 @@ def read_manifest(path: str) -> Manifest:
             owed.setdefault(file, []).extend(tensors)
     beside = [name for name in names if name.endswith(_SUFFIX) and name not in owed]
     # Beside an index, a number may be of a set that was left over and is not whole.
-    counted = CountedSet(beside, ()) if indices else promised_by_names(beside, first=1)
+    counted = CountedSet(beside, ()) if indices else expected_by_names(beside, first=1)
     listed = {os.path.dirname(index) for index in indices}
     parts = (_PART.fullmatch(name) for name in beside if os.path.dirname(name) not in listed)
     missing = sorted({f"{part[1]}.safetensors.index.json" for part in parts if part})
@@ -62,7 +62,7 @@ def read_manifest(path: str) -> Manifest:
         path,
         indices[0] if indices else files[0],
         "safetensors",
-        [PromisedFile(name=name) for name in files],
+        [ExpectedFile(name=name) for name in files],
         probe=functools.partial(_probe, owed),
         contradictions=functools.partial(tuple, counted.contradictions),
     )
@@ -84,7 +84,7 @@ def _tensors_by_file(path: str, index: str) -> dict[str, list[str]]:
 
 
 def _probe(
-    owed: Mapping[str, Sequence[str]], promised: PromisedFile, fd: int, size: int
+    owed: Mapping[str, Sequence[str]], promised: ExpectedFile, fd: int, size: int
 ) -> Mismatch | None:
     """Look at a file's header, and in it for every tensor that an index says is there."""
     if _INDEX.fullmatch(promised.name):  # it came meanwhile

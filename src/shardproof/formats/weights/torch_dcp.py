@@ -21,7 +21,7 @@ from shardproof._base.opening import names_in, read_at
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats import signs
 from shardproof.formats.weights._pickle import Pairs, PickledObject, read_pickle
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 
 _METADATA = ".metadata"
 _UNFINISHED = ".tmp"
@@ -82,7 +82,7 @@ def read_manifest(path: str) -> Manifest:
         path,
         parts[0],
         "torch-dcp",
-        [PromisedFile(name=name) for name in items],
+        [ExpectedFile(name=name) for name in items],
         probe=functools.partial(_probe, {name: _layout(each) for name, each in items.items()}),
         contradictions=functools.partial(_contradictions, items),
         damaged=_unfinished(names),
@@ -132,7 +132,7 @@ def _layout(items: Sequence[_Item]) -> _FileLayout:
 
 
 def _probe(
-    owed: Mapping[str, _FileLayout], promised: PromisedFile, fd: int, size: int
+    owed: Mapping[str, _FileLayout], promised: ExpectedFile, fd: int, size: int
 ) -> Mismatch | None:
     """Return whether a file does not end where its last item does."""
     layout = owed[promised.name]

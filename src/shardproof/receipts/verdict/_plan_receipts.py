@@ -17,7 +17,7 @@ from shardproof._base import fanout
 from shardproof._base.messages import quoted
 from shardproof._base.names import open_root
 from shardproof._base.work import apart, go_on
-from shardproof.manifest import Contradiction, Manifest, Mismatch, PromisedFile
+from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 from shardproof.receipts.plan._directories import (
     PLAN_FILE,
     RECEIPTS,
@@ -32,7 +32,7 @@ from shardproof.report import Level
 
 _RECEIPT = re.compile(r"shard_([0-9]{6})\.json")
 
-_Promises = tuple[list[PromisedFile], list[Contradiction], int]  # the last: completed
+_Promises = tuple[list[ExpectedFile], list[Contradiction], int]  # the last: completed
 
 
 class _Named(NamedTuple):
@@ -149,7 +149,7 @@ def _folded(name: str) -> str:
 def read_manifest(root: str) -> Manifest:
     """Return what the receipts of a plan directory promise; ``root`` is its real absolute path."""
     header = read_header(root)
-    files: list[PromisedFile] = []
+    files: list[ExpectedFile] = []
     damaged: list[Contradiction] = []
     n_completed = 0
     root_fd = open_root(root)
@@ -177,7 +177,7 @@ def read_manifest(root: str) -> Manifest:
 
 
 def _promises(header: PlanHeader, receipts_fd: int, indices: Sequence[int]) -> list[_Promises]:
-    promises: list[PromisedFile] = []
+    promises: list[ExpectedFile] = []
     damaged: list[Contradiction] = []
     n_completed = 0
 
@@ -191,7 +191,7 @@ def _promises(header: PlanHeader, receipts_fd: int, indices: Sequence[int]) -> l
         # A file of 0 bytes may be an empty shard's, which owes none.
         elif files and all(file.bytes for file in files):
             promises += [
-                PromisedFile(name=file.path, size=file.bytes, digest=provable(file.checksum))
+                ExpectedFile(name=file.path, size=file.bytes, digest=provable(file.checksum))
                 for file in files
             ]
             n_completed += 1

@@ -17,7 +17,7 @@ from shardproof._base.messages import joined, quoted, shown
 from shardproof._base.names import open_root
 from shardproof.checks import check
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
-from shardproof.manifest import Manifest, PromisedFile
+from shardproof.manifest import ExpectedFile, Manifest
 from shardproof.receipts.plan._directories import RECEIPTS, PlanHeader, receipt_name
 from shardproof.receipts.verdict._quick import not_plainly_done
 from shardproof.receipts.verdict._records import open_receipts, owed, read_receipt
@@ -55,7 +55,7 @@ class ReceiptVerdict(NamedTuple):
 
     status: _VerdictStatus
     reason: str = ""  # why the shard is not done; no text where the receipt says completed
-    files: Sequence[PromisedFile] = ()  # of a completed one, as `completed_at`
+    files: Sequence[ExpectedFile] = ()  # of a completed one, as `completed_at`
     completed_at: float | None = None
 
 
@@ -130,7 +130,7 @@ def judge_receipt(header: PlanHeader, index: int) -> ReceiptVerdict:
             return ReceiptVerdict("failed", f"it failed: {quoted(error_text, 200)}")
         path = os.path.join(header.root, RECEIPTS, receipt_name(index))
         files = [
-            PromisedFile(name=output.path, size=output.bytes, digest=output.checksum)
+            ExpectedFile(name=output.path, size=output.bytes, digest=output.checksum)
             for output in owed(receipt, path, header.kinds)
         ]
     except ManifestError as error:
@@ -148,7 +148,7 @@ def _not_believed(error: ManifestError) -> ReceiptVerdict:
 
 
 def _look_at_outputs(
-    header: PlanHeader, index: int, level: Level, files: Sequence[PromisedFile]
+    header: PlanHeader, index: int, level: Level, files: Sequence[ExpectedFile]
 ) -> Verdict:
     source = Path(header.root, RECEIPTS, receipt_name(index))
     manifest = Manifest(root=Path(header.root), path=source, format="receipts", files=files)

@@ -19,7 +19,7 @@ from shardproof.report import Level
 _ON_DISK = re.compile(r"([\w+.-]+::)*(file|local)://", re.ASCII | re.IGNORECASE)
 
 
-class Promise(NamedTuple):
+class Expectation(NamedTuple):
     """What is expected of a directory."""
 
     manifest: Manifest
@@ -27,13 +27,13 @@ class Promise(NamedTuple):
     name_at_source: Callable[[str], str] = str  # what a file is called where it comes from
 
 
-def promise_of(
+def expectation_of(
     path: str,
     *,
     form: Format | None = None,
     against: str | os.PathLike[str] | None = None,
     level: Level = "present",
-) -> Promise:
+) -> Expectation:
     """Return what a located directory promises, or what ``against`` does: read, if ``valid``."""
     key = None if against is None else formats.key_at(os.fspath(against))
     if against is None or key is not None:
@@ -43,12 +43,12 @@ def promise_of(
         read = functools.partial(formats.read_manifest, lists=level == "valid")
         if key is not None:
             read = functools.partial(formats.read_signed, key=key)
-        return Promise(read(form, path), formats.parts_of(form), form.name_at_source)
+        return Expectation(read(form, path), formats.parts_of(form), form.name_at_source)
     address = os.fspath(against)
     _refuse_itself(path, address)
     # What fetches takes longer to import than all else here.
+    from shardproof.expectations._elsewhere import files_expected_at, shown_address  # noqa: PLC0415
     from shardproof.probes import by_name  # noqa: PLC0415
-    from shardproof.promises._elsewhere import files_promised_at, shown_address  # noqa: PLC0415
 
     with contextlib.suppress(ManifestError):  # of no format, or of two
         form = form or formats.detect(path)
@@ -58,12 +58,12 @@ def promise_of(
         root=Path(path),
         path=shown if "://" in shown else Path(os.path.abspath(address)),
         format=shown,
-        files=files_promised_at(address, reads=level == "valid", wrong=wrong),
+        files=files_expected_at(address, reads=level == "valid", wrong=wrong),
         damaged=[RefusedEntry.of(error, path) for error in wrong],
         probe=by_name.probe,
         stores=[real_path(os.path.join(path, form.store))] if form and form.store else (),
     )
-    return Promise(manifest, formats.parts_of(form) if form else ())
+    return Expectation(manifest, formats.parts_of(form) if form else ())
 
 
 def _refuse_itself(path: str, address: str) -> None:

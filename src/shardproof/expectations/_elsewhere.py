@@ -16,14 +16,14 @@ from shardproof._base.work import Deadline, Stop, go_on
 from shardproof.errors import ManifestError
 from shardproof.fetching import Limits, open_source, sources
 from shardproof.fetching.transfer import listed, read_range
-from shardproof.manifest import PromisedFile
+from shardproof.manifest import ExpectedFile
 
 _MAX_LIST_BYTES = 256 * 2**20
 
 
-def files_promised_at(
+def files_expected_at(
     address: str, *, reads: bool, wrong: list[ManifestError]
-) -> list[PromisedFile]:
+) -> list[ExpectedFile]:
     """Return what is promised at an address, or at a path; ``wrong`` gets a list's bad lines."""
     is_address = "://" in address
     where = shown_address(address) if is_address else os.path.abspath(address)
@@ -46,16 +46,16 @@ def shown_address(address: str) -> str:
     return sources.bare(address) if "://" in address else shown(address)
 
 
-def _files_of(entries: Sequence[tuple[str, str]], list_name: str) -> list[PromisedFile]:
+def _files_of(entries: Sequence[tuple[str, str]], list_name: str) -> list[ExpectedFile]:
     """Return what a list promises, but for itself, as `digest_lists.stated_by` does."""
     stated: dict[str, list[str]] = {}
     for name, text in entries:
         stated.setdefault(name, []).append(text)
     stated.pop(list_name, None)
-    return [PromisedFile.by_digest(name, *digest.provable(stated[name])) for name in stated]
+    return [ExpectedFile.by_digest(name, *digest.provable(stated[name])) for name in stated]
 
 
-def _stated_at(address: str, wrong: list[ManifestError]) -> list[PromisedFile]:
+def _stated_at(address: str, wrong: list[ManifestError]) -> list[ExpectedFile]:
     """Return what a list of digests at an address states, or what the source there lists."""
     limits = Limits(max_unsized_bytes=_MAX_LIST_BYTES)
     is_named_so = digest_lists.is_list(shown_address(address).rpartition("/")[2])
@@ -67,10 +67,10 @@ def _stated_at(address: str, wrong: list[ManifestError]) -> list[PromisedFile]:
             return _files_of(entries, name)
     with contextlib.closing(open_source(address)) as source:
         files = listed(source, limits, Deadline(None, Stop()), source.url)
-    return [PromisedFile(name=file.name, size=file.size, digest=file.digest) for file in files]
+    return [ExpectedFile(name=file.name, size=file.size, digest=file.digest) for file in files]
 
 
-def _in_directory(root: str, *, reads: bool) -> Iterator[PromisedFile]:
+def _in_directory(root: str, *, reads: bool) -> Iterator[ExpectedFile]:
     """Yield the files of another directory; what they hash to, if asked."""
     dir_fd = open_root(root)
     try:
@@ -98,7 +98,7 @@ def _names_in(root: str) -> list[str]:
     return names + [name for name in hidden if is_there(os.path.join(root, name))]
 
 
-def _as_they_are(root: str, dir_fd: int, reads: bool, names: Sequence[str]) -> list[PromisedFile]:
+def _as_they_are(root: str, dir_fd: int, reads: bool, names: Sequence[str]) -> list[ExpectedFile]:
     files = []
     for name in names:
         try:
@@ -110,7 +110,7 @@ def _as_they_are(root: str, dir_fd: int, reads: bool, names: Sequence[str]) -> l
                 os.close(fd)
         except OSError as error:  # which has the name at most
             raise OSError(error.errno, os.strerror(error.errno or 0), f"{root}/{name}") from error
-        files.append(PromisedFile(name=name, size=size, digest=found))
+        files.append(ExpectedFile(name=name, size=size, digest=found))
     return files
 
 
