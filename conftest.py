@@ -55,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave of each test a few of its cases, where that is asked for; the slow ones begin."""
     # In the end, all workers but one would wait for them.
-    items.sort(key=lambda item: item.get_closest_marker("once") is None)
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
     most = config.getoption("--cases")
     if most is not None:
         cases = defaultdict[str, list[pytest.Item]](list)

@@ -464,7 +464,7 @@ def imported_first() -> set[tuple[str, ...]]:
     return found
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_threads_that_import_take_the_locks_of_modules_in_one_order() -> None:
     behind: dict[str, set[str]] = defaultdict(set)
     for names in imported_first():
@@ -510,6 +510,7 @@ def test_a_stub_has_the_names_of_its_package(module: str) -> None:
         getattr(package, "nonsense")  # noqa: B009 - the attribute is what fails
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", shardproof._NAMES[""])
 def test_a_room_is_an_attribute_and_is_imported_when_it_is_asked_for(room: str) -> None:
     code = f"import sys, shardproof; assert 'shardproof.{room}' not in sys.modules;"

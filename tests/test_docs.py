@@ -36,6 +36,7 @@ def has_examples(name: str) -> bool:
     return ">>>" in Path(importlib.util.find_spec(name).origin).read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(filter(has_examples, MODULES)))
 def test_examples_in_docstrings(name: str, make_shards_dir, tmp_path) -> None:
     if name in NEEDS:
@@ -121,7 +122,7 @@ def test_no_line_of_a_script_loses_an_exit_code() -> None:
         assert not re.search(r'[^=]"?\$\((python -m )?shardproof ', warning.sub("", line)), line
 
 
-@pytest.mark.once
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [{}, {"missing": [1]}])
 def test_the_job_script_of_the_page_about_staging(tmp_path, damage: dict) -> None:
     """Run with stubs of slurm and of the training: it begins with a copy that is whole, or not."""
@@ -176,7 +177,7 @@ def files_of(page: Path) -> dict[str, str]:
     return dict(blocks)
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_the_kits_page_holds_three_test_files_that_pass(pytester: pytest.Pytester) -> None:
     files = files_of(ROOT / "docs" / "testing-kit.md")
     for name, text in files.items():
@@ -194,7 +195,7 @@ def test_the_kits_page_holds_three_test_files_that_pass(pytester: pytest.Pyteste
     assert set(result.parseoutcomes()) == {"passed"}
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_the_page_of_the_receipts_kit_holds_a_test_file_that_passes(
     pytester: pytest.Pytester,
 ) -> None:
@@ -204,7 +205,7 @@ def test_the_page_of_the_receipts_kit_holds_a_test_file_that_passes(
     result.assert_outcomes(passed=9)
 
 
-@pytest.mark.once
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["loopback-hub.md", "fake-file-system.md"])
 def test_pages_that_begin_with_a_test_file_that_passes(
     page: str, pytester: pytest.Pytester

@@ -36,8 +36,6 @@ from shardproof.receipts.verdict._records import Receipt, owed
 from shardproof.staging._proofs import Proofs as Sidecar
 from tests.attacks.targets import TARGETS, Target
 
-pytestmark = pytest.mark.once
-
 Case = Callable[[Path, int], Callable[[], object]]
 TARGET = {target.name: target for target in TARGETS}
 
@@ -453,7 +451,7 @@ def all_cases() -> Iterator[tuple[str, Case]]:
 CASES = dict(all_cases())
 
 
-@pytest.mark.once
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_four_times_the_text_is_four_times_the_work(name: str, tmp_path: Path) -> None:
     done = []

@@ -70,7 +70,7 @@ def test_on_a_machine_with_any_one_python_no_test_runs_nowhere(marker: str) -> N
     ]
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_cases_are_a_few_of_each_test(pytester: pytest.Pytester) -> None:
     text = (ROOT / "conftest.py").read_text()
     pytester.makeconftest(re.sub("pytest_plugins = .*", "", text))
@@ -92,7 +92,7 @@ def _selects(commands: str, marker: str) -> bool:
     """Whether one of the commands runs all tests that have this one marker, or none."""
     options = PYPROJECT["tool"]["pytest"]["ini_options"]["addopts"]
     quick = next(option for option in options if option.startswith("-m=")).removeprefix("-m=")
-    marked = dict.fromkeys([*TIERS, "once", "exhaustive"], False) | {marker: True}
+    marked = dict.fromkeys([*TIERS, "exhaustive"], False) | {marker: True}
     runs = [line for line in commands.splitlines() if "pytest" in line and "--cases" not in line]
     chosen = [re.search(r' -m (?:"([^"]+)"|(?!pytest)(\w+))', line) for line in runs]
     return any(eval((tier[1] or tier[2]) if tier else quick, {}, marked) for tier in chosen)

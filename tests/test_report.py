@@ -249,7 +249,7 @@ class TestBounded:
         )
         assert report.broken().names == ("acts000000.bin",)
 
-    @pytest.mark.once
+    @pytest.mark.slow
     def test_an_index_of_very_many_that_are_gone_takes_little_memory(self, tmp_path: Path) -> None:
         """What `validate` needs beyond the manifest itself; of findings it was 1.2 kB for each."""
         chunk = {"chunk_bytes": 9, "chunk_size": 1, "dim": None}

@@ -105,6 +105,7 @@ def line(data: bytes, name: str, algorithm: str = "sha256") -> str:
 class TestDenied:
     """What the directory itself denies is not sealed, by whichever digest it does."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("algorithm", "update"), [("sha256", False), ("blake3", True)])
     @pytest.mark.parametrize("one", GOLDENS, ids=lambda one: one.name)
     def test_by_any_format(self, one, tmp_path: Path, algorithm: str, update: bool) -> None:

@@ -71,6 +71,7 @@ def test_the_clock_counts_by_what_else_the_machine_does(took, is_too_slow: bool,
     assert [*ledger.too_slow()] == ["test_it"] * is_too_slow
 
 
+@pytest.mark.slow
 def test_what_is_not_installed_skips_what_needs_it(outer) -> None:
     outer.makeconftest(
         """

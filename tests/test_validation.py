@@ -286,7 +286,7 @@ def many(tmp_path_factory) -> Path:
     return shards_dir
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_100_000_shards_in_bounded_memory(many) -> None:
     code = (
         # Not ru_maxrss, which begins with what the parent had.
@@ -302,7 +302,7 @@ def test_100_000_shards_in_bounded_memory(many) -> None:
         assert run.stdout.startswith("True 100000 True"), run.stdout + run.stderr
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_all_of_100_000_shards_missing_are_counted(many, tmp_path) -> None:
     for name in ("shards.json", "metadata.json"):
         (tmp_path / name).write_bytes((many / name).read_bytes())

@@ -27,7 +27,7 @@ PREFETCHER = """
 HOLDERS = {"the script": "", "a module": "import json\njson.held = held"}
 
 
-@pytest.mark.once
+@pytest.mark.slow
 @pytest.mark.parametrize("holder", HOLDERS)
 @pytest.mark.parametrize(("script", "said"), [(ROWS, "{'n': 0}"), (PREFETCHER, "train-0.parquet")])
 def test_an_open_iteration(tmp_path: Path, script: str, said: str, holder: str) -> None:

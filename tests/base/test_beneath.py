@@ -116,6 +116,7 @@ def test_trees_of_links_lead_where_the_kernel_says(root, seed: int, stride: int)
         assert outcome(root, name) == by_path(root, name), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_each_link_leads_where_the_kernel_says(root, target: str) -> None:
     for link in LINKS:

@@ -692,7 +692,7 @@ def test_directories_where_every_look_fails(tmp_path, monkeypatch, number) -> No
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_directories_as_deep_as_paths_go(tmp_path) -> None:
     path = tmp_path / "/".join("d" * 1800)
     files.make_directories(path)

@@ -55,6 +55,7 @@ def test_the_command_could_not_look(directory: Path, level: str) -> None:
     assert_in_words(done.stderr, directory)
 
 
+@pytest.mark.slow
 def test_the_plugin_could_not_look(directory: Path) -> None:
     done = run("-m", "pytest", "-p", "no:cacheprovider", "--validate-shards", directory, locale=C)
 
@@ -69,6 +70,7 @@ def test_where_the_locale_has_the_bytes_it_is_looked_at(directory: Path) -> None
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "question", ["store.verdict(1)", "store.pending()", "store.claim(1)", "validate(store.path)"]
 )

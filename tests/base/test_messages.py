@@ -323,7 +323,7 @@ RULES = (is_quoted_by_hand, is_an_exception_as_it_is, is_logged_as_it_is, is_a_p
 RULES += (keeps_lines, is_printed_as_it_is, has_a_cause_as_it_is)
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_every_text_from_outside_is_quoted_where_the_message_is_made() -> None:
     found = (
         (rule.__name__, place)

@@ -83,6 +83,7 @@ def test_and_all_metadata(state: CheckpointMetadataState, level: str) -> None:
         assert said_by_ours(prefix, level) == [*expected_problems(value, level=level)]
 
 
+@pytest.mark.slow
 @examples(150)
 @given(layouts(["checkpoint"]))
 def test_the_verifier_agrees(value: Layout) -> None:
@@ -91,6 +92,7 @@ def test_the_verifier_agrees(value: Layout) -> None:
             assert said_by_ours(prefix, level) == [*expected_problems(value, level=level)]
 
 
+@pytest.mark.slow
 @examples(150)
 @given(layouts(["checkpoint"]))
 def test_the_loader_gives_the_right_bytes_or_none(value: Layout) -> None:
@@ -106,6 +108,7 @@ def test_the_loader_gives_the_right_bytes_or_none(value: Layout) -> None:
             assert shapes == [[each.shape for each in rank] for rank in value.tensors]
 
 
+@pytest.mark.slow
 @examples(300)
 @given(hostile_metadata())
 def test_the_loader_believes_no_metadata_that_lie(text: bytes) -> None:
@@ -117,6 +120,7 @@ def test_the_loader_believes_no_metadata_that_lie(text: bytes) -> None:
         assert said_by_ours(prefix, "present") == [(None, "refused")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", LYING.values(), ids=LYING)
 def test_it_believes_none_of_all_lies(value: Layout, tmp_path: Path) -> None:
     prefix = write_layout(value, tmp_path)

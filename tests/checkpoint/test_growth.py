@@ -183,6 +183,7 @@ def test_ranks(tmp_path: Path, seen: Seen, what: str) -> None:
     assert grows(seen, lambda path, n: save(path / "x", n), RANKS[what], tmp_path) < 1.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", STEPS)
 @pytest.mark.parametrize("state", [save_steps, half_removed, unfinished])
 def test_steps(tmp_path: Path, seen: Seen, state: Callable[[Path, int], None], what: str) -> None:

@@ -225,6 +225,7 @@ CONSISTENT = {"all larger, by one lie"}
 """Lies that only the shard gives away."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", LIES)
 @pytest.mark.parametrize("level", ["valid", "complete"])
 def test_metadata_that_lies(prefix: Path, what: str, level: str) -> None:
@@ -296,6 +297,7 @@ FREE = {"step", "timestamp", "strategy", "precision", "name", "digest"}
 """Fields whose values say nothing about the bytes, or may be null."""
 
 
+@pytest.mark.slow
 def test_every_value_in_every_place(prefix: Path) -> None:
     """Each is refused, or what is loaded is what was saved."""
     said = files.metadata_of(prefix)

@@ -125,7 +125,7 @@ def states(tmp_path: Path, layout: str, world_size: int, level: str) -> tuple[in
     return n_states, n_none
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_every_subset_of_damaged_shards(tmp_path, stride) -> None:
     n_ranks = 4 if stride == 1 else 3
     n_states, n_broken = 2 ** (3 * n_ranks), (2**n_ranks - 1) ** 3
@@ -150,7 +150,7 @@ def test_the_oracle_is_right(tmp_path) -> None:
         assert [prefix for prefix in prefixes if files.is_whole(prefix)] == shards.whole("valid")
 
 
-@pytest.mark.once
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [1, 2])
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_prune_leaves_the_last_whole_ones(tmp_path, layout: str, keep: int) -> None:
@@ -298,6 +298,7 @@ class TestFaults:
             act()
             return range(1, len(fs.calls) + 1)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
     @pytest.mark.parametrize("level", ["present", "complete", "valid"])
     def test_the_newest_or_an_error(self, tmp_path, number: int, level: str) -> None:

@@ -189,7 +189,6 @@ class TestArrays:
             array[...] = 1
 
 
-@pytest.mark.once
 class TestMemory:
     """What is done piece by piece needs a few MiB, however large a shard is."""
 
@@ -215,12 +214,14 @@ class TestMemory:
         names = map(str, range(self.N))
         return {name: np.zeros(self.ARRAY_MIB * MIB, np.uint8) for name in names}
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("digest", DIGESTS)
     def test_saving_and_looking(self, prefix: Path, arrays, peak, digest: str) -> None:
         assert peak(lambda: saved(prefix, [arrays], digest)) < 2
         verifier = ShardFileVerifier()
         assert peak(lambda: verifier.verify_checkpoint(str(prefix))) < 20
 
+    @pytest.mark.slow
     def test_what_is_not_in_c_order(self, prefix: Path, arrays, peak) -> None:
         columns = {name: array.reshape(2, -1).T for name, array in arrays.items()}
         assert peak(lambda: saved(prefix, [columns])) < 2 * 16 + 2
@@ -261,7 +262,7 @@ class Late(Mapping[str, np.ndarray]):
         return 1
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_more_than_2_gib(prefix: Path) -> None:
     """More than one read(2) or write(2) moves, and more than an int32 counts."""
     late = Late(2**31 + 4097)
@@ -293,6 +294,7 @@ def arrays_(draw) -> np.ndarray:
 WORLDS = st.lists(st.dictionaries(NAMES, arrays_(), max_size=4), min_size=1, max_size=4)
 
 
+@pytest.mark.slow
 @given(WORLDS, st.sampled_from(["sha256", "sha256-tree"]), st.integers(0, 2**63 - 1), st.text())
 def test_what_is_saved_is_loaded(
     ranks: list[dict[str, np.ndarray]], digest: str, step: int, strategy: str

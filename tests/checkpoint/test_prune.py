@@ -119,8 +119,8 @@ def own_names(path: Path) -> list[str]:
     return sorted(str(found) for found in path.rglob(".shardproof*"))
 
 
-@pytest.mark.once
 class TestWhatIsSavedMeanwhileStays:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("step", "value", "overwrite"), [(50, 50, True), (10, 10, False), (50, 11, False)]
     )
@@ -145,6 +145,7 @@ class TestWhatIsSavedMeanwhileStays:
             assert own_names(tmp_path / "x") == []
         assert n_saved > 3 // stride
 
+    @pytest.mark.slow
     def test_shards_of_which_no_checkpoint_is_made_yet(self, tmp_path: Path) -> None:
         """The same bytes as before: they may go with the old ones, and then none is made."""
         prefix, savers = tmp_path / "x" / "slot0" / "model", []
@@ -230,6 +231,7 @@ class TestWhatIsSavedMeanwhileStays:
         assert os.listdir(tmp_path / "1") == [shard.name]
         assert (shard / "precious").exists()
 
+    @pytest.mark.slow
     def test_another_removal(self, tmp_path: Path) -> None:
         for removal in at_each_call(tmp_path / "x", lambda: prune(tmp_path / "x", keep=1)):
             removal()
@@ -248,8 +250,8 @@ def kill() -> None:
     raise Killed
 
 
-@pytest.mark.once
 class TestARemovalThatWasKilled:
+    @pytest.mark.slow
     def test_the_next_save_takes_its_place(self, tmp_path: Path) -> None:
         prefix = tmp_path / "x" / "slot0" / "model"
         for removal in at_each_call(tmp_path / "x", kill):

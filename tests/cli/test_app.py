@@ -242,7 +242,6 @@ COMMANDS = {
 SOME = ("validate", "stage", "checkpoint-verify")
 
 
-@pytest.mark.once
 class TestStreamsThatAreGone:
     """Real descriptors, as a shell gives them."""
 
@@ -263,6 +262,7 @@ class TestStreamsThatAreGone:
         args, code = COMMANDS[request.param]
         return [arg.format(**places) for arg in args], code
 
+    @pytest.mark.slow
     def test_standard_output(self, command) -> None:
         args, _ = command
         end = nobody_reads()
@@ -277,6 +277,7 @@ class TestStreamsThatAreGone:
             assert not [line for line in said if "Traceback" in line or "ignored" in line]
             assert sum(cause in line for line in said) == (said is not unread[2])
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("command", SOME, indirect=True)
     def test_standard_error(self, command) -> None:
         args, code = command
@@ -284,6 +285,7 @@ class TestStreamsThatAreGone:
         outcomes = [outcome(child) for child in children]
         assert [(ended, bool(printed)) for ended, printed, _ in outcomes] == 3 * [(code, True)]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("command", SOME, indirect=True)
     def test_both_streams_at_once(self, command) -> None:
         args, _ = command
@@ -318,7 +320,6 @@ def bytes_in(pipe: int) -> int:
     return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)))[0]
 
 
-@pytest.mark.once
 class TestOutputThatFailsLate:
     """What nobody has flushed before is written when the command ends."""
 
@@ -330,6 +331,7 @@ class TestOutputThatFailsLate:
         "cli.app = app; cli.main()"
     )
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("code", [0, 1, 2])
     def test_it_ends_by_its_own_code(self, code: int) -> None:
         end = nobody_reads()
@@ -341,6 +343,7 @@ class TestOutputThatFailsLate:
                 assert done.stderr.count("\n") == (expected == 3)
         os.close(end)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
     @pytest.mark.parametrize("stream", ["stdout", "stderr"])
     def test_a_signal_ends_it_where_nobody_reads_yet(self, stream: str, name: str) -> None:
@@ -397,6 +400,7 @@ class TestHostileNames:
         text = on_terminal("validate", path, path, TERM="dumb")
         assert len(clean_lines(text)) == 3
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("command", ["stage", "latest"])
     def test_a_path_that_is_printed_is_shown_on_a_terminal_and_raw_in_a_script(
         self, tmp_path, command

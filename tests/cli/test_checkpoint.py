@@ -15,7 +15,6 @@ import pytest
 from click.testing import CliRunner
 
 from shardproof.checkpoint import FsspecStorage, LocalStorage, MultiShardLoader, MultiShardSaver
-from shardproof.cli import checkpoint
 from shardproof.cli.app import app
 
 
@@ -61,7 +60,7 @@ def run_dir(tmp_path) -> Path:
 
 
 def run(*args: object):
-    result = CliRunner().invoke(checkpoint.checkpoint, list(map(str, args)), prog_name="shardproof")
+    result = CliRunner().invoke(app, ["checkpoint", *map(str, args)], prog_name="shardproof")
     assert isinstance(result.exception, SystemExit | None), result.exception  # has a code of 1 too
     return result
 
@@ -400,6 +399,7 @@ class TestProcess:
         command = [sys.executable, "-m", "shardproof", "checkpoint", *map(os.fspath, args)]
         return subprocess.run(command, capture_output=True, timeout=60, **options)
 
+    @pytest.mark.slow
     def test_a_path_need_not_be_text(self, tmp_path) -> None:
         odd = tmp_path / os.fsdecode(b"run \xff")
         prefix = save(odd / "model")

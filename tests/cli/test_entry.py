@@ -161,6 +161,7 @@ def test_ignored_ones_stay_ignored() -> None:
     assert said(started([sys.executable, "-c", code])) == (0, "went on\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_times", [1, 2])
 @pytest.mark.parametrize("name", CODES)
 def test_a_fetch_ends_in_order(shard_hub: Hub, tmp_path: Path, name: str, n_times: int) -> None:
@@ -187,6 +188,7 @@ with FileSystemFaults(sys.argv[-1]) as fs:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_times", [1, 2])
 @pytest.mark.parametrize("name", CODES)
 def test_a_stage_ends_in_order(make_shards_dir, tmp_path: Path, name: str, n_times: int) -> None:

@@ -131,7 +131,6 @@ def test_addresses_of_no_file_are_wrong_usage(url: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.once
 def test_a_missing_package_is_named_without_a_traceback(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['s3fs'] = None; from shardproof.cli import app as cli; cli.main()"
@@ -196,7 +195,7 @@ output._Patient = Patient
 """
 
 
-@pytest.mark.once
+@pytest.mark.slow
 @pytest.mark.parametrize("before", ["", CUT_SHORT, BEHIND_A_WRITE])
 def test_an_interrupt_leaves_the_terminal_as_it_was(
     url: str, shard_hub: Hub, tmp_path: Path, before: str

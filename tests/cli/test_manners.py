@@ -21,11 +21,12 @@ def forgotten(place: Path, first: int, every: int) -> list[str]:
     return run.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_a_few_odd_trees_and_every_command(tmp_path: Path) -> None:
     assert forgotten(tmp_path, 0, 500) == []
 
 
-@pytest.mark.once
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [1, 12])
 def test_many_odd_trees_and_every_command(tmp_path: Path, first: int) -> None:
     assert forgotten(tmp_path, first, 37) == []

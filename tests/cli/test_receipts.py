@@ -129,7 +129,6 @@ def test_json_says_why_there_is_none(tmp_path, name: str) -> None:
     assert said["error"] in result.stderr
 
 
-@pytest.mark.once
 class TestADeadWorker:
     """Whose claim would say for ever that somebody is at the shard."""
 

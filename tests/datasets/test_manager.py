@@ -583,7 +583,7 @@ class TestWhatLiesThere:
         assert inodes(tmp_path) == before
         assert not hub.requests
 
-    @pytest.mark.once
+    @pytest.mark.slow
     @pytest.mark.parametrize("level", ["complete", "valid"])
     def test_several_jobs_at_once(self, hub, tmp_path, level: str) -> None:
         """One shard is torn, of the other one a file is missing."""
@@ -671,6 +671,7 @@ def stopwatch(at_most: float) -> Iterator[None]:
 
 
 class TestRanks:
+    @pytest.mark.slow
     @pytest.mark.parametrize("fault", [None, HubFault.STATUS_503, HubFault.TRUNCATED])
     def test_all_read_the_same_and_one_fetches(self, hub, tmp_path, fault) -> None:
         async def train(rank: int) -> None:
@@ -890,6 +891,7 @@ class TestWhoIsBelieved:
             leader.close()
 
 
+@pytest.mark.slow
 def test_the_script_of_the_page(hub, tmp_path) -> None:
     page = ROOT / "docs" / "token-shards.md"
     (script,) = re.findall(r'```python title="train.py"\n(.*?)```', page.read_text(), re.DOTALL)

@@ -497,6 +497,7 @@ print(*sorted(imported))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["function", "url"])
 def test_no_thread_imports_a_client(kind: str, tmp_path) -> None:
     """A fork beside a thread that imports leaves the child with half of a module."""
@@ -510,6 +511,7 @@ def test_no_thread_imports_a_client(kind: str, tmp_path) -> None:
 class TestManagerThatNobodyHas:
     """The collector finds it, in whichever thread it runs."""
 
+    @pytest.mark.slow
     def test_it_is_closed_in_none_of_its_own_threads(self, tmp_path, monkeypatch) -> None:
         """As in the one that shows the other ranks a sign of life, which ends with the manager."""
 

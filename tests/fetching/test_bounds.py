@@ -130,6 +130,7 @@ def test_a_list_has_a_cap(how: str, tmp_path: Path, monkeypatch) -> None:
     assert server.n_sent < ENDLESS / 4
 
 
+@pytest.mark.slow
 def test_what_is_packed_on_the_way_is_not_unpacked(tmp_path: Path) -> None:
     """A bomb is no bytes of the file: it was asked for as it is."""
 

@@ -169,6 +169,7 @@ def in_turns(
 FOUND, GONE, REMOVED, STAYS = "found", "gone", "removed", "stays"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("swap", [False, True])
 @pytest.mark.parametrize(
     ("pair", "outcomes"),
@@ -235,7 +236,6 @@ class TestControls:
         self.loses(turns, meeting)
 
 
-@pytest.mark.once
 class TestKilled:
     """At every system call: nothing is torn, believed falsely, or left for good."""
 
@@ -268,6 +268,7 @@ class TestKilled:
         left = [path.name for path in (root / ".shardproof").glob("*/*")]
         assert left == []
 
+    @pytest.mark.slow
     def test_while_it_places_and_goes(self, root) -> None:
         seen = set()
 
@@ -288,6 +289,7 @@ class TestKilled:
         assert n_kills > 20
         assert len(seen) == 2
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("identity", "max_cache_bytes"),
         [(None, None), ("v2", 0)],

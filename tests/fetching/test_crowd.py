@@ -14,12 +14,11 @@ from shardproof.fetching import ShardPrefetcher
 from shardproof.testing.faults import Hub
 from tests.helpers import ROOT
 
-pytestmark = pytest.mark.once
-
 SHARDS = [random.Random(n).randbytes(20_000) for n in range(4)]
 NAMES = [f"train/{hashlib.sha256(data).hexdigest()}.bin" for data in SHARDS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cleanup", ["keep", "auto"])
 def test_all_that_live_read_the_right_bytes(cleanup: str, shard_hub: Hub, tmp_path: Path) -> None:
     for name, data in zip(NAMES, SHARDS, strict=True):

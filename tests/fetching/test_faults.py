@@ -103,6 +103,7 @@ def mode(request: pytest.FixtureRequest, hub: Hub, monkeypatch: pytest.MonkeyPat
     return str(request.param)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", list(HubFault))
 def test_a_fault_that_happens_once_is_recovered_from(
     fault: HubFault, mode: str, hub: Hub, tmp_path: Path
@@ -120,6 +121,7 @@ def test_a_fault_that_happens_once_is_recovered_from(
     assert fetched.digest == sha256(wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", list(HubFault))
 def test_a_fault_that_stays_ends_with_an_error_and_nothing(
     fault: HubFault, mode: str, hub: Hub, tmp_path: Path

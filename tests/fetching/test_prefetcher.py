@@ -208,6 +208,7 @@ print(late)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "work"), [("http", "auto"), ("http", "fetch"), ("fsspec", "1000"), ("fsspec", "adopt")]
 )
@@ -536,6 +537,7 @@ class TestArguments:
             prefetcher.wait_for(NAMES[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["unclosed", "interrupted", "forked"])
 def test_a_process_that_ends_leaves_nothing(how: str, shard_hub: Hub, tmp_path: Path) -> None:
     for name in NAMES:

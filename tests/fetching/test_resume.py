@@ -96,7 +96,7 @@ def flip(path: Path, at: int) -> None:
 
 
 class TestKilled:
-    @pytest.mark.once
+    @pytest.mark.slow
     @pytest.mark.parametrize("digest", [None, DIGEST])
     def test_a_command_goes_on_from_where_it_was(self, tmp_path: Path, digest: str | None) -> None:
         with serve_hub({"a/0.bin": DATA}, rate=200_000) as hub:
@@ -119,7 +119,7 @@ class TestKilled:
         assert (tmp_path / "0.bin").read_bytes() == DATA
         assert os.listdir(tmp_path) == ["0.bin"]
 
-    @pytest.mark.once
+    @pytest.mark.slow
     @pytest.mark.parametrize("digest", [None, SMALL_DIGEST])
     @pytest.mark.parametrize("begins", ["anew", "from what was left"])
     def test_at_every_system_call(

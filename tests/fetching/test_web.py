@@ -142,6 +142,7 @@ class TestWaits:
         assert time.monotonic() - ended < 0.2 * SLOWER
         timer.join()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("limit", ["deadline", "timeout", "stall_timeout"])
     def test_one_whose_time_is_up(self, stuck: HttpSource, tmp_path: Path, limit: str) -> None:
         began = time.monotonic()
@@ -186,6 +187,7 @@ def test_an_address_of_a_host_that_leads_nowhere_leaves_time_for_the_next(
     assert fetched.path.read_bytes() == DATA
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", list(HubFault))
 @pytest.mark.parametrize("digest", [DIGEST, None])
 def test_whatever_the_server_does_then(

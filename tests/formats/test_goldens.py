@@ -79,6 +79,7 @@ def broken(whole: Broken) -> Broken:
     return whole
 
 
+@pytest.mark.slow
 def test_each_file_that_is_missing_comes_back(golden: Golden, tmp_path: Path) -> None:
     """Whatever it is to its format: an index or a list is none of the shards."""
     right = {each for each in golden.path.rglob("*") if each.is_file()}
@@ -106,6 +107,7 @@ def test_a_list_that_comes_cut_is_not_taken(name: str, tmp_path: Path) -> None:
     assert not (path / index).exists()
 
 
+@pytest.mark.slow
 def test_what_is_gone_or_changed_is_repaired(broken: Broken) -> None:
     assert not validate(broken.files, against=broken.source, level="valid").ok
     done = repair(broken.path, str(broken.source), against=broken.against)
@@ -116,6 +118,7 @@ def test_what_is_gone_or_changed_is_repaired(broken: Broken) -> None:
     assert report.n_proven == report.n_files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_bytes", [24, 1])
 def test_bytes_that_changed_are_repaired_where_they_are_seen(whole: Broken, n_bytes: int) -> None:
     """The size is as it was, and mostly nothing but the structure of the file tells."""
@@ -130,7 +133,7 @@ def test_bytes_that_changed_are_repaired_where_they_are_seen(whole: Broken, n_by
     assert not list(whole.path.rglob("*.bad-*"))
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_all_verbs_in_the_shell(golden: Golden, broken: Broken) -> None:
     told: list[str] = []
 
@@ -153,7 +156,7 @@ def test_all_verbs_in_the_shell(golden: Golden, broken: Broken) -> None:
     assert run("validate", path, "--level", "valid", "--require-digests") == 0, told
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_all_verbs_in_pytest(golden: Golden, broken: Broken, pytester: pytest.Pytester) -> None:
     """Tests may repair a directory, and seal it, before the run looks at it."""
     pytester.makeini("[pytest]")
@@ -179,7 +182,7 @@ def test_all_verbs_in_pytest(golden: Golden, broken: Broken, pytester: pytest.Py
     )
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_the_page_is_of_this_state() -> None:
     """`python -m tests.formats.damage_table docs/formats.md` writes it anew."""
     assert (ROOT / "docs/formats.md").read_text() == damage_table.page()

@@ -77,6 +77,7 @@ def test_each_golden_was_interrupted() -> None:
     assert {path.stem for path in RECORDS.glob("*.json")} == {golden.name for golden in GOLDENS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
 def test_a_writer_that_was_interrupted(path: Path, tmp_path: Path) -> None:
     if path.stem.startswith("dvc"):

@@ -61,6 +61,7 @@ def is_refused(path: Path) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_any_flipped_bit_that_its_library_finds_is_found(tmp_path) -> None:
     write_set(tmp_path, 1, write_page_checksum=True, compression="none")
     path = tmp_path / "train-00000-of-00001.parquet"
@@ -225,6 +226,7 @@ def test_a_job_that_has_not_committed_is_a_finding(tmp_path) -> None:
     assert (found_in(path, "present"), found_in(path)) == ([], [("structure", "_temporary")])
 
 
+@pytest.mark.slow
 def test_metadata_of_all_with_no_end_of_row_groups_take_little_memory(tmp_path) -> None:
     """A row group takes a byte at least; so those of a megabyte are a million."""
     write_set(tmp_path, 1)

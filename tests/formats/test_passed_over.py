@@ -30,6 +30,7 @@ def put_beside(files: list[Path], name: str) -> None:
         junk.write_bytes(b"\0\x05\x16\x07\0\x02\0\0Mac OS X")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("golden", SOME, ids=lambda golden: golden.name)
 def test_nothing_is_expected_for_the_sake_of_such_names(golden: Golden, tmp_path: Path) -> None:
     path = golden.copy(tmp_path)

@@ -66,6 +66,7 @@ def row_of(recipe: Recipe, ours: bool) -> str | None:
     return None
 
 
+@pytest.mark.slow
 def test_verdicts_differ_only_as_the_docs_say(tmp_path: Path) -> None:
     rows: Counter[str | None] = Counter()
     for number, (recipe, theirs) in enumerate(recorded().items()):

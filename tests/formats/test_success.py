@@ -17,7 +17,7 @@ def table() -> dict[str, dict[str, str]]:
     return {row.name: row.cells for row in success_table.rows()}
 
 
-@pytest.mark.once
+@pytest.mark.exhaustive
 def test_nothing_ends_with_success_that_is_none(table) -> None:
     """So the page is right, and not only of this state."""
     repair = [*success_table.COMMANDS].index("repair")
@@ -34,14 +34,14 @@ def test_nothing_ends_with_success_that_is_none(table) -> None:
     assert table.keys() == {*formats.names()}
 
 
-@pytest.mark.once
+@pytest.mark.exhaustive
 def test_what_could_not_be_looked_at_is_no_finding(table) -> None:
     # A list of digests is a seal, which is refused before anything is read.
     wrong = {name: cells["unreadable"] for name, cells in table.items() if name != "digests"}
     assert {*wrong.values()} == {"3 3 3 3 1"}, wrong
 
 
-@pytest.mark.once
+@pytest.mark.exhaustive
 def test_the_page_is_of_this_state(table) -> None:
     """`python -m tests.formats.success_table docs/success.md` writes it anew."""
     rows = [success_table.Row(name, cells) for name, cells in table.items()]

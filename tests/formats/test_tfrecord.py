@@ -146,6 +146,7 @@ def test_a_length_may_look_like_what_packs_a_file(tmp_path, n_bytes: int) -> Non
     assert found_in(tmp_path, "valid") == []
 
 
+@pytest.mark.slow
 def test_a_record_that_claims_to_be_endless_takes_no_memory(tmp_path) -> None:
     length = struct.pack("<Q", 2**62)
     (tmp_path / "a.tfrecord").write_bytes(gzip.compress(length + masked(length) + bytes(10**7)))

@@ -87,6 +87,7 @@ def tree(make_shards_dir, tmp_path: Path) -> Path:
     return tmp_path / "tree"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("golden", LISTED, ids=lambda golden: golden.name)
 @pytest.mark.parametrize("are_shards_there", [True, False])
 def test_a_torn_manifest_is_never_passed_over(golden, tree: Path, are_shards_there: bool) -> None:
@@ -107,6 +108,7 @@ def test_a_torn_manifest_is_never_passed_over(golden, tree: Path, are_shards_the
     assert passed_over == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", ["half", *NOT_REGULAR])
 def test_a_run_of_pytest_passes_over_no_torn_manifest(harm: str, tmp_path, pytester) -> None:
     for golden in LISTED:
@@ -120,6 +122,7 @@ def test_a_run_of_pytest_passes_over_no_torn_manifest(harm: str, tmp_path, pytes
 DVC_FILES = ["a.bin.dvc", "data.dvc", "dvc.lock", "dvc.yaml"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DVC_FILES)
 @pytest.mark.parametrize("harm", [harm for harm in HARMS if harm != "half"])
 def test_a_torn_file_of_dvc_beside_another_is_never_passed_over(name, harm, tree: Path) -> None:

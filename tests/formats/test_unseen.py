@@ -20,6 +20,7 @@ def read(root: Path) -> list[object]:
     return [manifest.files, *manifest.contradictions()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("golden", ONE_OF_EACH.values(), ids=ONE_OF_EACH)
 def test_what_could_not_be_looked_at_is_neither_absent_nor_damaged(
     golden: Golden, tmp_path: Path

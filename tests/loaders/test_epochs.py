@@ -202,7 +202,6 @@ def test_a_forked_process_shares_and_a_copy_does_not():
     assert whole_pass(pickle.loads(pickle.dumps(passes)), turns(seed=2)) == {EpochPosition(1)}
 
 
-@pytest.mark.once
 def test_a_spawned_process_shares():
     passes = Passes()
     child = multiprocessing.get_context("spawn").Process(

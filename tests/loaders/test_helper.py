@@ -151,6 +151,7 @@ def test_an_interrupt_does_not_wait_and_no_memory_goes_that_is_still_written_to(
         until(lambda: taken[0]() is None)
 
 
+@pytest.mark.slow
 def test_many_threads_read_while_others_close(path):
     """Each has its own rows, whoever closes meanwhile, and nothing is left open in the end."""
     before, wrong = threads(), []

@@ -280,7 +280,7 @@ TRUNCATED = """
 """
 
 
-@pytest.mark.once
+@pytest.mark.slow
 @ALL
 def test_a_shard_that_shrinks_raises(kind, shards_dir_factory):
     path = shards_dir_factory(n_shards=4, examples_per_shard=4096, d_model=64)
@@ -349,6 +349,7 @@ def everything(loader) -> list[tuple]:
     return sorted(flat(taken(batches, 6)))
 
 
+@pytest.mark.slow
 @ALL
 @pytest.mark.parametrize("operation", ["read", "open"])
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT])

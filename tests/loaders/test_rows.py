@@ -196,6 +196,7 @@ def test_runs_longer_than_one_call_may_take(shards_dir_factory):
     assert counted(flat(taken(loader, "all"))) == counted(expected)
 
 
+@pytest.mark.slow
 @examples(200)
 @given(st.data(), st.integers(1, 4))
 def test_rows_that_are_not_wanted_are_read_and_go_nowhere(data, most_gap):

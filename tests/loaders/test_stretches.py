@@ -46,6 +46,7 @@ def resumed(path, kind, before: int, after: int, n_batches: int) -> list[list[li
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "digest"),
     [

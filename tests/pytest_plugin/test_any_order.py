@@ -23,7 +23,7 @@ def look(path):
 """
 
 
-@pytest.mark.once
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [None, 3])
 def test_in_the_order_that_is_written_and_in_another(
     pytester: pytest.Pytester, seed: int | None
@@ -61,7 +61,7 @@ def test_second(make_shards_dir):
 """
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_a_first_use_inside_fs_holds_no_fakes(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(FIRST)
     result = pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider")

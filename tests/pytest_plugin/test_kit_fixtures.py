@@ -55,6 +55,7 @@ def test_a_server_for_one_test(pytester: pytest.Pytester) -> None:
     result.assert_outcomes(passed=2)
 
 
+@pytest.mark.slow
 def test_a_fake_file_system_until_the_test_ends(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("""
         import os

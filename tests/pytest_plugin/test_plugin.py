@@ -598,6 +598,7 @@ def read_junit(path: Path) -> dict[str, dict[str, str]]:
     return cases
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("passing")
 def test_with_xdist_each_item_runs_once(
     inside: Make, outside: Make, pytester: pytest.Pytester
@@ -679,6 +680,7 @@ class TestLoading:
     def test_the_levels_are_those_of_the_library(self) -> None:
         assert typing.get_args(shardproof.Level) == plugin._LEVELS
 
+    @pytest.mark.slow
     @pytest.mark.usefixtures("passing")
     def test_it_can_be_left_out(self, pytester: pytest.Pytester) -> None:
         result = pytester.runpytest_subprocess("-p", "no:shardproof", "--validate-shards")

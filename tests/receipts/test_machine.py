@@ -56,7 +56,7 @@ class Watched(ReceiptsMachine):
         return super().pending(store)
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_our_store_does_what_the_model_does() -> None:
     Watched.seen.clear()
     run_state_machine_as_test(Watched, settings=runs)

@@ -13,8 +13,6 @@ import pytest
 import shardproof
 from tests.helpers import ROOT, megatron, pipeline
 
-pytestmark = pytest.mark.once
-
 SCRIPT = [sys.executable, "-m", "tests.helpers.pipeline"]
 WORDS = [
     "and",
@@ -109,7 +107,7 @@ def rows(documents: list[list[list[int]]]) -> Counter:
     return Counter(tuple(tokens) for document in documents for tokens in document)
 
 
-@pytest.mark.once
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("corpus_of", "seed"), [*((corpus, 1) for corpus in CORPORA), ("many files", 2)]
 )
@@ -133,6 +131,7 @@ def test_killed_damaged_and_resumed(tmp_path, corpus_of: str, seed: int, stride:
     assert shardproof.ReceiptStore(disturbed.plan_dir).pending(level="valid") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("corpus_of", CORPORA)
 def test_every_line_is_in_exactly_one_shard(tmp_path, corpus_of: str) -> None:
     corpus = make_corpus(tmp_path / "corpus", CORPORA[corpus_of])

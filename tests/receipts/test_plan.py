@@ -92,6 +92,7 @@ class TestHash:
     def test_it_depends_on(self, changes) -> None:
         assert plan_hash(**changes) != plan_hash()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("seed", ["0", "1"])
     def test_it_is_the_same_in_another_process(self, seed: str) -> None:
         code = "from tests.receipts.test_plan import plan_hash; print(plan_hash())"

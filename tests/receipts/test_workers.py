@@ -9,8 +9,6 @@ import pytest
 from shardproof import ClaimLostError, ReceiptStore, ShardClaimedError, receipts
 from tests.helpers.forking import ended, forked
 
-pytestmark = pytest.mark.once
-
 N_SHARDS = 4
 
 

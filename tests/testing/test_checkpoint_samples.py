@@ -317,6 +317,7 @@ class TestOracles:
         value = Layout(format="checkpoint", tensors=tensors, swapped=[0, 1, 2])
         assert expected_problems(value) == ((0, "size"), (1, "structure"), (2, "size"))
 
+    @pytest.mark.slow
     @examples(200)
     @given(layouts(["checkpoint"]))
     def test_they_agree(self, value: Layout) -> None:
@@ -370,7 +371,7 @@ class TestStrategies:
         least = find(some, lambda value: value.metadata == state)
         assert least == Layout(1, format="checkpoint", metadata=state)
 
-    @pytest.mark.once
+    @pytest.mark.slow
     def test_what_is_whole_is_common_and_so_are_ruins(self) -> None:
         def all_came(values: list[Layout]) -> None:
             assert {state for value in values for state in value.states} == set(SHARDS)
@@ -404,10 +405,10 @@ class TestStrategies:
             checkpoint_tensors(**{"n_ranks": 2} | arguments)
 
 
-@pytest.mark.once
 class TestPage:
     """What docs/checkpoint-kit.md says is so."""
 
+    @pytest.mark.slow
     def test_it_holds_a_test_file_that_passes(self, pytester: pytest.Pytester) -> None:
         files = re.findall(r'```python title="([^"]+)"\n(.*?)```', PAGE, re.DOTALL)
         for name, text in files:

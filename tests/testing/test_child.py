@@ -139,6 +139,7 @@ def test_threads_that_end_while_they_are_looked_at():
     restless.join()
 
 
+@pytest.mark.slow
 def test_what_is_left():
     before = traces()
     reading, writing = os.pipe()

@@ -32,7 +32,6 @@ def run(*command: str) -> str:
     return done.stderr.strip()
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(("package", "module", "name"), NEEDS)
 def test_a_missing_package_is_told_with_its_extra(package: str, module: str, name: str) -> None:
     last = run(IMPORT, package, module, name).splitlines()[-1]
@@ -41,7 +40,6 @@ def test_a_missing_package_is_told_with_its_extra(package: str, module: str, nam
     )
 
 
-@pytest.mark.once
 @pytest.mark.parametrize(
     "use",
     [
@@ -59,7 +57,7 @@ def test_a_package_of_somebody_else_is_not_ours() -> None:
         __import__("another")
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_the_fixture_says_it_too(pytester: pytest.Pytester) -> None:
     pytester.makeconftest("import sys; sys.modules['pyfakefs'] = None")
     pytester.makepyfile("def test(make_fake_shards_dir): make_fake_shards_dir()")

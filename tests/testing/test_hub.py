@@ -401,6 +401,7 @@ def hub_threads() -> list[str]:
 REQUEST = b"GET /data/x.bin HTTP/1.1\r\n\r\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sent", "fault", "arguments"),
     [

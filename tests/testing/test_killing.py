@@ -14,8 +14,6 @@ from tests.helpers.killing import (
     skip_where_not_permitted,
 )
 
-pytestmark = pytest.mark.once
-
 
 @pytest.fixture(autouse=True, scope="module")
 def _ptrace() -> None:
@@ -58,6 +56,7 @@ def torn_and_lost(path, write) -> tuple[int, int, int]:
 
 
 class TestTheKiller:
+    @pytest.mark.slow
     def test_a_file_that_is_removed_and_written_is_lost_and_torn(self, tmp_path) -> None:
         def write(path, data: bytes) -> None:
             path.unlink()
@@ -67,11 +66,13 @@ class TestTheKiller:
         assert torn
         assert lost
 
+    @pytest.mark.slow
     def test_a_file_that_is_written_whole_is_neither(self, tmp_path) -> None:
         torn, lost, n_kills = torn_and_lost(tmp_path / "x", _files.write_whole)
         assert (torn, lost) == (0, 0)
         assert n_kills > 5  # open, write, fsync, close, rename, and the directory's
 
+    @pytest.mark.slow
     def test_states_are_those_after_kills(self, tmp_path) -> None:
         """One child that is looked at leaves what many do that are killed."""
         path = tmp_path / "d"

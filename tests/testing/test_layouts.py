@@ -115,6 +115,7 @@ def test_the_fixture_makes_each(name: str, make_shards_dir: MakeShardsDir) -> No
 
 
 class TestStrategies:
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", FORMATS)
     def test_each_shrinks_to_one_shard(self, name: str) -> None:
         least = find(layouts([name]), lambda value: "truncated" in value.states)
@@ -188,7 +189,6 @@ class TestAFormatOfOnesOwn:
         assert pickle.loads(pickle.dumps(value)) == value
 
 
-@pytest.mark.once
 def test_a_layout_imports_its_own_format_only() -> None:
     code = "from shardproof.testing import Layout; Layout(); import sys; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

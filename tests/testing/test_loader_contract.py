@@ -160,6 +160,7 @@ def test_a_loader_that_deletes_what_it_refuses_is_unsafe(pytester: pytest.Pytest
     result.assert_outcomes(failed=1)
 
 
+@pytest.mark.slow
 def test_at_strength_safe_only_what_hurts_somebody_fails(pytester: pytest.Pytester) -> None:
     some = ("-k", "on_opening or at_once or never_delivered or not_missing or iteration")
     safe, strict = (run(pytester, Bug.LATE, how, *some) for how in ("safe", "strict"))

@@ -132,13 +132,12 @@ class TestFixture:
 
 
 class TestLayouts:
-    @pytest.mark.once
     def test_one_bad_shard_is_the_least_that_shows_a_bug(self) -> None:
         for state in set(ReceiptState) - {ReceiptState.OK}:
             least = find(layouts(["receipts"]), lambda value, state=state: state in value.states)
             assert least == Layout(1, format="receipts", **{state.value: [0]})
 
-    @pytest.mark.once
+    @pytest.mark.slow
     def test_what_is_done_is_common_and_so_are_ruins(self) -> None:
         def all_came(values: list[Layout]) -> None:
             assert {state for value in values for state in value.states} == DONE.keys()

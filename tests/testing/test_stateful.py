@@ -22,7 +22,7 @@ def found(path: Path, level: str) -> list[tuple[str, Path]]:
     return [(finding.kind, finding.path) for finding in validate(path, level=level).findings]
 
 
-@pytest.mark.once  # with fewer steps, each run has it in what is left of its directories
+@pytest.mark.slow
 def test_a_directory_that_changes_is_reported_as_it_is() -> None:
     seen: Counter[str] = Counter()
 
@@ -61,14 +61,12 @@ class NeverAgain(ShardsDirMachine):
         return new
 
 
-@pytest.mark.once
 @pytest.mark.parametrize("machine", [Remembers, NeverAgain])
 def test_a_wrong_validator_is_found_out(machine: type[ShardsDirMachine]) -> None:
     with pytest.raises(AssertionError):
         run_state_machine_as_test(machine, settings=few)
 
 
-@pytest.mark.once
 def test_levels_are_a_choice(tmp_path: Path, monkeypatch) -> None:
     asked = set()
 

@@ -30,7 +30,6 @@ once = settings(max_examples=300, derandomize=True, database=None)
 
 
 class TestLayouts:
-    @pytest.mark.once
     def test_one_bad_shard_is_the_least_that_shows_a_bug(self) -> None:
         for state in set(ShardState) - {ShardState.OK, ShardState.SWAPPED}:
             least = find(layouts(), lambda value, state=state: state in value.states)
@@ -40,6 +39,7 @@ class TestLayouts:
         least = find(layouts(), lambda value: ShardState.SWAPPED in value.states)
         assert least == Layout(2, swapped=[0, 1])
 
+    @pytest.mark.slow
     def test_a_failure_prints_the_call_that_makes_the_least_layout(self, capsys) -> None:
         @settings(once, print_blob=False)
         @given(value=layouts())
@@ -51,7 +51,7 @@ class TestLayouts:
         notes = "".join(getattr(failure.value, "__notes__", [])) + capsys.readouterr().out
         assert "value=Layout(n_shards=1, fifo=[0])" in notes
 
-    @pytest.mark.once
+    @pytest.mark.slow
     def test_whole_ones_are_common_and_so_are_ruins(self) -> None:
         # Of one start it is a matter of luck.
         values = [
@@ -61,6 +61,7 @@ class TestLayouts:
         assert len(values) / 5 < whole < len(values) / 2
         assert any(ShardState.OK not in value.states for value in values if value.n_shards > 2)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("number", range(5))
     def test_the_four_common_states_come_together_within_200_examples(self, number: int) -> None:
         values = drawn(layouts(), 200, start=number)

@@ -151,7 +151,7 @@ def test_a_loader_that_opens_blindly(value):
 """
 
 
-@pytest.mark.once
+@pytest.mark.slow
 def test_a_blind_loader_fails_by_the_least_directory(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(LOADER)
     run = pytester.runpytest_subprocess("-p", "no:cacheprovider", timeout=120)

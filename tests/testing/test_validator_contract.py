@@ -23,6 +23,7 @@ CAUGHT_BY = dict.fromkeys(Bug, SAYS) | {
 }
 
 
+@pytest.mark.slow
 class TestOurs(ValidatorContract):
     @pytest.fixture
     def find_problems(self):
@@ -32,6 +33,7 @@ class TestOurs(ValidatorContract):
         return find
 
 
+@pytest.mark.slow
 class TestReference(ValidatorContract):
     """Without a bug the mutants' stock is right: so it is the bug that is caught."""
 

@@ -25,13 +25,14 @@ CAUGHT_BY = {
 }
 
 
+@pytest.mark.slow
 class TestOurs(WriterContract):
     @pytest.fixture
     def write(self):
         return write_whole
 
 
-@pytest.mark.once
+@pytest.mark.slow
 class TestReference(WriterContract):
     """Without a bug the mutants' stock is right: so it is the bug that is caught."""
 
