@@ -14,11 +14,11 @@ from hypothesis import settings
 pytest_plugins = ["pytester", "tests.helpers.lacking", "tests.helpers.tiers"]
 
 # Examples write files, on whatever disk this runs: how long one takes says nothing about the code.
-settings.register_profile("shardproof", deadline=None)
-settings.load_profile("shardproof")
-# For runs that are about something else than the cases: --hypothesis-profile=half, =few.
-settings.register_profile("half", settings.get_profile("shardproof"), max_examples=50)
-settings.register_profile("few", settings.get_profile("shardproof"), max_examples=15)
+settings.register_profile("full", deadline=None)
+# For runs that are about something else than the cases: --hypothesis-profile=few.
+settings.register_profile("few", settings.get_profile("full"), max_examples=15)
+settings.register_profile("half", settings.get_profile("full"), max_examples=50)
+settings.load_profile("half")
 
 # A job in the background of a shell ignores interrupts, and so would the children that tests
 # interrupt.

@@ -197,6 +197,7 @@ def of_each(names: Iterable[str]) -> Callable[[Callable[[str], None]], Callable[
     return decorated
 
 
+@pytest.mark.slow
 @of_each(modules())
 def test_a_module_imports_only_what_the_table_allows(module: str) -> None:
     for other in ours(imports(module)) - {"errors"} - FOR_ALL:
@@ -394,6 +395,7 @@ def _is_entry(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id == "entry"
 
 
+@pytest.mark.slow
 @of_each(modules())
 def test_nothing_takes_what_nobody_could_look_at_for_absent(module: str) -> None:
     """`_opening` has what to use instead; ruff says so too, of what it can see."""

@@ -273,6 +273,7 @@ class TestPrepare:
         texts = b"".join(path.read_bytes() for path in (tmp_path / "corpus").glob("*.txt"))
         assert sorted(tokens[::2]) == sorted(texts)
 
+    @pytest.mark.slow
     def test_it_goes_on_where_it_stopped(self, run, tmp_path) -> None:
         with run(tmp_path / "whole") as job:
             job.communicate()

@@ -237,6 +237,7 @@ class TestAnyList:
         (tmp_path / "root/a.bin").write_bytes(b"a")
         return tmp_path / "root"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", LISTS)
     def test_that_denies_a_file_is_not_sealed_over_whatever_its_name_and_paths(
         self, root: Path, name: str
@@ -337,6 +338,7 @@ class TestAnyFormat:
             seal(tmp_path / "sf")
         assert lists_of(tmp_path) == []
 
+    @pytest.mark.slow
     def test_what_is_whole_below_is_sealed(self, tmp_path: Path) -> None:
         for one in GOLDENS:
             if one.name != "parquet-spark":  # whose _SUCCESS is empty
@@ -398,6 +400,7 @@ class TestEveryDigest:
         seal(tmp_path, algorithm="sha512")
         assert validate(tmp_path, level="valid", quick=True).n_unread == 1
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("one", GOLDENS, ids=lambda one: one.name)
     def test_what_a_list_alone_names_is_none_of_the_shards(self, one, tmp_path: Path) -> None:
         """As by ``sha256sum * > SHA256SUMS``, which names that list too."""

@@ -107,6 +107,7 @@ NAMES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_trees_of_links_lead_where_the_kernel_says(root, seed: int, stride: int) -> None:
     choice = random.Random(seed)

@@ -47,6 +47,7 @@ def assert_in_words(text: str, directory: Path) -> None:
     assert str(directory / "shards.json") in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["present", "complete", "valid"])
 def test_the_command_could_not_look(directory: Path, level: str) -> None:
     done = run("-m", "shardproof", "validate", "--level", level, directory, locale=C)

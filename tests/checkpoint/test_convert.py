@@ -176,6 +176,7 @@ class TestRoundTrip:
         for name, said in header.items():
             assert (8 + length + said["data_offsets"][0]) % arrays[name].dtype.itemsize == 0
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("direction", ["to", "from"])
     def test_memory_is_bounded(self, tmp_path, direction: str) -> None:
         prefix = save(tmp_path / "model", {"w": any_bits("float32", (2**23,))})  # 32 MiB

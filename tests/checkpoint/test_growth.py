@@ -178,6 +178,7 @@ def test_all_ranks(tmp_path: Path, seen: Seen) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", RANKS)
 def test_ranks(tmp_path: Path, seen: Seen, what: str) -> None:
     assert grows(seen, lambda path, n: save(path / "x", n), RANKS[what], tmp_path) < 1.1

@@ -403,6 +403,7 @@ class TestMetadataText:
 class TestHeaders:
     """Shards whose first bytes lie, beside metadata that doesn't."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("at", "field"),
         [

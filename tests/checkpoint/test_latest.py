@@ -132,6 +132,7 @@ def test_every_subset_of_damaged_shards(tmp_path, stride) -> None:
     assert states(tmp_path, "step_{}", n_ranks, "valid") == (n_states, n_broken)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("level", ["present", "complete", "valid"])
 def test_every_subset_of_a_smaller_tree(tmp_path, layout: str, level: str) -> None:

@@ -65,6 +65,7 @@ def test_they_are_filled_and_returned(tmp_path: Path, level: Any, algorithm: str
     assert same(out, RANKS[1])
 
 
+@pytest.mark.slow
 @given(arrays=ARRAYS.filter(bool), data=st.data())
 def test_any_other_type_or_shape_is_refused(tmp_path_factory: Any, arrays: dict, data: Any) -> None:
     prefix = saved(tmp_path_factory.mktemp("x") / "m", [arrays])

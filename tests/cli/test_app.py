@@ -507,6 +507,7 @@ cli.main()
 """The demo, and one signal, just when the first such call has been made for its directory."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["mkdir", "unlink", "rmdir"])
 def test_a_demo_that_is_told_to_end_leaves_nothing(call: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", TOLD_TO_END, call, "demo"]

@@ -114,6 +114,7 @@ def test_the_version_takes_no_library() -> None:
     assert not loaded_by("--version") & (HEAVY | others)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["present", "complete", "valid"])
 def test_a_look_takes_what_it_needs_and_no_more(make_shards_dir, level: str) -> None:
     loaded = loaded_by("validate", make_shards_dir(), "--level", level)

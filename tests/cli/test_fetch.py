@@ -83,6 +83,7 @@ def test_attempts_count_the_first_one_too(
     assert len(shard_hub.requests_for("a/*", method="GET")) == attempts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--timeout", "--deadline", "--stall-timeout"])
 def test_what_takes_too_long_ends(option: str, url: str, shard_hub: Hub, tmp_path: Path) -> None:
     shard_hub.fault("a/*", "stall-in-body")
@@ -107,6 +108,7 @@ def test_what_never_ends_is_wrong_usage(url: str, shard_hub: Hub, tmp_path: Path
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_attempts_are_told_where_that_is_wanted(url: str, shard_hub: Hub, tmp_path: Path) -> None:
     shard_hub.fault("a/*", "status-503", times=1)
 

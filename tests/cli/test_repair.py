@@ -103,6 +103,7 @@ def test_what_can_not_be_repaired(run, make_shards_dir, tmp_path: Path) -> None:
     assert run("repair", empty, "--from", path)[0] == 2
 
 
+@pytest.mark.slow
 def test_a_source_that_can_not_be_asked(run, make_shards_dir, tmp_path: Path) -> None:
     path = make_shards_dir(3, missing=[1])
     (tmp_path / "x.zip").write_bytes(b"none")

@@ -140,6 +140,7 @@ def test_rows_after_a_skip_are_what_pyarrow_reads_after_it(
         assert list(again) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("are_rows", [True, False])
 def test_each_state_leads_to_the_rest(are_rows: bool, load: Load) -> None:
     def numbers(item: Any) -> list[int]:

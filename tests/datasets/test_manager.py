@@ -332,6 +332,7 @@ class TestCancelled:
         kept.pop().close()
         assert_clean(tmp_path)
 
+    @pytest.mark.slow
     def test_an_interrupt(self, hub, tmp_path) -> None:
         hub.fault("t/train_000001*", HubFault.STALL_IN_BODY)
         script = f"""
@@ -604,6 +605,7 @@ class TestWhatLiesThere:
 
 
 class TestLimits:
+    @pytest.mark.slow
     def test_limits_say_it_all(self, hub, tmp_path) -> None:
         hub.fault("t/train_000000*", HubFault.STALL_IN_BODY, times=2)
         limits = Limits(attempts=3, timeout=PATIENCE, stall_timeout=1)

@@ -60,6 +60,7 @@ def commit_of(rows: ShardedRows) -> str:
 # Again, by limits
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("request_", ["api/datasets/org/name", "api/*/tree/*"])
 @pytest.mark.parametrize(
     ("fault", "options"),
@@ -200,6 +201,7 @@ HARM: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", HARM)
 def test_a_listing_that_is_not_as_it_was_kept_is_not_believed(
     harm: str, gone: tuple[Load, str], tmp_path: Path

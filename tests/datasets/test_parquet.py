@@ -71,6 +71,7 @@ def rows_of(path: Path, start: int = 0, columns: Sequence[str] | None = None) ->
 # Rows
 
 
+@pytest.mark.slow
 @examples(40)
 @given(n_rows=st.integers(0, 20), group=st.integers(1, 9), size=st.integers(1, 6) | st.none())
 def test_rows_from_any_row_on_are_what_pyarrow_reads_from_there(

@@ -555,6 +555,7 @@ class TestRanksThatCanNotLook:
             leader.tell(_ranks.RankOutcome(1, 0, "there is none"))
             yield leader
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.EACCES])
     @pytest.mark.parametrize(("operation", "match"), [("scandir", RANKS), ("open", SAID)])
     def test_it_is_told_what_kept_them(

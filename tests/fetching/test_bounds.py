@@ -69,6 +69,7 @@ def test_a_body_of_no_size_ends_at_the_cap(how: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @HOW
 def test_up_to_the_cap_it_is_taken(how: str, tmp_path: Path) -> None:
     with serving(Server(DATA, how)) as url:

@@ -374,6 +374,7 @@ def leases_in(cache: Path) -> list[Path]:
 class TestWhatAnotherProgramDoesBeforeItIsRead:
     """A shard that came is looked at again when the reader asks for it."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["with digests", "without"])
     @pytest.mark.parametrize("harm", [Path.unlink, write_over, replace, put_a_link])
     def test_it_is_brought_again(
@@ -596,6 +597,7 @@ def test_no_thread_stays_whatever_a_close_meets(operation: str, tmp_path: Path) 
     assert "shardproof-leases" not in {thread.name for thread in threading.enumerate()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [["a"], []])
 def test_one_that_nobody_closes_is_closed_once_it_is_garbage(
     names: list[str], tmp_path: Path

@@ -97,6 +97,7 @@ class TestFormat(FormatContract):
     def shard_files(self, path: Path) -> list[Path]:
         return sorted(path.glob("*.csv"))
 
+    @pytest.mark.slow
     def test_hostile_names_are_refused(self, form, root: Path) -> None:
         """But "./name", no name, and what is an address: those may stand there."""
         rename = self._renamed(root)
@@ -105,6 +106,7 @@ class TestFormat(FormatContract):
         )
         self._refuses_all(form, root, hostile.map(lambda name: rename([name])))
 
+    @pytest.mark.slow
     def test_twins_are_refused(self, form, root: Path) -> None:
         """But one file that two entries say the same of."""
         twins = twin_names().filter(lambda pair: pair[0] != pair[1])

@@ -25,6 +25,7 @@ def golden(request) -> Golden:
     return request.param
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["present", "complete", "valid"])
 def test_it_has_no_finding(golden: Golden, level: str) -> None:
     report = validate(golden.path, level=level, strict=True)
@@ -207,6 +208,7 @@ NEVER = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HIDDEN)
 def test_another_directory_promises_the_hidden_parts_of_its_format(name, tmp_path: Path) -> None:
     golden = next(golden for golden in GOLDENS if golden.name == name)

@@ -571,6 +571,7 @@ TEXTS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     links=st.lists(TEXTS, max_size=4),
@@ -598,6 +599,7 @@ def test_whatever_stands_there_only_our_errors_come(
             look(path)
 
 
+@pytest.mark.slow
 @settings(examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     snapshots=st.lists(st.dictionaries(NAMES, st.binary(max_size=20), min_size=1), max_size=3),

@@ -306,6 +306,7 @@ def test_harm_that_keeps_the_size(tmp_path, harm: str, keys) -> None:
     assert said_of(tmp_path) == [tuple(said)]
 
 
+@pytest.mark.slow
 @examples(100)
 @given(st.lists(st.lists(st.binary(max_size=30), min_size=1, max_size=40), min_size=1, max_size=3))
 def test_sound_ones_have_no_findings(tmp_path_factory, contents: list[list[bytes]]) -> None:

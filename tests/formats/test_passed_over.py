@@ -99,6 +99,7 @@ def test_the_folder_of_a_file_may_lead_nowhere(tmp_path: Path) -> None:
 APPLE_DOUBLE = b"\0\x05\x16\x07\0\x02\0\0Mac OS X"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("golden", SOME, ids=lambda golden: golden.name)
 def test_apple_double_beside_a_manifest_or_a_list_is_none(golden: Golden, tmp_path: Path) -> None:
     path = golden.copy(tmp_path)

@@ -48,6 +48,7 @@ def test_the_page_is_of_this_state(table) -> None:
     assert (ROOT / "docs/success.md").read_text() == success_table.page(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", formats.names())
 @pytest.mark.parametrize("situation", ["source empty", "source wrong"])
 def test_a_repair_that_can_not_be_made_says_so_and_leaves_all_as_it_was(name, situation) -> None:

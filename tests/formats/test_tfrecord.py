@@ -140,6 +140,7 @@ def test_a_record_may_lie_in_several_streams_of_gzip(tmp_path) -> None:
     assert found_in(tmp_path, "valid") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_bytes", [0x178, 0x5E78, 0x9C78, 0xDA78, 0x8B1F, 0x8881F])
 def test_a_length_may_look_like_what_packs_a_file(tmp_path, n_bytes: int) -> None:
     (tmp_path / "a.tfrecord").write_bytes(record(bytes(n_bytes)))

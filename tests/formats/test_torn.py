@@ -134,6 +134,7 @@ def test_a_torn_file_of_dvc_beside_another_is_never_passed_over(name, harm, tree
     assert (run("-r", tree)[0], run(path)[0]) == (2, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["shards.json", "metadata.json", "plan.json"])
 @pytest.mark.parametrize("harm", NOT_REGULAR)
 def test_of_our_own_formats_no_manifest_that_is_no_file_is_passed_over(

@@ -65,6 +65,7 @@ class TestWids(FormatContract):
     def shard_files(self, path: Path) -> list[Path]:
         return sorted(path.glob("*.tar"))
 
+    @pytest.mark.slow
     def test_hostile_names_are_refused(self, form, root: Path) -> None:
         """But "./name": it is what a shell makes of a pattern, and the index's reader takes it."""
         rename = self._renamed(root)

@@ -11,6 +11,8 @@ from shardproof.testing.contracts import (
     ShardLoaderContract,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def rows(loader):
     """Batches taken apart: what the contracts call samples."""

@@ -90,6 +90,7 @@ def test_what_is_set_during_an_iteration_is_of_the_next_one(make, expected):
         loader.set_epoch(0)
 
 
+@pytest.mark.slow
 def test_a_state_that_is_loaded_during_an_iteration_counts(make, expected):
     loader, other = make(), make()
     other.set_epoch(7)

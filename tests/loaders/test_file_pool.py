@@ -90,6 +90,7 @@ def taken_descriptors(n_left: int) -> list[int]:
     return taken[:-n_left]
 
 
+@pytest.mark.slow
 def test_where_no_more_can_be_opened_it_closes_what_nobody_reads(path):
     """Its own and those of other datasets; each row still comes."""
 
@@ -104,6 +105,7 @@ def test_where_no_more_can_be_opened_it_closes_what_nobody_reads(path):
     assert limited(read) == list(range(20))
 
 
+@pytest.mark.slow
 def test_where_nothing_at_all_can_be_opened_it_says_so(path):
     def read() -> tuple[int | None, bool]:
         with IndexedDataset(path, layer=6) as dataset:

@@ -52,6 +52,7 @@ def test_closed_and_opened_again(dataset):
     assert np.array_equal(dataset[0]["act"], expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "uint32", "uint64"])
 def test_numbers_of_a_short_type(dtype, shards_dir_factory):
     path = shards_dir_factory(n_shards=2, examples_per_shard=100, content_tokens_per_example=200)

@@ -197,6 +197,7 @@ def test_more_threads_or_memory_than_there_are_rows(kind, options, path):
     assert returned(outcome) is True
 
 
+@pytest.mark.slow
 def test_a_thread_imports_nothing(path):
     """What reads again after an error is there before: an interpreter that ends imports no more."""
     script = f"""
@@ -361,6 +362,7 @@ def test_what_may_pass_is_tried_again(kind, operation, number, path):
         assert everything(loader) == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [OrderedDataLoader, IndexedDataset])
 def test_what_does_not_pass_is_an_error(kind, path):
     loader = kind(path, layer=6)

@@ -61,6 +61,7 @@ def test_so_many_epochs_and_no_more(make, expected):
     assert run(loader, 4) == {3: expected(3)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n_done", range(10))
 def test_it_goes_on_after_any_batch(make, expected, n_done):
     """Of 3 batches an epoch: before the first, in the midst, inside the loop after the last."""
@@ -144,6 +145,7 @@ def test_ranks_have_the_same_rounds(make, even):
         assert [list(run(each, 4)) for each in again] == [[3]] * 3
 
 
+@pytest.mark.slow
 @examples(60)
 @given(st.data())
 def test_killed_anywhere_and_resumed_each_row_comes_once_an_epoch(data):

@@ -110,6 +110,7 @@ class Timid(ReceiptsMachine):
         return super().claim(store, index)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("machine", [Impatient, Deaf, Remembers, Timid])
 def test_what_is_wrong_is_found_out(machine: type[ReceiptsMachine]) -> None:
     with pytest.raises(AssertionError):

@@ -349,6 +349,7 @@ def one_shard(tmp_path_factory, request) -> ReceiptStore:
 class TestQuickLook:
     """It passes over a shard only where the closer look calls it done."""
 
+    @pytest.mark.slow
     @examples(300)
     @given(st.data())
     def test_it_agrees(self, one_shard, data: st.DataObject) -> None:

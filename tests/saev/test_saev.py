@@ -444,6 +444,7 @@ class TestMetadata:
             "'\\x1b[31m', 'tokenizer'"
         )
 
+    @pytest.mark.slow
     def test_what_was_told_of_is_not_kept(self, future: Path, caplog) -> None:
         path = future / "metadata.json"
         fields = json.loads(path.read_text())

@@ -725,6 +725,7 @@ def test_wrong_arguments(make_shards_dir, to, keywords: dict, error: type) -> No
 
 
 class TestManyProcesses:
+    @pytest.mark.slow
     @pytest.mark.parametrize("end", [None, signal.SIGKILL, signal.SIGSTOP])
     def test_one_copies_and_the_others_wait(
         self, make_shards_dir, to, tmp_path, monkeypatch, end: signal.Signals | None

@@ -359,12 +359,14 @@ class TestFixture:
 
 
 class TestStrategies:
+    @pytest.mark.slow
     @pytest.mark.parametrize("state", ["stale", "zero_tail", "unchecked"])
     def test_one_bad_shard_is_the_least_that_shows_a_bug(self, state: str) -> None:
         some = layouts(["checkpoint"], states=[state, "missing"], metadata=st.just("ok"))
         least = find(some, lambda value: state in value.states)
         assert least == Layout(1, format="checkpoint", **{state: [0]})
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("state", ["holes", "overflowing", "pruned"])
     def test_so_is_one_lie(self, state: str) -> None:
         some = layouts(["checkpoint"], states=["missing"], metadata=st.sampled_from(["ok", state]))

@@ -89,6 +89,7 @@ def seen(path: Path) -> dict[str, list[object]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", STATES)
 def test_what_is_seen_and_found_is_what_is_on_disk(state: ShardState) -> None:
     value = Layout.of([ShardState.OK, state, state])

@@ -67,6 +67,7 @@ MODES = ["r", "rt", "rb", "r+", "b+r", "w", "wb+", "a", "a+b", "x", "xb"]
 WRONG_MODES = ["", "b", "q", "rw", "rr", "tb", "r++"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("buffering", [-1, 0, 1, 4096])
 @pytest.mark.parametrize("mode", MODES + WRONG_MODES)
 @pytest.mark.parametrize("name", ["bytes", "new"])

@@ -34,6 +34,7 @@ def test_it_is_whole_and_of_its_format(form: str, make_shards_dir) -> None:
     assert (report.format, report.ok) == (form, True), str(report)
 
 
+@pytest.mark.slow
 @examples(150)
 @given(layouts(formats=FOREIGN))
 def test_the_report_is_what_the_oracle_expects(value: Layout) -> None:

@@ -307,6 +307,7 @@ def test_what_cannot_be_put(
     assert ask(hub, "/y").status == 404
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "text", "arguments"),
     [

@@ -86,6 +86,7 @@ def test_a_format_that_there_is_not() -> None:
         Layout(format="receipt")
 
 
+@pytest.mark.slow
 @examples(100)
 @given(layouts(["receipts"]) | layouts(["checkpoint"], metadata=st.just("ok")))
 def test_the_report_is_what_the_oracle_expects(value: Layout) -> None:

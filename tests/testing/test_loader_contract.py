@@ -16,6 +16,8 @@ from shardproof.testing.contracts import (
 from tests.mutants.loaders import Bug, Loader
 from tests.mutants.planting import n_failed, run_contract
 
+pytestmark = pytest.mark.slow
+
 CAUGHT_BY = {
     Bug.NOTHING: "test_a_whole_directory_is_delivered",
     Bug.NO_DIRECTORY: "test_no_directory_is_a_file_not_found_error",

@@ -109,6 +109,7 @@ class TestOracle:
         at = LEVELS.index(level)
         assert [ALL.states[index] for index in pending] == [s for s in DONE if not DONE[s][at]]
 
+    @pytest.mark.slow
     @examples(60)
     @given(layouts(["receipts"]))
     def test_it_agrees_with_our_store(self, value: Layout) -> None:
@@ -132,6 +133,7 @@ class TestFixture:
 
 
 class TestLayouts:
+    @pytest.mark.slow
     def test_one_bad_shard_is_the_least_that_shows_a_bug(self) -> None:
         for state in set(ReceiptState) - {ReceiptState.OK}:
             least = find(layouts(["receipts"]), lambda value, state=state: state in value.states)
@@ -151,6 +153,7 @@ class TestLayouts:
 
 
 class TestHostileReceipts:
+    @pytest.mark.slow
     @examples(300)
     @given(hostile_manifests("receipts"))
     def test_our_store_believes_none_and_trips_over_none(self, text: bytes) -> None:

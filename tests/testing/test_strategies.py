@@ -30,6 +30,7 @@ once = settings(max_examples=300, derandomize=True, database=None)
 
 
 class TestLayouts:
+    @pytest.mark.slow
     def test_one_bad_shard_is_the_least_that_shows_a_bug(self) -> None:
         for state in set(ShardState) - {ShardState.OK, ShardState.SWAPPED}:
             least = find(layouts(), lambda value, state=state: state in value.states)
@@ -136,6 +137,7 @@ class TestDamages:
 
 
 class TestManifests:
+    @pytest.mark.slow
     @examples(60)
     @given(st.data())
     def test_readers_must_accept_them(self, data: st.DataObject) -> None:
