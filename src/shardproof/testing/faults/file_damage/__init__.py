@@ -201,9 +201,9 @@ def _put_back(
     with contextlib.ExitStack() as copies:
         before = {path: _before(path, copies) for path in paths}
         times = os.lstat(folder)
+        change()
+        left = {path: _look(path) for path in paths}
         try:
-            change()
-            left = {path: _look(path) for path in paths}
             yield
         finally:
             now = {path: _look(path) for path in paths}

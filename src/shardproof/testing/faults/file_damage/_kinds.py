@@ -188,8 +188,15 @@ def _copy_or_rename(target: Target) -> PlannedDamage:
     other = path.with_name(free[target.draw(len(free))])
     if target.kind is DamageKind.STRAY:
         what = f"'{other}', a copy of {target}"
-        return PlannedDamage(what, lambda: shutil.copy(path, other), (other,), other)
+        return PlannedDamage(what, lambda: _copy(path, other), (other,), other)
     return PlannedDamage(f"{target} to '{other}'", lambda: os.rename(path, other), other=other)
+
+
+def _copy(path: Path, other: Path) -> None:
+    # Not by `shutil.copy`, whose sendfile(2) pyfakefs 5.7 lets through to real files.
+    with open(path, "rb") as source, open(other, "xb") as target:
+        shutil.copyfileobj(source, target)
+    shutil.copymode(path, other)
 
 
 PLANS: dict[DamageKind, Callable[[Target], PlannedDamage]] = {
