@@ -35,10 +35,10 @@ MAY_IMPORT = {
     "loaders": {"_base", "saev"} | LOOK,
     "datasets": {"_base", "fetching", "probes"} | LOOK,
     "staging": {"_base", "formats"} | LOOK,
-    "expectations": {"_base", "fetching", "formats", "probes"} | LOOK,
-    "validation": {"_base", "formats", "expectations"} | LOOK,
+    "promises": {"_base", "fetching", "formats", "probes"} | LOOK,
+    "validation": {"_base", "formats", "promises"} | LOOK,
     "sealing": {"_base", "formats"} | LOOK,
-    "repairing": {"_base", "fetching", "formats", "expectations"} | LOOK,
+    "repairing": {"_base", "fetching", "formats", "promises"} | LOOK,
     "cli": {
         *("", "_base", "checkpoint", "fetching", "formats", "receipts", "repairing", "sealing"),
         *("staging", "testing", "validation"),

@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from shardproof import formats
-from shardproof._base.arguments import checked, count
+from shardproof._base.arguments import checked
 from shardproof._base.fanout import Executor
 from shardproof._base.messages import shown
 from shardproof._base.names import open_root, replaced
 from shardproof._base.opening import refuse_empty
+from shardproof._base.plain import count
 from shardproof._base.progress import bar
 from shardproof._base.work import apart, to_waiter
 from shardproof.checks import Links, OnProgress, check
 from shardproof.errors import ManifestError
-from shardproof.expectations import expectation_of
+from shardproof.promises import promise_of
 from shardproof.report import MOST_KEPT, Level, Report
 
 __all__ = ["validate"]
@@ -101,7 +102,7 @@ def validate(
             problem = f"expected a directory, found the prefix '{shown(located.path)}'"
             raise ValueError(f"strict: {problem}: other checkpoints may lie beside it")
         with _held(located.root):
-            promise = expectation_of(located.path, form=form, against=against, level=level)
+            promise = promise_of(located.path, form=form, against=against, level=level)
             how["beside"] = promise.beside if strict else None
             how["proofs"] = formats.proofs_in(promise.manifest) if quick else None
             how |= {"level": level, "links": links, "most": MOST_KEPT, "on_progress": on_progress}

@@ -124,6 +124,15 @@ class TestWatch:
         clock.now += 5
         assert watch.is_over(found)
 
+    def test_a_file_to_which_its_maker_never_wrote_is_over_in_seconds(self, path: str) -> None:
+        Path(path).touch()
+        clock = HandClock()
+        watch, found = HoldWatch(600.0, clock), holds.observe(path)
+        assert found
+        assert not watch.is_over(found)
+        clock.now += 5
+        assert watch.is_over(found)
+
     def test_nobody_is_silent_for_ever(self, path: str, hold: Hold) -> None:
         record = json.loads(Path(path).read_bytes()) | {"stale_after": 1e300}
         Path(path).write_text(json.dumps(record))

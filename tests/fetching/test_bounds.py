@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from shardproof import FetchError, validate
-from shardproof.expectations import _elsewhere
 from shardproof.fetching import HttpSource, Limits, RemoteFile, fetch, fetch_file
 from shardproof.fetching.transfer import _relay
+from shardproof.promises import _elsewhere
 from shardproof.testing.faults import serve_hub
 from tests.attacks.raw_server import RawServer, Request, Step
 

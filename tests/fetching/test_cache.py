@@ -721,6 +721,15 @@ class TestWhatTheKilledLeft:
         assert state(root) == []
         assert files(root) == []
 
+    def test_its_proof_stays_while_it_is_being_taken_away(self, cache, root, new_cache) -> None:
+        put(cache, remote())
+        other = new_cache()  # before, or it would do the rest
+        self.killed(root, "discard")
+        other.discard_others([])
+        assert ".placed" in state(root)
+        new_cache()
+        assert (files(root), state(root)) == ([], [])
+
     def test_what_may_not_be_swept_hinders_nobody(
         self, cache, root, new_cache, make_shard_faults, caplog
     ) -> None:

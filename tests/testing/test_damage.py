@@ -315,6 +315,15 @@ def test_a_stray_file_that_the_body_removed_is_no_error(path: Path) -> None:
     assert look(path.parent) == before
 
 
+def test_a_damage_that_fails_says_why(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(errno.EIO, "a bad disk")
+
+    monkeypatch.setattr(os, "rename", fail)
+    with pytest.raises(OSError, match="a bad disk"), damaged(path, "renamed"):
+        pass
+
+
 def test_an_error_of_the_body_is_not_hidden(path: Path) -> None:
     stack = contextlib.ExitStack()
     stack.enter_context(damaged(path, DamageKind.FLIPPED))

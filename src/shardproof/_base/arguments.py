@@ -15,10 +15,6 @@ from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from shardproof._base.messages import shown
 from shardproof._base.plain import MAX_SHOWN, plain_number, shown_value
-from shardproof._base.plain import as_int as as_int  # noqa: PLC0414 - beside `checked`, for others
-from shardproof._base.plain import count as count  # noqa: PLC0414
-from shardproof._base.plain import number as number  # noqa: PLC0414
-from shardproof._base.plain import rank_of as rank_of  # noqa: PLC0414
 
 F = TypeVar("F", bound=Callable[..., Any])
 

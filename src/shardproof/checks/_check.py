@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import fnmatch
 import functools
-import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -76,17 +75,7 @@ def check(
         proofs=proofs or {},
         noting=noting,
     )
-    files, kept, more, unproven = manifest.files, list[Finding](), MoreFindings(), list[Unproven]()
-
-    def add(findings: Iterable[Finding]) -> None:
-        for finding in findings:
-            if most is None or len(kept) < most:
-                kept.append(finding)
-            else:
-                more.add(finding, "" if finding.index is None else files[finding.index].name)
-
-    n_done = n_unread = 0
-    numbers = dict[str, int]()
+    files, found, n_done = manifest.files, _Collected(question.root, manifest.files, most), 0
     dir_fd = open_root(question.root)
     try:
         # Closed before the descriptor, which the threads use until they are joined.
@@ -94,40 +83,67 @@ def check(
             _looks(question, dir_fd, files, workers, executor, list_first=list_first)
         ) as runs:
             for n_looks, said in runs:
-                if said and not numbers:  # mostly there is nothing to say
-                    numbers = {file.name: number for number, file in enumerate(files)}
-                for each in said:
-                    if isinstance(each, Finding):
-                        name = os.fspath(each.path).removeprefix(os.path.join(question.root, ""))
-                        add([dataclasses.replace(each, index=numbers[name])])
-                    elif each is None:
-                        n_unread += 1
-                    else:
-                        unproven.append(each)
+                found.take(said)
                 n_done += n_looks
                 if on_progress is not None:
                     on_progress(n_done, len(files))
     finally:
         os.close(dir_fd)
-    n_broken = len(kept) + more.counts.total()  # what follows is about the manifest
-    known = [manifest.damaged]
+    n_broken = found.n_findings  # what follows is about the manifest
+    found.add(_structural(manifest, manifest.damaged))
     if level != "present":
-        known += [[*manifest.contradictions()], [*disagreements(files)], [*_unfinished(manifest)]]
-    add(_structural(manifest, itertools.chain.from_iterable(known)))
+        found.add(_structural(manifest, manifest.contradictions()))
+        found.add(_structural(manifest, disagreements(files)))
+        found.add(_structural(manifest, _unfinished(manifest)))
     if beside is not None or manifest.permits is not None:
-        add(_strays(manifest, beside, follow=links == "follow"))
+        found.add(_strays(manifest, beside, follow=links == "follow"))
     return Report(
         path=manifest.root,
         format=manifest.format,
         level=level,
         n_files=len(files),
-        findings=tuple(kept),
-        unproven=tuple(each.path for each in unproven),
-        n_proven=len(files) - n_broken - len(unproven),
-        n_unread=n_unread,
-        n_agreed=sum(each.agrees for each in unproven),
-        more=more,
+        findings=tuple(found.kept),
+        unproven=tuple(each.path for each in found.unproven),
+        n_proven=len(files) - n_broken - len(found.unproven),
+        n_unread=found.n_unread,
+        n_agreed=sum(each.agrees for each in found.unproven),
+        more=found.more,
     )
+
+
+class _Collected:
+    """What a check has said so far; of more than ``most`` findings the others are counted."""
+
+    def __init__(self, root: str, files: Sequence[ExpectedFile], most: int | None) -> None:
+        self._begin, self._files, self._most = os.path.join(root, ""), files, most
+        self._numbers = dict[str, int]()
+        self.kept, self.more = list[Finding](), MoreFindings()
+        self.unproven, self.n_unread = list[Unproven](), 0
+
+    @property
+    def n_findings(self) -> int:
+        return len(self.kept) + self.more.counts.total()
+
+    def take(self, said: Sequence[Said]) -> None:
+        """Take in what was said of some files; of most of them that is nothing."""
+        if said and not self._numbers:
+            self._numbers = {file.name: number for number, file in enumerate(self._files)}
+        for each in said:
+            if isinstance(each, Finding):
+                name = os.fspath(each.path).removeprefix(self._begin)
+                self.add([dataclasses.replace(each, index=self._numbers[name])])
+            elif each is None:
+                self.n_unread += 1
+            else:
+                self.unproven.append(each)
+
+    def add(self, findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            if self._most is None or len(self.kept) < self._most:
+                self.kept.append(finding)
+            else:
+                name = "" if finding.index is None else self._files[finding.index].name
+                self.more.add(finding, name)
 
 
 def flaw_of(manifest: Manifest, file: ExpectedFile, fd: int) -> str | None:

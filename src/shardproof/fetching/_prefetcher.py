@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, Self
 
-from shardproof._base.arguments import checked, count
+from shardproof._base.arguments import checked
 from shardproof._base.messages import joined, quoted
 from shardproof._base.names import refusals
 from shardproof._base.opening import refuse_empty
-from shardproof._base.plain import plain_text
+from shardproof._base.plain import count, plain_text
 from shardproof._base.progress import bar
 from shardproof._base.work import apart, close_at_exit, go_on, to_waiter
 from shardproof.errors import FetchError

@@ -17,10 +17,10 @@ from shardproof._base.opening import is_there, may_be_whole
 from shardproof._base.proofs import SealedProof
 from shardproof.checks import check, flaw_of
 from shardproof.errors import FetchError
-from shardproof.expectations import Expectation
 from shardproof.fetching import Limits, RemoteFile, Source, transfer
 from shardproof.fetching.transfer import key_in
 from shardproof.manifest import ExpectedFile, Manifest
+from shardproof.promises import Promise
 from shardproof.repairing._exchange import exchange, place_of
 from shardproof.report import Finding, Level, Report
 
@@ -52,7 +52,7 @@ def broken_in(manifest: Manifest, report: Report) -> Iterator[tuple[ExpectedFile
 
 
 def want(
-    promise: Expectation,
+    promise: Promise,
     report: Report,
     told_of: Callable[[str], RemoteFile | None],
     tried: Container[ExpectedFile],

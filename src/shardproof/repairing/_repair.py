@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shardproof import formats
-from shardproof._base.arguments import checked, count
+from shardproof._base.arguments import checked
 from shardproof._base.messages import shown
 from shardproof._base.names import open_root, replaced
 from shardproof._base.opening import is_directory, is_there, real_path, refuse_empty
+from shardproof._base.plain import count
 from shardproof._base.progress import bar
 from shardproof._base.work import Deadline, apart, telling_of_stops, to_waiter
 from shardproof.errors import FetchError, ManifestError
-from shardproof.expectations import Expectation, expectation_of
 from shardproof.fetching import Cancellation, Limits, Source, open_source, sources
 from shardproof.fetching.transfer import listed, parts_beneath
 from shardproof.manifest import ExpectedFile
+from shardproof.promises import Promise, promise_of
 from shardproof.repairing._fetch import Fetcher, broken_in, look, sweep, want
 from shardproof.report import MOST_KEPT, FindingKind, Level, MoreFindings, Report
 
@@ -144,7 +145,7 @@ def repair(
         def work(stop: Any) -> Repair:
             located = formats.locate(path)
             ask = functools.partial(
-                expectation_of, located.path, form=form, against=against, level=level
+                promise_of, located.path, form=form, against=against, level=level
             )
             with contextlib.ExitStack() as stack:
                 stack.enter_context((cancellation or Cancellation()).register(stop.set))
@@ -188,7 +189,7 @@ def _address(source: str, root: str) -> str:
 
 
 def _repaired(
-    ask: Callable[[], Expectation], fetcher: Fetcher, level: Level, *, dry_run: bool, is_fixed: bool
+    ask: Callable[[], Promise], fetcher: Fetcher, level: Level, *, dry_run: bool, is_fixed: bool
 ) -> Repair:
     promise, proven = ask(), set[ExpectedFile]()
     root = os.fspath(promise.manifest.root)

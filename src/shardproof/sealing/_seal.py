@@ -9,10 +9,11 @@ from typing import Literal, NamedTuple
 
 from shardproof import formats
 from shardproof._base import digest, digest_lists, files, json
-from shardproof._base.arguments import checked, count
+from shardproof._base.arguments import checked
 from shardproof._base.liveness import stamp_of
 from shardproof._base.names import open_root
 from shardproof._base.opening import is_there, refuse_empty
+from shardproof._base.plain import count
 from shardproof._base.progress import bar
 from shardproof._base.proofs import Journal, journal_name, proofs_of
 from shardproof._base.work import apart, to_waiter

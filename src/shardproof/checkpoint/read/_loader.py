@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from shardproof._base import fanout
-from shardproof._base.arguments import checked, count
+from shardproof._base.arguments import checked
 from shardproof._base.fanout import in_threads
 from shardproof._base.loop_threads import in_thread
 from shardproof._base.messages import quoted, shown
+from shardproof._base.plain import count
 from shardproof._base.work import apart
 from shardproof.checkpoint.format._dtypes import Array
 from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry, TensorEntry

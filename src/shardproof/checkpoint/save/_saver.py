@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardproof._base import digest
-from shardproof._base.arguments import checked, count
+from shardproof._base.arguments import checked
 from shardproof._base.loop_threads import in_thread
 from shardproof._base.messages import quoted
+from shardproof._base.plain import count
 from shardproof._base.work import apart
 from shardproof.checkpoint.format._layout import MAX_RANK
 from shardproof.checkpoint.format._metadata import MAX_NAME, TIMESTAMP, Sharding

@@ -19,7 +19,7 @@ from shardproof.report import Level
 _ON_DISK = re.compile(r"([\w+.-]+::)*(file|local)://", re.ASCII | re.IGNORECASE)
 
 
-class Expectation(NamedTuple):
+class Promise(NamedTuple):
     """What is expected of a directory."""
 
     manifest: Manifest
@@ -27,13 +27,13 @@ class Expectation(NamedTuple):
     name_at_source: Callable[[str], str] = str  # what a file is called where it comes from
 
 
-def expectation_of(
+def promise_of(
     path: str,
     *,
     form: Format | None = None,
     against: str | os.PathLike[str] | None = None,
     level: Level = "present",
-) -> Expectation:
+) -> Promise:
     """Return what a located directory promises, or what ``against`` does: read, if ``valid``."""
     key = None if against is None else formats.key_at(os.fspath(against))
     if against is None or key is not None:
@@ -43,12 +43,12 @@ def expectation_of(
         read = functools.partial(formats.read_manifest, lists=level == "valid")
         if key is not None:
             read = functools.partial(formats.read_signed, key=key)
-        return Expectation(read(form, path), formats.parts_of(form), form.name_at_source)
+        return Promise(read(form, path), formats.parts_of(form), form.name_at_source)
     address = os.fspath(against)
     _refuse_itself(path, address)
     # What fetches takes longer to import than all else here.
-    from shardproof.expectations._elsewhere import files_expected_at, shown_address  # noqa: PLC0415
     from shardproof.probes import by_name  # noqa: PLC0415
+    from shardproof.promises._elsewhere import files_expected_at, shown_address  # noqa: PLC0415
 
     with contextlib.suppress(ManifestError):  # of no format, or of two
         form = form or formats.detect(path)
@@ -63,7 +63,7 @@ def expectation_of(
         probe=by_name.probe,
         stores=[real_path(os.path.join(path, form.store))] if form and form.store else (),
     )
-    return Expectation(manifest, formats.parts_of(form) if form else ())
+    return Promise(manifest, formats.parts_of(form) if form else ())
 
 
 def _refuse_itself(path: str, address: str) -> None:
