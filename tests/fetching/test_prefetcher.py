@@ -342,7 +342,7 @@ class TestFailures:
     def test_what_is_passed_over_is_not_waited_for(
         self, source: HubSource, shard_hub: Hub, tmp_path: Path
     ) -> None:
-        shard_hub.fault("*/1.bin", "stall-in-body")
+        shard_hub.fault(NAMES[1], "stall-in-body")
 
         with ShardPrefetcher(source, NAMES, tmp_path) as prefetcher:
             prefetcher.wait_for(NAMES[0])
