@@ -181,6 +181,12 @@ def stop(self):
     raise KeyboardInterrupt
 rich.progress.Progress.stop = stop
 """
+NOT_YET_DRAWN = """
+import rich.console
+def push_render_hook(self, hook):
+    raise KeyboardInterrupt
+rich.console.Console.push_render_hook = push_render_hook
+"""
 BEHIND_A_WRITE = """
 import io
 from shardproof.cli import output
@@ -198,7 +204,7 @@ output._Patient = Patient
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("before", ["", CUT_SHORT, BEHIND_A_WRITE])
+@pytest.mark.parametrize("before", ["", CUT_SHORT, NOT_YET_DRAWN, BEHIND_A_WRITE])
 def test_an_interrupt_leaves_the_terminal_as_it_was(
     url: str, shard_hub: Hub, tmp_path: Path, before: str
 ) -> None:
@@ -216,13 +222,13 @@ def test_an_interrupt_leaves_the_terminal_as_it_was(
     while HIDE_CURSOR not in drawn:
         drawn += os.read(master, 1000)
 
-    if before != BEHIND_A_WRITE:
+    if before not in {NOT_YET_DRAWN, BEHIND_A_WRITE}:
         child.send_signal(signal.SIGINT)
     with contextlib.suppress(OSError):  # EIO: nobody has the other end any more
         while more := os.read(master, 1000):
             drawn += more
     os.close(master)
 
-    assert child.wait(60) == 130
+    assert child.wait(60) == 130, drawn
     assert drawn.rindex(SHOW_CURSOR) > drawn.rindex(HIDE_CURSOR)
     assert before or not beside_parts(tmp_path)

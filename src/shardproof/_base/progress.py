@@ -52,8 +52,10 @@ def _draw(label: str, stack: contextlib.ExitStack) -> Callable[[int, int], None]
             Console(stderr=True).show_cursor()  # the other's buffer may be what was cut short
 
     def leave() -> None:
-        with contextlib.suppress(OSError):
+        try:
             progress.stop()
+        except (OSError, IndexError):  # rich pops what a start that was interrupted never pushed
+            show_cursor()
         atexit.unregister(show_cursor)
 
     # An interrupt that cuts `leave` short would leave the terminal without a cursor.
