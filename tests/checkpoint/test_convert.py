@@ -238,14 +238,14 @@ class TestToSafetensors:
         ranks = [{f"w{rank}": any_bits("int8", (9,), rank)} for rank in range(5)]
         prefix, out = save(tmp_path / "model", *ranks), tmp_path / "out"
         most = []
-        published = _files.being_published
+        written = _files.being_written
 
-        def being_published(path: str, **options: Any) -> Any:
+        def being_written(path: str, **options: Any) -> Any:
             most.append(len(list(out.glob(".*.tmp"))) + 1)
-            return published(path, **options)
+            return written(path, **options)
 
         with monkeypatch.context() as patch:
-            patch.setattr("shardproof._base.files.being_published", being_published)
+            patch.setattr("shardproof._base.files.being_written", being_written)
             *_, index = to_safetensors(prefix, out)
         assert most == [1, 2, 1, 2, 1, 1]  # and the index
         from_safetensors(index, tmp_path / "again")

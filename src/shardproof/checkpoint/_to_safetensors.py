@@ -114,7 +114,7 @@ def to_safetensors(
         for at in range(0, n_files, _MOST_OPEN):
             _write(location, targets[at : at + _MOST_OPEN], index, overwrite=overwrite)
         text = msgspec.json.format(msgspec.json.encode(said), indent=2) + b"\n"
-        with (files.being_written if overwrite else files.being_published)(index) as fd:
+        with files.being_written(index, replace=overwrite) as fd:
             _write_at(fd, index, [memoryview(text)], 0)
     except FileExistsError as error:  # another conversion was faster
         raise _refusal([str(error.filename)], directory) from error
@@ -173,10 +173,9 @@ def _write(
     location: Location, targets: Iterable[ConvertedFile], index: str, *, overwrite: bool
 ) -> None:
     """Write files, none of which has its name before all of them are proven."""
-    new_file = files.being_written if overwrite else files.being_published
     with contextlib.ExitStack() as names:
         for entry, path, header, offsets in targets:
-            fd = names.enter_context(new_file(path))
+            fd = names.enter_context(files.being_written(path, replace=overwrite))
             _write_at(fd, path, [memoryview(header)], 0)
             with open_shard(location, entry) as file:
                 reading = Reading(file, algorithm_of(file, entry))

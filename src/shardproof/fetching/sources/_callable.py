@@ -4,8 +4,8 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from shardproof._base import files as _files
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted
 from shardproof._base.opening import is_regular, refuse_empty
@@ -78,7 +78,7 @@ class CallableSource(SourceContext):
         self, request: ReadRequest, cancellation: Cancellation | None = None
     ) -> Iterator[Response]:
         """Fetch the whole file, whichever bytes of it are requested."""
-        with _files.passing_directory("shardproof-", self._scratch) as directory:
+        with TemporaryDirectory(prefix="shardproof-", dir=self._scratch) as directory:
             path = Path(directory, "shard")
             self._fetch(request.name, path)
             if not is_regular(path):
