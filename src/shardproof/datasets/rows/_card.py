@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from shardproof._base.messages import quoted, shown, told
-from shardproof._base.yaml import NotYamlError, yaml_field
+from shardproof._base.yaml import NotYamlError, YamlReader
 from shardproof.datasets.rows._file_names import SPLIT_NAME
 from shardproof.errors import SourceError
 
@@ -81,7 +81,7 @@ def _field(
     for name in reversed(CARD_FILES):
         where = f"the dataset card '{shown(url)}/{shown(name)}'"
         try:
-            found = yaml_field(texts.get(name, ""), field, where, _MISSING, only=only)
+            found = YamlReader(where, only=only).field(texts.get(name, ""), field, _MISSING)
         except NotYamlError as error:
             raise SourceError(told(error), kind="unusable") from None
         if found is not _MISSING:

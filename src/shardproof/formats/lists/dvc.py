@@ -27,7 +27,7 @@ from shardproof._base.opening import (
     names_in,
     real_path,
 )
-from shardproof._base.yaml import NotYamlError, yaml_field
+from shardproof._base.yaml import NotYamlError, YamlReader
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 
@@ -215,7 +215,7 @@ def _field(path: str, name: str, field: str, kind: type[_T]) -> _T:
     if field not in text:  # to read it takes long
         return kind()
     try:
-        value = yaml_field(text, field, "it", kind(), as_written=True, aliases=True)
+        value = YamlReader("it", as_written=True, aliases=True).field(text, field, kind())
         return msgspec.convert(value, kind, strict=False)
     except (NotYamlError, ImportError) as error:
         raise ManifestError(told(error), path=where) from None
