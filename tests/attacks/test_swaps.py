@@ -32,8 +32,8 @@ from shardproof import (
     testing,
     validation,
 )
-from shardproof._base import beneath, names
 from shardproof._base import json as _json
+from shardproof._base import names
 from shardproof.checks import _check, _look
 from shardproof.formats import _registry
 from shardproof.manifest import ExpectedFile, Manifest
@@ -105,13 +105,6 @@ def exchange(place: Path, base: Path, *, back: bool) -> None:
         os.rename(place, source)
     with contextlib.suppress(FileNotFoundError):
         os.rename(target, place)
-
-
-@pytest.fixture(params=["one call", "a walk"])
-def way(request, monkeypatch) -> None:
-    """Both ways of opening."""
-    if request.param == "a walk":
-        monkeypatch.setattr(beneath, "_openat2", lambda: None)
 
 
 def expected(root: Path, asked: str) -> Manifest:
@@ -383,7 +376,6 @@ def test_nothing_outside_shows_in_any_order_of_two_swaps_and_the_calls_of_a_look
 
 
 @pytest.mark.attack(ROW)
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("name", FAST)
 def test_nothing_outside_shows_however_fast_it_is_swapped(
     name: str, tmp_path: Path, tally: Tally
