@@ -9,13 +9,12 @@ from typing import Literal, NamedTuple
 
 from shardproof import formats
 from shardproof._base import digest, digest_lists, files, json
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count
 from shardproof._base.liveness import stamp_of
 from shardproof._base.names import open_root
 from shardproof._base.opening import is_there, refuse_empty
-from shardproof._base.plain import count
 from shardproof._base.progress import bar
-from shardproof._base.proofs import Journal, journal_name, proofs_of
+from shardproof._base.proofs import journal, journal_name, proofs_of
 from shardproof._base.work import apart, to_waiter
 from shardproof.checks import FileRead, Noting, check
 from shardproof.errors import SealError
@@ -163,10 +162,10 @@ def _seal(
         if read.is_known:
             resumed.append(name)
         else:
-            journal.note(name, read.found, read.before)
+            note_down(name, read.found, read.before)
         added[name] = str(read.found[plan.algorithm, 0])
 
-    with Journal(root, list_name, dir_fd=dir_fd) as journal:
+    with journal(root, list_name, dir_fd=dir_fd) as note_down:
         check(
             plan.manifest,
             level="valid",
