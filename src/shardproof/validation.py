@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from shardproof import formats
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count
 from shardproof._base.fanout import Executor
 from shardproof._base.messages import shown
 from shardproof._base.names import open_root, replaced
 from shardproof._base.opening import refuse_empty
-from shardproof._base.plain import count
 from shardproof._base.progress import bar
 from shardproof._base.work import apart, to_waiter
 from shardproof.checks import Links, OnProgress, check

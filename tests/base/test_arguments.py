@@ -19,9 +19,8 @@ import pytest
 
 import shardproof
 from shardproof import checkpoint, datasets, fetching, receipts
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count, number, rank_of
 from shardproof._base.fanout import Executor
-from shardproof._base.plain import count, number, rank_of
 from shardproof.fetching.cache._settings import cleanup_policy
 from shardproof.receipts.plan._canonical import hash_of
 from tests.helpers.planning import source

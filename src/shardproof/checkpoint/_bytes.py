@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardproof._base import digest, files
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count
 from shardproof._base.messages import told
-from shardproof._base.plain import count
 from shardproof.checkpoint.format._layout import MAX_RANK, header_size, parse_header, shard_name
 from shardproof.checkpoint.format._metadata import (
     BROKEN,

@@ -9,9 +9,8 @@ seen to be the old one, and removed only if its name still leads to that.
 import logging
 import os
 
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count
 from shardproof._base.messages import told
-from shardproof._base.plain import count
 from shardproof.checkpoint.format._layout import header_size, parse_header, pruned_name, record_name
 from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry, seal
 from shardproof.checkpoint.read._directories import is_whole, newest_first

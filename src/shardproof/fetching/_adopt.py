@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shardproof._base import fanout, files
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import file_type
 from shardproof._base.opening import is_there, real_path, refuse_empty, tree
-from shardproof._base.plain import count
 from shardproof._base.work import Deadline, Stop, apart, telling_of_stops
 from shardproof.errors import FetchError
 from shardproof.fetching.cache._cache import Cache

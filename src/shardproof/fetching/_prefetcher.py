@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, Self
 
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count
 from shardproof._base.messages import joined, quoted
 from shardproof._base.names import refusals
 from shardproof._base.opening import refuse_empty
-from shardproof._base.plain import count, plain_text
 from shardproof._base.progress import bar
 from shardproof._base.work import apart, close_at_exit, go_on, to_waiter
 from shardproof.errors import FetchError
@@ -85,7 +84,7 @@ class ShardPrefetcher:
         progress: bool = False,
     ) -> None:
         refuse_empty(cache_dir=cache_dir)
-        names = [plain_text(name) for name in names]
+        names = [str.__str__(name) for name in names]  # of numpy, of an enumeration: as Python's
         refused = refusals(names)
         if refused:
             lines = [f"{quoted(name)} (entry {entry}): {why}" for entry, name, why in refused]
@@ -154,7 +153,7 @@ class ShardPrefetcher:
             problem = "another thread waits for a shard of this prefetcher"
             raise RuntimeError(f"{problem}: let one thread call wait_for, or make one in each")
         try:
-            self._reader, name = thread, plain_text(name)
+            self._reader, name = thread, str.__str__(name)
             with bar(name) if self._progress else contextlib.nullcontext() as show:
                 # All of it in one thread: to start one takes longer than much of the rest.
                 path, events = apart(lambda stop: self._opened(name, show, stop))

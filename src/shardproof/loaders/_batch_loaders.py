@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from shardproof._base.arguments import checked
-from shardproof._base.plain import count
+from shardproof._base.arguments import checked, count
 from shardproof.loaders._loader import BatchLoader, LoaderOptions
 from shardproof.loaders._reader import Framework
 from shardproof.loaders.io._row_source import UNLABELLED, RowSource, open_source

@@ -10,9 +10,8 @@ from typing import Any, Self
 
 import msgspec
 
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count, rank_of
 from shardproof._base.messages import quoted, told
-from shardproof._base.plain import count, rank_of
 from shardproof.loaders._reader import (
     DirectoryReader,
     Framework,

@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count
 from shardproof._base.messages import printable, shown, told
 from shardproof._base.names import real_root
 from shardproof._base.opening import refuse_empty
-from shardproof._base.plain import count
 from shardproof._base.work import apart
 from shardproof.errors import (
     ManifestNotFoundError,

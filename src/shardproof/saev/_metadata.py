@@ -9,11 +9,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from shardproof._base import json
-from shardproof._base.arguments import accepted_fields, checked
+from shardproof._base.arguments import accepted_fields, as_int, checked, count
 from shardproof._base.messages import printable, quoted, shown
 from shardproof._base.names import real_root
 from shardproof._base.opening import is_link, refuse_empty
-from shardproof._base.plain import as_int, count
 from shardproof.errors import ManifestNotFoundError
 
 METADATA_FILE = "metadata.json"

@@ -14,10 +14,9 @@ from pathlib import Path
 
 from shardproof import formats
 from shardproof._base import files as _files
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count
 from shardproof._base.names import file_type
 from shardproof._base.opening import is_directory, is_there, real_path, refuse_empty
-from shardproof._base.plain import count
 from shardproof._base.progress import bar
 from shardproof._base.work import apart, to_waiter
 from shardproof.checks import OnProgress

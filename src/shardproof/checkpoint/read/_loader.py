@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from shardproof._base import fanout
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count
 from shardproof._base.fanout import in_threads
-from shardproof._base.loop_threads import in_thread
 from shardproof._base.messages import quoted, shown
-from shardproof._base.plain import count
-from shardproof._base.work import apart
+from shardproof._base.work import apart, in_thread
 from shardproof.checkpoint.format._dtypes import Array
 from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry, TensorEntry
 from shardproof.checkpoint.read._shard_reader import (

@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 from shardproof._base import fanout
 from shardproof._base.arguments import checked
-from shardproof._base.loop_threads import in_thread
 from shardproof._base.messages import shown, told
-from shardproof._base.work import apart, go_on
+from shardproof._base.work import apart, go_on, in_thread
 from shardproof.checkpoint.format._layout import pruned_name, record_name, shard_name
 from shardproof.checkpoint.format._metadata import ShardEntry
 from shardproof.checkpoint.read._shard_reader import checksum_found

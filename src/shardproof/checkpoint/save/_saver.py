@@ -5,11 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardproof._base import digest
-from shardproof._base.arguments import checked
-from shardproof._base.loop_threads import in_thread
+from shardproof._base.arguments import checked, count
 from shardproof._base.messages import quoted
-from shardproof._base.plain import count
-from shardproof._base.work import apart
+from shardproof._base.work import apart, in_thread
 from shardproof.checkpoint.format._layout import MAX_RANK
 from shardproof.checkpoint.format._metadata import MAX_NAME, TIMESTAMP, Sharding
 from shardproof.checkpoint.save._commit import Attempt, make_checkpoint, now

@@ -6,9 +6,9 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 
+from shardproof._base.arguments import count
 from shardproof._base.messages import quoted
 from shardproof._base.names import refusals
-from shardproof._base.plain import count
 from shardproof.checkpoint.format._layout import (
     metadata_in_the_making,
     metadata_name,

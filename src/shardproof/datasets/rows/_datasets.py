@@ -5,11 +5,10 @@ import os
 from collections.abc import Sequence
 from typing import SupportsIndex, TypedDict, Unpack
 
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count
 from shardproof._base.messages import quoted, shown
 from shardproof._base.names import refusals
 from shardproof._base.opening import refuse_empty
-from shardproof._base.plain import count
 from shardproof.datasets.rows._card import configs_of, told_default
 from shardproof.datasets.rows._listings import (
     HubAddress,

@@ -9,8 +9,7 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from shardproof._base.arguments import checked
-from shardproof._base.plain import count
+from shardproof._base.arguments import checked, count
 from shardproof._base.work import apart, close_at_exit
 from shardproof.datasets.rows._lines import TextShard
 from shardproof.datasets.rows._parquet import ParquetShard

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from shardproof._base import files
+from shardproof._base.arguments import count, number
 from shardproof._base.liveness import is_gone, this_process
 from shardproof._base.messages import shown
-from shardproof._base.plain import count, number
 from shardproof.errors import SourceError
 from shardproof.fetching.cache import STATE
 from shardproof.fetching.sources import (

@@ -14,11 +14,9 @@ from typing import Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from shardproof._base.arguments import checked
-from shardproof._base.loop_threads import LoopThreads
+from shardproof._base.arguments import checked, count, rank_of
 from shardproof._base.messages import printable, shown, told
-from shardproof._base.plain import count, rank_of
-from shardproof._base.work import apart, closed_apart
+from shardproof._base.work import LoopThreads, apart, closed_apart
 from shardproof.datasets.tokens._comms import Comms, limits_of, patience, source_of
 from shardproof.datasets.tokens._ranks import Follower, Leader, key_of_run
 from shardproof.datasets.tokens._roles import OtherRank, RankZero

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from shardproof._base.arguments import accepted_fields
+from shardproof._base.arguments import accepted_fields, count
 from shardproof._base.liveness import Mark, mark_of
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import NotRegularError, open_inside, open_root, refusals
 from shardproof._base.opening import real_path, refuse_empty
-from shardproof._base.plain import count
 from shardproof.errors import ShardReadError
 from shardproof.manifest import Mismatch
 from shardproof.probes import npy

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 from urllib.parse import quote, urlsplit
 
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count
 from shardproof._base.messages import quoted
 from shardproof._base.opening import refuse_empty
-from shardproof._base.plain import count
 from shardproof.fetching.sources._urls import WITHOUT_USERS, resource_of
 
 Cleanup = Literal["auto", "keep"]

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Sequence, Set
 from typing import NamedTuple, TypeVar
 
+from shardproof._base.arguments import count, number
 from shardproof._base.messages import printable, shown
-from shardproof._base.plain import count, number
 from shardproof._base.work import Deadline, go_on
 from shardproof.errors import FetchError, FetchTimeoutError, SourceError, SourceErrorKind
 

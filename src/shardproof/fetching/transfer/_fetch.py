@@ -20,7 +20,6 @@ from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import OPEN_FLAGS, file_type, refusals
 from shardproof._base.opening import is_there, refuse_empty
-from shardproof._base.plain import plain_text
 from shardproof._base.progress import bar
 from shardproof._base.work import Cancelled, Deadline, apart, go_on, to_waiter
 from shardproof.errors import FetchError, FetchTimeoutError, SourceError, UnsyncedError
@@ -214,7 +213,7 @@ def fetch_file(
 
 
 def _accepted_name(name: str) -> str:
-    name = plain_text(name)
+    name = str.__str__(name)  # of numpy, or of an enumeration: as Python's
     for refusal in refusals([name]):
         raise ValueError(f"name: {quoted(name)} is refused: {refusal.reason}")
     return name

@@ -15,8 +15,8 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 
+from shardproof._base.arguments import plain_number
 from shardproof._base.messages import quoted
-from shardproof._base.plain import plain_number
 
 _HASH_DIGITS = 16  # 64 bits
 _MAX_EXACT = 2**53

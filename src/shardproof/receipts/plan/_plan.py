@@ -10,11 +10,10 @@ from typing import Any
 
 import msgspec
 
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import as_int, checked, count
 from shardproof._base.messages import quoted, shown
 from shardproof._base.names import real_root, refusals
 from shardproof._base.opening import refuse_empty
-from shardproof._base.plain import as_int, count
 from shardproof.errors import ManifestError, ReceiptError
 from shardproof.receipts.plan._canonical import canonical_json, canonical_path, hash_of, plain
 from shardproof.receipts.plan._directories import (
