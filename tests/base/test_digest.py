@@ -37,37 +37,13 @@ def test_a_file_hashes_to_what_hashlib_says(fd: int, algorithm: str) -> None:
     assert _digest.parse(str(digest)) == digest
 
 
-def test_only_the_first_bytes_are_read(fd: int) -> None:
-    assert _digest.of_file(fd, "sha256", 5).value == hashlib.sha256(b"shard").hexdigest()
-
-
-def test_a_file_shorter_than_said_ends_the_reading(fd: int) -> None:
-    assert _digest.of_file(fd, "sha256", 10**7).value == hashlib.sha256(TEXT).hexdigest()
-
-
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        "sha256",
-        "sha256:",
-        "sha256:xyz",
-        "sha256:" + "0" * 63,
-        "crc32:00000000",
-        "sha256:" + "g" * 64,
-    ],
+    ["", "sha256", "sha256:xyz", "sha256:" + "0" * 63, "crc32:00000000", "sha256:" + "g" * 64],
 )
 def test_what_is_no_digest_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected"):
         _digest.parse(text)
-
-
-def test_upper_case_is_the_same_digest() -> None:
-    upper = "sha256:" + hashlib.sha256(TEXT).hexdigest().upper()
-
-    assert _digest.same(
-        _digest.parse(upper), _digest.Digest("sha256", hashlib.sha256(TEXT).hexdigest())
-    )
 
 
 @pytest.mark.parametrize(
@@ -140,10 +116,12 @@ def test_the_digest_of_nothing(algorithm: str) -> None:
     assert not _digest.is_of_nothing(f"x{algorithm}:{value}")
 
 
-@pytest.mark.parametrize("start", [0, 1, 88, 2**20 + 3, len(TEXT), len(TEXT) + 7])
-def test_only_bytes_from_the_start_on_are_digested(fd: int, start: int) -> None:
-    digest = _digest.of_file(fd, "sha256", len(TEXT), start=start)
-    assert digest.value == hashlib.sha256(TEXT[start:]).hexdigest()
+@pytest.mark.parametrize("size", [5, len(TEXT), 10**7])
+@pytest.mark.parametrize("start", [0, 88, 2**20 + 3, len(TEXT) + 7])
+def test_bytes_from_the_start_on_up_to_the_size_are_digested(fd: int, size, start) -> None:
+    digest = _digest.of_file(fd, "sha256", size, start=start)
+    assert digest.value == hashlib.sha256(TEXT[start:size]).hexdigest()
+    assert _digest.parse(f"sha256:{digest.value.upper()}") == digest
 
 
 @pytest.mark.parametrize("algorithm", ["blake3", "sha256-tree", "sha256"])

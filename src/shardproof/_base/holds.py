@@ -36,7 +36,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from shardproof._base import files
-from shardproof._base.liveness import Mark, is_gone, is_here, mark_of, owner_text, this_process
+from shardproof._base.liveness import Mark, is_gone, is_here, mark_of, this_process
 from shardproof._base.names import OPEN_FLAGS, file_type
 from shardproof._base.work import apart
 from shardproof.errors import UnsyncedError
@@ -159,7 +159,7 @@ class Hold:
         self.note = note  # what was said last
         self._record = HoldRecord(
             token=self.token,
-            owner=owner_text(),
+            owner=f"uid {os.geteuid()} on {os.uname().nodename[:200]}, process {os.getpid()}",
             process=this_process(),
             since=time.time(),
             stale_after=stale_after,

@@ -122,11 +122,6 @@ def _started(pid: int) -> str | None:
     return "" if has_ended else fields[19].decode()
 
 
-def owner_text() -> str:
-    """Return user, host and number of this process, for people."""
-    return f"uid {os.geteuid()} on {os.uname().nodename[:200]}, process {os.getpid()}"
-
-
 def stamp_of(status: os.stat_result) -> Stamp:
     """Return what changes when a file is another one, is written to, or gets another name."""
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino

@@ -53,7 +53,7 @@ class CacheProof(msgspec.Struct, frozen=True, kw_only=True):
         asked = _digest.parse(file.digest)
         digests = map(_digest.parse, self.digests)
         known = [digest for digest in digests if digest.algorithm == asked.algorithm]
-        return any(_digest.same(digest, asked) for digest in known) if known else None
+        return asked in known if known else None
 
     @property
     def wants_identity(self) -> bool:

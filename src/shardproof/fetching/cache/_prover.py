@@ -46,7 +46,7 @@ class Prover:
                 found = _hashed(place, wanted.algorithm, status, stop or Stop())
                 if found is None:
                     return None
-                if _digest.same(found, wanted):
+                if found == wanted:
                     return self._record(file, status, known)
         if known is None:
             self._removals.move_aside(place, status, lease)
@@ -75,7 +75,7 @@ class Prover:
             return False
         wanted = _digest.parse(file.digest)
         digest = _hashed(place, wanted.algorithm, status, stop)
-        if digest is None or not _digest.same(digest, wanted):
+        if digest != wanted:
             raise OtherBytesError(str(wanted), str(digest or "a file that changed meanwhile"))
         self._record(file, status, known)
         return True

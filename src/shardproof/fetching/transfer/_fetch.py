@@ -347,7 +347,7 @@ def _proven(target: str, wanted: RemoteFile, deadline: Deadline) -> str | None:
             expected = _digest.parse(wanted.digest)
             if expected.algorithm != found.algorithm:
                 other = _digest.of_file(fd, expected.algorithm, size, go_on=raise_if_stopped)
-            if not _digest.same(expected, other):
+            if expected != other:
                 return None
         return str(found)
     finally:

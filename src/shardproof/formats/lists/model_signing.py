@@ -224,7 +224,7 @@ class SignedParts:
             if text is not None:
                 stated = digest.parse(text)
                 found = digest.of_file(fd, stated.algorithm, min(end, size), start=begin, threads=1)
-                if not digest.same(stated, found):
+                if stated != found:
                     where = f"from byte {begin} to byte {end}"
                     return Mismatch(f"{stated} {where}", str(found))
         return all(part.digest is not None for part in parts)
