@@ -12,12 +12,9 @@ import pytest
 from shardproof._base import liveness
 
 
-def test_this_one_is_not_gone() -> None:
+def test_one_that_ended_is_gone_and_this_one_is_not() -> None:
     assert liveness.this_process()
     assert not liveness.is_gone(liveness.this_process())
-
-
-def test_one_that_ended_is_gone() -> None:
     code = "from shardproof._base.liveness import this_process; print(this_process())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert liveness.is_gone(done.stdout.strip()), done.stderr
@@ -86,22 +83,16 @@ def test_one_whose_first_thread_has_ended_is_alive() -> None:
     assert liveness.is_gone(process)
 
 
-def test_another_process_of_the_same_number_is_gone() -> None:
-    here, _, _ = liveness.this_process().rpartition("/")
-    assert liveness.is_gone(f"{here}/1")
-
-
-@pytest.mark.parametrize(
-    "process", ["", "/", "x", "a/b/c/d", "///", "{boot}/0/1/1", "x/{ns}/1/1", "{here}/-1/1",
-                "{here}/../1", "{here}//1", "{here}/self/1"],
-)  # fmt: skip
+@pytest.mark.parametrize("process", ["", "/", "x", "a/b/c/d", "///", "{boot}/0/1/1", "x/{ns}/1/1",
+    "{here}/-1/1", "{here}/../1", "{here}//1", "{here}/self/1"])  # fmt: skip
 def test_what_can_not_be_told_is_alive(process: str) -> None:
     boot, ns, _, _ = liveness.this_process().split("/")
     assert not liveness.is_gone(process.format(boot=boot, ns=ns, here=f"{boot}/{ns}"))
 
 
-def test_a_tag_is_of_one_process() -> None:
+def test_a_tag_is_of_one_process_and_another_one_of_the_same_number_is_gone() -> None:
     process = liveness.this_process()
+    assert liveness.is_gone(f"{process.rpartition('/')[0]}/1")
     assert liveness.process_of(liveness.tag_of(process)) == process
     assert liveness.tag_of("") == ""
     other = "/".join(["0", *process.split("/")[1:]])

@@ -41,22 +41,27 @@ class TestApart:
                 _work.apart(lambda stop: 1 // 0)
 
     def test_where_no_thread_can_be_had_it_is_done_here(self, monkeypatch) -> None:
-        """As from Python 3.12 on, where the interpreter ends and something is to be closed."""
+        """As where the interpreter ends: Python 3.11 would take a thread, and never run it."""
 
         def refused(*_: object) -> None:
             raise RuntimeError("can't create new thread at interpreter shutdown")
 
-        monkeypatch.setattr("_thread.start_new_thread", refused)
-        monkeypatch.setattr("_thread.start_joinable_thread", refused, raising=False)
         here = threading.get_ident()
+        with monkeypatch.context() as patched:
+            patched.setattr("_thread.start_new_thread", refused)
+            patched.setattr("_thread.start_joinable_thread", refused, raising=False)
+            assert _work.apart(lambda _: threading.get_ident()) == here
+        monkeypatch.setattr(sys, "is_finalizing", lambda: True)
         assert _work.apart(lambda _: threading.get_ident()) == here
 
-    def test_work_ends_by_itself_before_the_interrupt_is_raised(self) -> None:
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGALRM])
+    def test_work_ends_by_itself_before_the_interrupt_is_raised(self, number: int) -> None:
+        """An alarm that somebody else has set is one too."""
         ended = []
 
         def work(stop: threading.Event) -> None:
             assert threading.current_thread() is not threading.main_thread()
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
             assert stop.wait(30)
             ended.append(True)
 
@@ -101,19 +106,6 @@ class TestApart:
 
         assert ended == ["ended"]
 
-    def test_an_alarm_that_somebody_else_has_set_is_one_too(self) -> None:
-        ended = []
-
-        def work(stop: threading.Event) -> None:
-            os.kill(os.getpid(), signal.SIGALRM)
-            assert stop.wait(30)
-            ended.append(True)
-
-        with pytest.raises(KeyboardInterrupt), _signals.listening():
-            _work.apart(work)
-
-        assert ended == [True]
-
     def test_ignored_ones_stay_ignored(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
@@ -123,12 +115,6 @@ class TestApart:
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         finally:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def test_no_thread_is_begun_as_the_interpreter_ends(monkeypatch) -> None:
-    """Python 3.11 would take one, and never run it."""
-    monkeypatch.setattr(sys, "is_finalizing", lambda: True)
-    assert _work.apart(lambda _: threading.current_thread()) is threading.current_thread()
 
 
 class Cycle:

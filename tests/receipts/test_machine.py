@@ -12,7 +12,7 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from shardproof import ReceiptStore
-from tests.helpers.receipts_machine import ReceiptsMachine
+from tests.helpers.receipts_machine import STALE_AFTER, ReceiptsMachine
 
 runs = settings(max_examples=30, stateful_step_count=40, deadline=None, derandomize=True)
 # A bug is found out when it is found: how little of a run shows it is Hypothesis' own work.
@@ -80,7 +80,7 @@ class Impatient(ReceiptsMachine):
 
     def open_store(self, path: Path, clock: Callable[[], float]) -> ReceiptStore:
         jumps = iter(range(10**9))
-        return super().open_store(path, lambda: clock() + 10.0 * self.stale_after * next(jumps))
+        return super().open_store(path, lambda: clock() + 10.0 * STALE_AFTER * next(jumps))
 
 
 class Deaf(ReceiptsMachine):
