@@ -13,7 +13,7 @@ from tests.attacks.children import Attacked, Run, prepared, run_in_child
 from tests.attacks.subjects import Subject, damage, put_back
 from tests.attacks.tally import Tally
 from tests.helpers import power
-from tests.helpers.killing import Begin, at_every_state, at_some_calls, skip_where_not_permitted
+from tests.helpers.killing import Begin, at_every_call, at_every_state, skip_where_not_permitted
 
 
 class Moments(NamedTuple):
@@ -81,7 +81,7 @@ def kill(moments: Moments, tally: Tally, n: int) -> None:
     if tally.wanted:
         at_every_state(act, root, check=check, choose=tally.until_found)
     else:
-        at_some_calls(
+        at_every_call(
             act,
             prepare=moments.attacked.put_back,
             check=check,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shardproof._base import holds
-from shardproof._base.holds import Heartbeat, Hold, HoldWatch, ObservedSilence
+from shardproof._base.holds import Heartbeat, Hold, HoldWatch
 from tests.helpers.hand_clock import HandClock
 
 
@@ -182,26 +182,3 @@ class TestHeartbeat:
         heartbeat = Heartbeat(beat, 0.2, "of x")
         assert met.get(timeout=30) is None
         heartbeat.stop()
-
-
-class TestObservedSilence:
-    def test_it_begins_when_a_sign_is_first_seen(self) -> None:
-        clock = HandClock()
-        silence: ObservedSilence[str, bytes] = ObservedSilence(clock)
-        assert silence.seconds("a", b"1") == 0.0
-        clock.now += 5
-        assert silence.seconds("a", b"1") == 5.0
-        assert silence.seconds("b", b"1") == 0.0
-        clock.now += 5
-        assert (silence.seconds("a", b"2"), silence.seconds("b", b"1")) == (0.0, 5.0)
-        assert (silence.last("a"), silence.last("b"), silence.last("c")) == (b"2", b"1", None)
-
-    def test_those_that_are_over_are_forgotten(self) -> None:
-        clock = HandClock()
-        silence: ObservedSilence[str, bytes] = ObservedSilence(clock)
-        for key in ("a", "b"):
-            silence.seconds(key, b"1")
-        clock.now += 5
-        silence.forget("a".__eq__)
-        assert (silence.last("a"), silence.last("b")) == (None, b"1")
-        assert (silence.seconds("a", b"1"), silence.seconds("b", b"1")) == (0.0, 5.0)

@@ -17,7 +17,7 @@ from shardproof.fetching.cache._leases import Lease, Leases
 from shardproof.fetching.cache._places import place_of
 from shardproof.fetching.sources._source import RemoteFile
 from shardproof.testing.faults import FileSystemFaults
-from tests.helpers.killing import Begin, at_every_call, at_some_calls, skip_where_not_permitted
+from tests.helpers.killing import Begin, at_every_call, skip_where_not_permitted
 from tests.helpers.turns import Turns, in_all_turns
 
 NAME = "train/0.bin"
@@ -325,7 +325,7 @@ class TestKilled:
             return numbers[::stride]
 
         others: list[Cache] = []
-        assert at_some_calls(act, prepare=prepare, check=check, choose=choose) > 15 // stride
+        assert at_every_call(act, prepare=prepare, check=check, choose=choose) > 15 // stride
         for other in others:
             other.close()
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.helpers.checkpoint_reader import MAGIC, SIZES, hex_digest
+from tests.helpers.checkpoint_reader import SIZES, hex_digest
 from tests.helpers.checkpoint_reader import is_whole_checkpoint as is_whole
 from tests.helpers.checkpoint_reader import read_checkpoint as read
 
@@ -39,13 +39,6 @@ def header_of(data: bytes) -> Header:
     checksum = data[at : at + length].decode()
     n_tensors, n_data = COUNTS.unpack_from(data, at + length)
     return Header(magic, rank, checksum, n_tensors, n_data, at + length + COUNTS.size)
-
-
-def header_bytes(
-    rank: int, checksum: str, n_tensors: int, n_data: int, magic: int = MAGIC
-) -> bytes:
-    text = checksum.encode()
-    return FIXED.pack(magic, rank, len(text)) + text + COUNTS.pack(n_tensors, n_data)
 
 
 def aligned(offset: int) -> int:

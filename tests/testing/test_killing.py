@@ -51,6 +51,7 @@ def torn_and_lost(path, write) -> tuple[int, int, int]:
         write(path, NEW)
 
     n_kills = at_every_call(act, prepare=prepare, check=check)
+    write(path, NEW)
     assert path.read_bytes() == NEW
     return len(torn), len(lost), n_kills
 
