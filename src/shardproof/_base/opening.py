@@ -119,32 +119,31 @@ def real_path(path: str | os.PathLike[str]) -> str:
     # Parts that are not there are kept. So is a path whose links lead round in a circle: to open it
     # is then an error.
     whole = os.fspath(path) if os.path.isabs(path) else os.path.join(os.getcwd(), path)
-    real, rest, n_links = "/", _reversed_parts(whole), 0
+    real, rest, n_links = "/", whole.split("/")[::-1], 0
     while rest:
         part = rest.pop()
+        if part in {"", "."}:
+            continue
         if part == "..":
             real = os.path.dirname(real)
             continue
-        here, target = os.path.join(real, part), None
-        if is_link(here):
-            try:
-                target = os.readlink(here)
-            except OSError as error:
-                if error.errno not in _NOT_THERE | {errno.EINVAL}:  # or it is no link any more
-                    raise
-        if target is None:
+        here = os.path.join(real, part)
+        if not is_link(here):
             real = here
+            continue
+        try:
+            target = os.readlink(here)
+        except OSError as error:
+            if error.errno not in _NOT_THERE | {errno.EINVAL}:
+                raise
+            real = here  # it is no link any more
             continue
         n_links += 1
         if n_links > MAX_LINKS:
             return whole
         real = "/" if os.path.isabs(target) else real
-        rest += _reversed_parts(target)
+        rest += target.split("/")[::-1]
     return real
-
-
-def _reversed_parts(path: str) -> list[str]:
-    return [part for part in reversed(path.split("/")) if part not in {"", "."}]
 
 
 def is_of_a_desktop(name: str) -> bool:
