@@ -392,14 +392,12 @@ class TestDirectories:
         assert caught.value.errno in {number, errno.ENOTDIR}
         assert os.listdir(tmp_path) == []
 
-    def test_as_deep_as_paths_go(self, tmp_path, monkeypatch) -> None:
+    def test_deeper_than_calls_go(self, tmp_path, monkeypatch) -> None:
         monkeypatch.setattr(os, "fsync", lambda _: None)
-        path = tmp_path / "/".join("d" * 1800)
+        path = tmp_path / "/".join("d" * 1100)
         files.make_directories(path)
         assert path.is_dir()
-        while path != tmp_path:  # up to Python 3.11, shutil.rmtree can't go so deep
-            path.rmdir()
-            path = path.parent
+        subprocess.run(["rm", "-r", tmp_path / "d"], check=True)  # too deep for shutil
 
     def test_only_an_empty_one_is_removed(self, tmp_path) -> None:
         path = tmp_path / "d"

@@ -150,7 +150,8 @@ def places(path: Path) -> Iterator[Place]:
             kinds = kinds | {each.arg: each.annotation for each in node.args.args}
         if isinstance(node, ast.ExceptHandler) and node.name:
             kinds = kinds | {node.name: node.type, f"caught {node.name}": node.type}
-        yield Place(where, node, kinds)
+        if isinstance(node, ast.JoinedStr | ast.FormattedValue | ast.Call | ast.Raise | ast.Assign):
+            yield Place(where, node, kinds)
         todo += [(child, kinds) for child in ast.iter_child_nodes(node)]
 
 
