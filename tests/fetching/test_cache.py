@@ -97,14 +97,14 @@ def state(root: Path) -> list[str]:
 @pytest.fixture
 def reads(root, monkeypatch) -> list[int]:
     """One item for each look into a shard."""
-    reads, real = [], os.pread
+    reads, real = [], os.preadv
 
-    def pread(fd: int, *args: int) -> bytes:
+    def preadv(fd: int, *args) -> int:
         if os.readlink(f"/proc/self/fd/{fd}") == str(root / NAME):
             reads.append(fd)
         return real(fd, *args)
 
-    monkeypatch.setattr(os, "pread", pread)
+    monkeypatch.setattr(os, "preadv", preadv)
     return reads
 
 
@@ -163,14 +163,14 @@ class TestFind:
     ) -> None:
         (root / "train").mkdir()
         (root / NAME).write_bytes(DATA)
-        real = os.pread
+        real = os.preadv
 
-        def pread(*args: int) -> bytes:
-            data = real(*args)
+        def preadv(*args) -> int:
+            n_bytes = real(*args)
             (root / NAME).write_bytes(b"mine")
-            return data
+            return n_bytes
 
-        monkeypatch.setattr(os, "pread", pread)
+        monkeypatch.setattr(os, "preadv", preadv)
         assert not found(cache, remote())
         assert files(root) == [NAME]
         assert state(root) == []

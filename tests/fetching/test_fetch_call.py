@@ -3,9 +3,7 @@
 import contextlib
 import enum
 import hashlib
-import inspect
 import pickle
-import pydoc
 import threading
 from pathlib import Path
 from typing import Any
@@ -35,7 +33,6 @@ from shardproof.fetching import (
     fetch_file,
     open_source,
 )
-from shardproof.fetching.cache._settings import cleanup_policy
 from shardproof.fetching.transfer import _fetch
 from shardproof.fetching.transfer._attempts import Goal, retry
 from shardproof.testing.faults import Hub
@@ -275,11 +272,3 @@ class TestErrors:
         with pytest.raises(FetchTimeoutError, match="not done") as caught:
             fetch_file(source, "0.bin", tmp_path / "0.bin", file=file)
         assert isinstance(caught.value.__cause__, SourceError)
-
-
-def test_help_shows_no_environment(monkeypatch: Any) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    assert "hf_secret" not in pydoc.render_doc(cleanup_policy)
-    assert inspect.signature(cleanup_policy).parameters["environ"].default is None
-    monkeypatch.setenv("HF_SHARD_CACHE_CLEANUP", "keep")
-    assert cleanup_policy() == ("keep", None)

@@ -115,8 +115,9 @@ class TestCleanup:
             ("auto", 10**12, ("auto", 10**12)),
         ],
     )
-    def test_an_argument_counts(self, cleanup, most, wanted) -> None:
-        assert cleanup_policy(cleanup, most, {"HF_SHARD_CACHE_CLEANUP": "nonsense"}) == wanted
+    def test_an_argument_counts(self, cleanup, most, wanted, monkeypatch) -> None:
+        monkeypatch.setenv("HF_SHARD_CACHE_CLEANUP", "nonsense")
+        assert cleanup_policy(cleanup, most) == wanted
 
     @pytest.mark.parametrize(
         ("text", "cleanup", "most"),
@@ -129,8 +130,9 @@ class TestCleanup:
             ("2 gib", "auto", 2**31),
         ],
     )
-    def test_else_the_environment_does(self, text: str, cleanup, most) -> None:
-        assert cleanup_policy(environ={"HF_SHARD_CACHE_CLEANUP": text}) == (cleanup, most)
+    def test_else_the_environment_does(self, text: str, cleanup, most, monkeypatch) -> None:
+        monkeypatch.setenv("HF_SHARD_CACHE_CLEANUP", text)
+        assert cleanup_policy() == (cleanup, most)
 
     @pytest.mark.parametrize("value", [True, 500, b"auto"])
     def test_a_wrong_type(self, value) -> None:
@@ -147,9 +149,10 @@ class TestCleanup:
             cleanup_policy("keep", 500)
 
     @pytest.mark.parametrize("text", ["0", "-5", "1.5GB", "5 XB", "AUTO", "٣"])
-    def test_a_wrong_variable(self, text: str) -> None:
+    def test_a_wrong_variable(self, text: str, monkeypatch) -> None:
+        monkeypatch.setenv("HF_SHARD_CACHE_CLEANUP", text)
         with pytest.raises(ValueError, match="HF_SHARD_CACHE_CLEANUP: expected 'auto', 'keep' or"):
-            cleanup_policy(environ={"HF_SHARD_CACHE_CLEANUP": text})
+            cleanup_policy()
 
 
 class TestPlaces:

@@ -125,7 +125,7 @@ class Lease:
 
 
 class Leases:
-    """The leases of one cache, as one process sees them; the arguments are those of `Cache`."""
+    """The leases of one cache, as one process sees them; times are in seconds."""
 
     def __init__(
         self,

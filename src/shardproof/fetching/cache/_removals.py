@@ -52,7 +52,7 @@ class Removals:
         """Remove a shard if no process holds it; what fails is logged."""
         try:
             with place_of(self._root, name) as place:
-                return place is not None and self.remove(place)
+                return self.remove(place)
         except OSError as error:
             logger.warning("Shard '%s' could not be removed: %s", shown(name), told(error))
             return False
@@ -60,7 +60,7 @@ class Removals:
     def has(self, proof: CacheProof) -> bool:
         """Return whether the file is there that a proof is about; raise if that can't be seen."""
         with place_of(self._root, proof.name) as place:
-            status = place.status() if place else None
+            status = place.status()
             return status is not None and mark_of(status) == proof.mark
 
     def forget_stale(self, proof: CacheProof) -> None:
