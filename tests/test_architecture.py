@@ -97,7 +97,7 @@ THIRD_PARTY = {
     "formats._reading": {"cryptography", "msgspec"},
     "fetching.cache": {"msgspec"},
     "fetching.sources": {"msgspec"},
-    "fetching.sources._answers": {"httpcore"},
+    "fetching.sources._http": {"httpcore"},
     "fetching.sources._fsspec": {"fsspec"},
     "fetching.sources._hub": {"huggingface_hub", "msgspec"},
     "fetching.sources._client": {"httpcore", "httpx"},
@@ -302,7 +302,7 @@ def _isort_key(name: str) -> tuple[int, str]:
 OF_FUTURES = {
     # The user's own, in `validate(executor=)`; and pools, in threads that no interrupt reaches.
     "_base.fanout": {"Executor", "Future", "ThreadPoolExecutor", "wait"},
-    "fetching._lookahead": {"Future", "wait"},  # of a shard, which is waited for in such a thread
+    "fetching._prefetcher": {"Future", "wait"},  # of a shard, which is waited for in such a thread
     "datasets.tokens._comms": {"Future"},  # of a coroutine, which a thread of ours waits for
 }
 

@@ -31,7 +31,7 @@ from shardproof.fetching import (
     Limits,
     fetch_file,
 )
-from shardproof.fetching.sources import _answers, _fsspec
+from shardproof.fetching.sources import _fsspec, _http
 from shardproof.fetching.transfer import _relay
 from shardproof.fetching.transfer._kept import sweep_parts
 from shardproof.testing.faults import Hub, HubFault, serve_hub
@@ -348,7 +348,7 @@ class TestFailed:
 
 def without_entity_tags(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that has none is a client that sees none."""
-    monkeypatch.setattr(_answers, "identity_of", lambda response: None)
+    monkeypatch.setattr(_http, "identity_of", lambda response: None)
 
 
 def stop_before_the_name(

@@ -31,7 +31,7 @@ from shardproof.fetching import (
     fetch_file,
     open_source,
 )
-from shardproof.fetching.sources._answers import is_page, seconds_to_wait
+from shardproof.fetching.sources._http import is_page, seconds_to_wait
 from shardproof.fetching.sources._open import is_repository, split_name
 from shardproof.fetching.sources._urls import bare
 from shardproof.testing.faults import FileSystemFaults, Hub
