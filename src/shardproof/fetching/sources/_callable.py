@@ -87,6 +87,3 @@ class CallableSource(SourceContext):
             with open(path, "rb", buffering=0) as file:
                 chunks = iter(lambda: file.read(_BLOCK), b"")
                 yield Response(RemoteFile(request.name, size), 0, size, chunks, has_ranges=False)
-
-    def close(self) -> None:
-        """Do nothing: the function is the user's."""

@@ -337,19 +337,16 @@ def _digest_of_present(
 
 def _proven(target: str, wanted: RemoteFile, deadline: Deadline) -> str | None:
     """Return ``"sha256:<hex>"`` of a file with the right size and digest; None of any other."""
-    raise_if_stopped = deadline.raise_if_stopped
     fd = os.open(target, OPEN_FLAGS)
     try:
         size = os.fstat(fd).st_size
         if wanted.size not in {None, size}:
             return None
-        found = other = _digest.of_file(fd, "sha256", size, go_on=raise_if_stopped)
-        if wanted.digest is not None:
-            expected = _digest.parse(wanted.digest)
-            if expected.algorithm != found.algorithm:
-                other = _digest.of_file(fd, expected.algorithm, size, go_on=raise_if_stopped)
-            if not _digest.same(expected, other):
-                return None
-        return str(found)
+        promised = None if wanted.digest is None else _digest.parse(wanted.digest)
+        asked = {("sha256", 0), (promised.algorithm if promised else "sha256", 0)}
+        found = _digest.each_of_file(fd, asked, size, go_on=deadline.raise_if_stopped)
+        if promised and not _digest.same(promised, found[promised.algorithm, 0]):
+            return None
+        return str(found["sha256", 0])
     finally:
         os.close(fd)
