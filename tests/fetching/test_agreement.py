@@ -80,21 +80,14 @@ def gives(
     return answer
 
 
-def test_a_part_of_another_version_is_not_added(tmp_path: Path) -> None:
-    source = Scripted(gives(OLD, identity="a", n_bytes=10), gives(NEW, identity="b"))
-
-    assert source.fetch(tmp_path).path.read_bytes() == NEW
-    assert source.asked == [(0, None, None), (10, 40, "a"), (0, None, None)]
-
-
-def test_what_broke_and_has_no_identity_begins_anew(tmp_path: Path) -> None:
+def test_what_broke_and_has_no_identity_begins_anew(tmp_path) -> None:
     source = Scripted(gives(OLD, n_bytes=10), gives(NEW))
 
     assert source.fetch(tmp_path).path.read_bytes() == NEW
     assert source.asked == [(0, None, None), (0, None, None)]
 
 
-def test_an_end_that_may_be_none_is_not_believed(tmp_path: Path) -> None:
+def test_an_end_that_may_be_none_is_not_believed(tmp_path) -> None:
     source = Scripted(gives(OLD[:20], size=None, is_framed=False))
 
     with pytest.raises(FetchError, match=r"its length is unknown.*: give its digest"):
@@ -104,15 +97,7 @@ def test_an_end_that_may_be_none_is_not_believed(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_an_end_that_is_one_needs_no_length(tmp_path: Path) -> None:
-    source = Scripted(gives(OLD, size=None))
-
-    assert source.fetch(tmp_path).path.read_bytes() == OLD
-
-
-def test_parts_of_what_may_be_two_files_are_not_put_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_of_what_may_be_two_files_are_not_put_together(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(_relay, "_MIN_SPAN", 4)
     monkeypatch.setattr(_relay, "_AT_FIRST", 3)
     source = Scripted(gives(OLD), file=RemoteFile("x", size=len(OLD), has_ranges=True))
@@ -124,7 +109,7 @@ def test_parts_of_what_may_be_two_files_are_not_put_together(
     assert source.asked[-1] == (0, None, None)
 
 
-def test_bytes_that_nobody_asked_for(tmp_path: Path) -> None:
+def test_bytes_that_nobody_asked_for(tmp_path) -> None:
     def answer(start: int, stop: int | None) -> Response:
         return Response(RemoteFile("x", 40), 7, 40, iter([OLD[7:]]))
 

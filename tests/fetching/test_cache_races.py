@@ -170,7 +170,7 @@ FOUND, GONE, REMOVED, STAYS = "found", "gone", "removed", "stays"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("swap", [False, True])
+@pytest.mark.parametrize("swap", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize(
     ("pair", "outcomes"),
     [
@@ -218,21 +218,6 @@ class TestControls:
 
     def test_one_whose_holders_break_nothing_off(self, turns, meeting, monkeypatch) -> None:
         monkeypatch.setattr(Leases, "break_off_removals", lambda *_: None)
-        self.loses(turns, meeting)
-
-    def test_one_that_looks_for_leases_only_before_it_announces(
-        self, turns, meeting, monkeypatch
-    ) -> None:
-        real = _removals.Removals._take_away
-
-        def take_away(self, place, status, but, finish, *, readers):
-            if self._leases.holders(_leases.key_of(place.name), but, readers=readers):
-                return None
-            with monkeypatch.context() as patch:
-                patch.setattr(self._leases, "holders", lambda *_, **__: [])
-                return real(self, place, status, but, finish, readers=readers)
-
-        monkeypatch.setattr(_removals.Removals, "_take_away", take_away)
         self.loses(turns, meeting)
 
 
@@ -292,11 +277,11 @@ class TestKilled:
     @pytest.mark.slow
     @pytest.mark.parametrize(
         ("identity", "max_cache_bytes"),
-        [(None, None), ("v2", 0)],
+        [(None, None), pytest.param("v2", 0, marks=pytest.mark.exhaustive)],
         ids=["discarded-discards", "replaced-makes-room"],
     )
     def test_while_another_is_there_that_removes(
-        self, root, identity: str | None, max_cache_bytes: int | None, stride: int
+        self, root, identity, max_cache_bytes, stride
     ) -> None:
         """What was taken away stays known for ours until it is removed; none of it stays."""
 

@@ -12,6 +12,7 @@ import pytest
 from shardproof._base import holds
 from shardproof.fetching.cache._leases import Leases
 from shardproof.fetching.cache._places import StateDirs, key_of, make_state
+from tests.helpers.forking import ended, forked
 from tests.helpers.hand_clock import HandClock
 from tests.helpers.waiting import until
 
@@ -268,28 +269,17 @@ class TestForks:
             lease.release()
             leases.close()
 
-        assert in_a_child(act) == 0
+        assert ended(forked(act)) == 0
         assert files(dirs) == ["hold"]
         assert lease.part.exists()
 
     def test_a_child_holds_nothing_without_a_sign_of_life(self, leases, dirs) -> None:
-        assert in_a_child(lambda: leases.hold(NAME)) == 1
+        def act() -> None:
+            with pytest.raises(RuntimeError, match="one of another process"):
+                leases.hold(NAME)
+
+        assert ended(forked(act)) == 0
         assert files(dirs) == []
-
-
-def in_a_child(act) -> int:
-    """Exit code of a forked process: 1 for a RuntimeError."""
-    pid = os.fork()
-    if not pid:
-        code = 99
-        try:
-            act()
-            code = 0
-        except RuntimeError:
-            code = 1
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 class TestRemovals:

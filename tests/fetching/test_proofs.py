@@ -94,7 +94,7 @@ class TestOnDisk:
         assert [*proofs.all()] == [proof]
 
     @pytest.mark.parametrize("change", ["size", "time", "inode"])
-    def test_not_for_a_file_that_changed(self, proofs, proof, shard, change: str) -> None:
+    def test_not_for_a_file_that_changed(self, proofs, proof, shard, change) -> None:
         proofs.write(proof)
         time = shard.stat().st_mtime_ns
         if change == "size":
@@ -156,7 +156,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_what_is_damaged_proves_nothing(proofs, proof, shard, damage: str) -> None:
+def test_what_is_damaged_proves_nothing(proofs, proof, shard, damage) -> None:
     proofs.write(proof)
     Path(proofs.path_of(proof)).write_bytes(fields(proof))
     assert proofs.read(NAME, shard.stat()) == proof, "the control"
@@ -166,7 +166,7 @@ def test_what_is_damaged_proves_nothing(proofs, proof, shard, damage: str) -> No
 
 
 @pytest.mark.parametrize("kind", ["directory", "fifo", "link to nowhere", "link out"])
-def test_what_is_no_file_proves_nothing(proofs, proof, shard, tmp_path, kind: str) -> None:
+def test_what_is_no_file_proves_nothing(proofs, proof, shard, tmp_path, kind) -> None:
     path = Path(proofs.path_of(proof))
     (tmp_path / "outside").write_bytes(fields(proof))
     if kind == "directory":
