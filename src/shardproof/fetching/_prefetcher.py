@@ -175,25 +175,20 @@ class ShardPrefetcher:
             go_on()
             if report is not None:
                 report(*self._fetcher.progress(name))
-        path, events = self._path_of(job, stop)
+        events: list[PrefetchEvent] = []
+        try:
+            path = job.path.result()
+            # Another program may have removed or changed it since it came.
+            is_here = self._fetcher.is_unchanged(name)
+        except FetchError:  # what failed in the background may succeed now
+            self._ahead.forget(name)
+            is_here = False
+        if not is_here:
+            brought = self._fetcher.bring(name, self._positions[name], stop)
+            path, events = brought.path, [brought.event]
         is_ready, seconds = is_ready and not events, time.monotonic() - began
         self._fetcher.tally.add(n_opened=1, n_ready=is_ready, seconds_waited=seconds)
         return path, [*events, PrefetchEvent("opened", name, seconds)]
-
-    def _path_of(
-        self, job: "_WantedShard", stop: threading.Event
-    ) -> tuple[Path, list[PrefetchEvent]]:
-        """Return where a shard is; bring it again if that has failed, or it is not as it was."""
-        try:
-            path = job.path.result()
-        except FetchError:  # what failed in the background may succeed now
-            self._ahead.forget(job.name)
-        else:
-            # Another program may have removed or changed it since it came.
-            if self._fetcher.is_unchanged(job.name):
-                return path, []
-        brought = self._fetcher.bring(job.name, self._positions[job.name], stop)
-        return brought.path, [brought.event]
 
     def _schedule(self, position: int) -> "_WantedShard":
         """Let go of what is passed; then begin with what is wanted from here on."""

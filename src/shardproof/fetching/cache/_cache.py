@@ -13,7 +13,6 @@ import logging
 import os
 import threading
 from collections.abc import Collection
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Self
 
@@ -52,6 +51,7 @@ class Cache:
         self.kept = dirs.kept
         self._proofs = ProofFiles(dirs.proofs)
         self._leases = Leases(dirs)
+        self.downloading = self._leases.downloading
         self._removals = Removals(self.root, self._proofs, self._leases)
         self._occupancy = Occupancy(self._proofs, self._removals)
         # What killed processes left goes; what fails costs room, no more.
@@ -220,12 +220,6 @@ class Cache:
         if not has_room:
             lease.reserve(0)
         return has_room
-
-    def downloading(
-        self, name: str, stop: threading.Event | None = None, *, timeout: float = 600.0
-    ) -> AbstractContextManager[bool]:
-        """Keep other processes from fetching the same shard meanwhile."""
-        return self._leases.downloading(name, timeout, stop or Stop())
 
     def close(self) -> None:
         """Release all leases and end the thread; the shards stay."""

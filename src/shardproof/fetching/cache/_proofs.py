@@ -139,12 +139,11 @@ class ProofFiles:
         with contextlib.suppress(OSError):  # it may be another user's
             os.utime(self.path_of(proof))
 
-    def used(self, filename: str) -> int | None:
-        """Return when a proof's shard was last used, in nanoseconds; None if the proof is gone."""
-        try:
+    def used(self, filename: str) -> int:
+        """Return when a proof's shard was last used, in nanoseconds; 0 if the proof is gone."""
+        with contextlib.suppress(FileNotFoundError):
             return os.stat(os.path.join(self.directory, filename)).st_mtime_ns
-        except FileNotFoundError:
-            return None
+        return 0
 
     def placed(self) -> dict[str, int]:
         """Return the sizes of placed shards by the names of their proofs; of those gone, too."""

@@ -166,19 +166,18 @@ class Occupancy:
             sizes = self._proofs.placed()
             taken = sum(sizes.values())
             if taken > most:
-                self._used = {name: self._used.get(name) or self._look(name) for name in sizes}
+                self._used = {
+                    name: self._used.get(name) or self._proofs.used(name) for name in sizes
+                }
             oldest = sorted(sizes, key=lambda name: self._used[name]) if taken > most else []
             while taken > most and oldest:
                 name = oldest.pop(0)
-                if self._used[name] != (used := self._look(name)):
+                if self._used[name] != (used := self._proofs.used(name)):
                     self._used[name] = used  # its turn comes after those before it
                     oldest = sorted([*oldest, name], key=lambda name: self._used[name])
                 elif self._has_gone(name):
                     taken -= sizes[name]
             return taken <= most
-
-    def _look(self, name: str) -> int:
-        return self._proofs.used(name) or 0  # of what is gone
 
     def _has_gone(self, name: str) -> bool:
         """Discard a shard; return whether it is gone, whoever has removed it."""

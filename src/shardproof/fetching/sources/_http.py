@@ -162,7 +162,10 @@ class Web:
         if start or stop is not None:
             headers["range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
             if known is not None and known.identity is not None:
-                headers["if-range"] = _sendable_tag(known.identity)
+                if not _ENTITY_TAG.fullmatch(known.identity):
+                    problem = f"no entity tag of it is known, but {quoted(known.identity, 40)}"
+                    raise SourceError(problem, kind="other-bytes")
+                headers["if-range"] = known.identity
         with self._client.answer("GET", address, headers, request.timeout, cancellation) as answer:
             _refuse_encoded(answer)
             if answer.status == 206 and headers:
@@ -308,14 +311,6 @@ def identity_of(answer: "WebAnswer") -> str | None:
     """Return the entity tag, if it is strong: a weak one may outlast a change (RFC 9110, 8.8.1)."""
     tag = answer.headers.get("etag", "")
     return tag if _ENTITY_TAG.fullmatch(tag) else None
-
-
-def _sendable_tag(identity: str) -> str:
-    """Return an identity that can be sent back as an entity tag."""
-    if not _ENTITY_TAG.fullmatch(identity):
-        problem = f"no entity tag of it is known, but {quoted(identity, 40)}"
-        raise SourceError(problem, kind="other-bytes")
-    return identity
 
 
 def is_page(name: str, content_type: str, start: bytes = b"") -> bool:
