@@ -8,7 +8,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from shardproof import FetchError
-from shardproof.fetching import FsspecSource, Limits, ShardPrefetcher, fetch_file, open_source
+from shardproof.fetching import Limits, ShardPrefetcher, fetch_file, open_source
 
 SECRET = "wJalrXUtnFEMI"
 DATA = {f"train/{n}.bin": bytes([n]) * 100_000 for n in range(3)}
@@ -45,12 +45,6 @@ def test_what_is_there(bucket) -> None:
     assert all((file.identity or "").startswith("ETag=") for file in files)
 
 
-def test_a_shard_is_fetched_whole(bucket, tmp_path) -> None:
-    fetched = fetch_file(open_source(bucket), "train/1.bin", tmp_path / "1.bin")
-
-    assert fetched.path.read_bytes() == DATA["train/1.bin"]
-
-
 def test_large_shards_come_in_parts(bucket, tmp_path) -> None:
     data = bytes(range(256)) * 2**16
     fsspec.filesystem("s3").pipe("shards/large.bin", data)
@@ -58,24 +52,6 @@ def test_large_shards_come_in_parts(bucket, tmp_path) -> None:
     fetched = fetch_file(open_source(bucket), "large.bin", tmp_path / "large.bin")
 
     assert fetched.path.read_bytes() == data
-
-
-def test_an_object_that_changes_meanwhile_is_read_anew(bucket, tmp_path, monkeypatch) -> None:
-    source = FsspecSource(f"{bucket}/train")
-    give, new = source._fs.cat_file, b"x" * 100_000
-
-    def give_and_change(path: str, **span: int) -> bytes:
-        data = give(path, **span)
-        if data != new:
-            source._fs.pipe(path, new)
-        return data
-
-    monkeypatch.setattr(source._fs, "cat_file", give_and_change)
-
-    fetched = fetch_file(source, "0.bin", tmp_path / "0.bin", limits=Limits(max_backoff=0.01))
-
-    assert fetched.path.read_bytes() == new
-    assert fetched.n_attempts == 2
 
 
 def test_a_prefetcher_reads_them_in_order(bucket, tmp_path) -> None:

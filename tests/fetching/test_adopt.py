@@ -100,7 +100,6 @@ class TestAgainstASource:
         assert len(gets(shard_hub)) == 2
 
     def test_of_a_size_alone_it_is_the_users_word(self, shard_hub, tmp_path) -> None:
-        """And the revision of then: another one is fetched."""
         url = shard_hub.put(NAMES[0], content(NAMES[0])).removesuffix(f"/{NAMES[0]}")
         path = fetched(url, tmp_path, NAMES[0])
         root = path.parent.parent
@@ -233,7 +232,6 @@ class TestWhatLiesThere:
         assert report.exit_code == 1
 
     def test_a_file_that_goes_meanwhile_is_left_out(self, tmp_path, make_shard_faults) -> None:
-        """As where a prefetcher lets go of its shards."""
         put_there(tmp_path)
         make_shard_faults(tmp_path).fail("stat", errno.ENOENT, match=NAMES[1], times=2)
         report = adopt(tmp_path)

@@ -6,7 +6,6 @@ import logging
 import random
 import re
 import threading
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -133,26 +132,6 @@ def test_a_fault_that_stays_ends_with_an_error_and_nothing(fault, mode, hub, tmp
     else:
         assert fetched.path.read_bytes() == wanted
         assert fault in HARMLESS | OF_RANGES or mode != "fresh"
-
-
-def test_the_faults_are_such_that_a_plain_loop_takes_wrong_bytes(hub) -> None:
-    """The control: what `urllib` returns without an error, for faults that stay."""
-    wrong = []
-    for number, fault in enumerate(HubFault):
-        url = hub.put(f"{number}.bin", OLD)
-        hub.fault(f"{number}.bin", fault)
-        if fault in {HubFault.ENDLESS_BODY, *STALLS}:
-            continue
-        try:
-            with urllib.request.urlopen(url, timeout=5) as response:
-                data = response.read(10 * len(OLD))
-        except (OSError, ValueError, urllib.request.http.client.HTTPException):
-            continue
-        if data != OLD:
-            wrong.append(fault)
-
-    assert len(wrong) >= 7
-    assert {HubFault.FLIPPED, HubFault.HTML_PAGE, HubFault.TRUNCATED_WITHOUT_LENGTH} <= set(wrong)
 
 
 def test_what_was_resumed_was_not_fetched_twice(hub, tmp_path) -> None:

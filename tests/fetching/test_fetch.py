@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from shardproof import FetchError
+from shardproof import FetchError, SourceError
 from shardproof._base.work import Deadline
 from shardproof.fetching import (
     CallableSource,
@@ -215,6 +215,8 @@ class Own:
     ) -> None:
         self._told, self._given = list(told), list(given)
         self.chunks: list[object] = [b"1234"]
+        self.answer: Callable[[ReadRequest], Response] | None = None
+        self.asked: list[ReadRequest] = []
 
     def files(self) -> Sequence[RemoteFile]:
         return ()
@@ -224,15 +226,15 @@ class Own:
 
     @contextlib.contextmanager
     def read(self, request: ReadRequest, _: object = None) -> Iterator[Response]:
+        self.asked.append(request)
         file = self._given.pop(0) if len(self._given) > 1 else self._given[0]
-        yield Response(file, 0, 4, iter(self.chunks))
+        yield self.answer(request) if self.answer else Response(file, 0, 4, iter(self.chunks))
 
     def close(self) -> None:
         """Nothing."""
 
 
 def known_as(identity: object) -> RemoteFile:
-    """A file of four bytes."""
     return RemoteFile("0.bin", 4, identity)
 
 
@@ -321,6 +323,49 @@ class TestSourcesOfTheUsersOwn:
         fetched = fetch_file(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
 
         assert fetched.path.read_bytes() == b"1234"
+
+
+class TestAnswers:
+    def test_what_broke_and_has_no_identity_begins_anew(self, tmp_path) -> None:
+        def breaking() -> Iterator[bytes]:
+            yield b"old"
+            raise SourceError("it broke")
+
+        def answer(request: ReadRequest) -> Response:
+            chunks = breaking() if len(source.asked) == 1 else iter([b"1234"[request.start :]])
+            return Response(known_as(None), request.start, 4, chunks)
+
+        source = Own([RemoteFile("0.bin")])
+        source.answer = answer
+        fetched = fetch_file(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
+        assert fetched.path.read_bytes() == b"1234"
+        assert [request.start for request in source.asked] == [0, 0]
+
+    def test_an_end_that_may_be_none_is_not_believed(self, tmp_path) -> None:
+        source, file = Own([RemoteFile("0.bin")]), RemoteFile("0.bin")
+        source.answer = lambda _: Response(file, 0, None, iter([b"12"]), is_framed=False)
+        with pytest.raises(FetchError, match=r"its length is unknown.*: give its digest"):
+            fetch_file(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
+        assert len(source.asked) == 1
+        assert not list(tmp_path.iterdir())
+
+    def test_parts_of_what_may_be_two_files_are_not_put_together(
+        self, tmp_path, monkeypatch
+    ) -> None:
+        monkeypatch.setattr(_relay, "_MIN_SPAN", 4)
+        monkeypatch.setattr(_relay, "_AT_FIRST", 3)
+        data, file = bytes(range(40)), RemoteFile("0.bin", 40, has_ranges=True)
+        source = Own([file])
+        source.answer = lambda r: Response(file, r.start, r.stop, iter([data[r.start : r.stop]]))
+        fetched = fetch_file(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
+        assert (fetched.path.read_bytes(), fetched.n_attempts) == (data, 2)
+        assert (source.asked[-1].start, source.asked[-1].stop) == (0, None)
+
+    def test_bytes_that_nobody_asked_for(self, tmp_path) -> None:
+        source = Own([RemoteFile("0.bin")])
+        source.answer = lambda _: Response(known_as(None), 3, 4, iter([b"4"]))
+        with pytest.raises(FetchError, match="asked for bytes from 0 on, it gives bytes from 3 on"):
+            fetch_file(source, "0.bin", tmp_path / "0.bin", limits=LIMITS)
 
 
 class TestOneRequest:

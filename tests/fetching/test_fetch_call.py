@@ -251,7 +251,6 @@ class TestErrors:
             SourceError("x", kind="lost")
 
     def test_the_time_is_up_while_what_is_there_is_hashed(self, tmp_path, monkeypatch) -> None:
-        """A `SourceError` is told as what it is, although it is a `FetchError` now."""
         (tmp_path / "0.bin").write_bytes(DATA)
 
         def late(_: Deadline) -> None:

@@ -141,8 +141,6 @@ class TestSecrets:
 
 
 class TestLogs:
-    """In a thread of the user's own, too."""
-
     def respond(self, request: Request) -> Iterator[Step]:
         if request.case == "end":
             yield END.replace(b"\r\n\r\n", f"\r\nSet-Cookie: a={SECRET}\r\n\r\n".encode())

@@ -224,8 +224,6 @@ def test_no_thread_imports_which_a_fork_would_cut_short(kind, work, shard_hub, t
 
 
 class TestAfterTheRecordsAreLost:
-    """Whole shards lie under their names, and nothing is known of them any more."""
-
     def lost(self, source: object, cache: Path, name: str) -> Path:
         with ShardPrefetcher(source, [name], cache, cleanup="keep") as prefetcher:
             path = prefetcher.wait_for(name)
@@ -360,8 +358,6 @@ def leases_in(cache: Path) -> list[Path]:
 
 
 class TestWhatAnotherProgramDoesBeforeItIsRead:
-    """A shard that came is looked at again when the reader asks for it."""
-
     @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["with digests", "without"])
     @pytest.mark.parametrize("harm", [Path.unlink, write_over, replace, put_a_link])
