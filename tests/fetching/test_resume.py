@@ -118,8 +118,15 @@ class TestKilled:
         assert os.listdir(tmp_path) == ["0.bin"]
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("digest", [None, SMALL_DIGEST])
-    @pytest.mark.parametrize("begins", ["anew", "from what was left"])
+    @pytest.mark.parametrize(
+        ("begins", "digest"),
+        [
+            ("anew", None),
+            ("from what was left", SMALL_DIGEST),
+            pytest.param("anew", SMALL_DIGEST, marks=pytest.mark.exhaustive),
+            pytest.param("from what was left", None, marks=pytest.mark.exhaustive),
+        ],
+    )
     def test_at_every_system_call(self, tmp_path, monkeypatch, digest, begins) -> None:
         skip_where_not_permitted()
         monkeypatch.setattr(os, "fsync", lambda _: None)  # a kill is no power cut

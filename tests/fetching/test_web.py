@@ -26,20 +26,10 @@ from shardproof.fetching.cache import PrefetchTally
 from shardproof.fetching.transfer import _relay
 from shardproof.testing.faults import Hub, HubFault, serve_hub
 from tests.attacks.raw_server import RawServer, Request, Step
-from tests.helpers.kept_parts import beside_parts
 from tests.helpers.waiting import until
 
 DATA = random.Random(3).randbytes(40_000)
 DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
-LIMITS = Limits(
-    attempts=3,
-    timeout=5,
-    deadline=20,
-    stall_timeout=0.2,
-    min_speed=1000,
-    max_backoff=0.02,
-    max_unsized_bytes=2**24,
-)
 SLOWER = 4  # than promised, on a busy machine
 FDS = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
 ONCE = Limits(attempts=1, timeout=60, stall_timeout=1, min_speed=1000)
@@ -184,23 +174,6 @@ def test_an_address_of_a_host_that_leads_nowhere_leaves_time_for_the_next(
         fetched = fetch_file(source, "0.bin", tmp_path / "0.bin", limits=limits)
 
     assert fetched.path.read_bytes() == DATA
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", list(HubFault))
-def test_whatever_the_server_does_then(source, hub, tmp_path, fault) -> None:
-    place = tmp_path / "here"
-    hub.fault("a/1.bin", fault)
-    unseen = {HubFault.FLIPPED, HubFault.LENGTH_TOO_SMALL}  # by nobody who knows no more
-
-    try:
-        fetched = fetch_file(source, "1.bin", place / "1.bin", limits=LIMITS)
-    except FetchError:
-        assert beside_parts(place) == set()
-    else:
-        assert fetched.path.read_bytes() == DATA or fault in unseen
-        assert beside_parts(place) == {"1.bin"}
-    assert fetch_file(source, "0.bin", place / "0.bin").path.read_bytes() == DATA
 
 
 def test_what_comes_slowly_is_not_held_back(hub, tmp_path) -> None:
