@@ -413,6 +413,11 @@ def test_an_address_that_is_none(url) -> None:
         open_source(url)
 
 
+def test_a_name_that_leads_elsewhere_is_refused(tmp_path) -> None:
+    with pytest.raises(ValueError, match="is refused"):
+        fetch_file(CallableSource(lambda *_: None), "a/../b", tmp_path / "x")
+
+
 class Says:
     """A hub's answers to a source, which a test has written."""
 
