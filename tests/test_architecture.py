@@ -94,7 +94,7 @@ THIRD_PARTY = {
     "datasets.rows._rows": {"datasets", "msgspec", "pyarrow"},
     "datasets.tokens": {"msgspec", "numpy"},
     "formats": {"msgspec"},
-    "formats._reading": {"cryptography", "msgspec"},
+    "formats.lists.model_signing": {"cryptography", "msgspec"},
     "fetching.cache": {"msgspec"},
     "fetching.sources": {"msgspec"},
     "fetching.sources._answers": {"httpcore"},

@@ -168,7 +168,7 @@ def test_nothing_beside_a_changed_model_vouches_for_it(model: Path, tally: Tally
 def test_a_forged_signature_that_nobody_looks_at_is_caught(
     model: Path, tally: Tally, monkeypatch
 ) -> None:
-    monkeypatch.setattr(model_signing, "require_signature", lambda *_, **__: None)
+    monkeypatch.setattr(model_signing, "_require_signature", lambda *_, **__: None)
     forge(model)
     judge(model, "nobody looks", tally)
 

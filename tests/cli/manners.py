@@ -82,7 +82,7 @@ ODD: dict[str, Callable[[Path], object]] = {
     "garbage": lambda path: path.write_bytes(b"\xff\x00garbage"),
 }
 
-_MARKS = {mark for entry in _registry._ours().values() for mark in entry.marks if "/" not in mark}
+_MARKS = {mark for entry in _registry.OURS.values() for mark in entry.marks if "/" not in mark}
 NAMES = [
     *sorted(_MARKS),
     *("SHA256SUMS", "x.dvc", "x.metadata.json", "x.safetensors.index.json", "metadata.json"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shardproof.checks import check
 from shardproof.errors import ManifestNotFoundError
-from shardproof.formats.plain.llmc import FORMAT
+from shardproof.formats.plain import LLMC as FORMAT
 from tests.helpers.drawing import examples
 
 GPT2, LLAMA3, EVALUATION = (20240520, 1, 2), (20240801, 7, 4), (20240522, 1, 0)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof.checks import check
-from shardproof.formats.plain.npy import FORMAT
+from shardproof.formats.plain import NPY as FORMAT
 from tests.helpers.drawing import examples
 
 LENGTH = 16

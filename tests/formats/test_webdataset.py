@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof.checks import check
-from shardproof.formats.plain.webdataset import FORMAT
+from shardproof.formats.plain import WEBDATASET as FORMAT
 from tests.formats.looking import archive
 from tests.helpers.drawing import examples
 

@@ -19,20 +19,6 @@ from shardproof.formats._format import Format, later
 if TYPE_CHECKING:
     from shardproof.manifest import Manifest
 
-__all__ = [
-    "CHECKPOINT",
-    "FORMATS",
-    "METADATA",
-    "METADATA_FIELDS",
-    "RECEIPTS",
-    "RECEIPTS_FOLDER",
-    "SAEV",
-    "begins_with",
-    "is_manifest",
-    "is_prefix",
-    "manifest_name",
-]
-
 METADATA = ".metadata.json"
 """How the name of a checkpoint's metadata file ends; what is before it is the prefix."""
 
@@ -124,7 +110,6 @@ SAEV = Format(
     suffixes=(".bin",),
     complete="the size of each file, as the metadata imply it; the number of examples that they "
     "state",
-    valid="nothing more: the format has no digests; seal it",
     blind_spots="changed bytes; two swapped shards",
 )
 RECEIPTS = Format(

@@ -11,7 +11,7 @@ import msgspec
 
 from shardproof._base import json
 from shardproof._base.names import refusals
-from shardproof._base.opening import names_in, permission_denied
+from shardproof._base.opening import names_in
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 
@@ -148,14 +148,3 @@ def _by_names_that_may_be(files: Mapping[str, ExpectedFile]) -> Iterator[Expecte
             yield file
         elif other != file.name and not refusals([other]):
             yield msgspec.structs.replace(file, name=other)
-
-
-@contextlib.contextmanager
-def permissions_told(path: str) -> Iterator[None]:
-    """Raise what may not be listed below a directory as what it means for the promise."""
-    try:
-        yield
-    except ManifestPermissionError:
-        raise
-    except PermissionError as error:
-        raise ManifestPermissionError(permission_denied(), path=error.filename or path) from error

@@ -25,6 +25,7 @@ from shardproof._base.opening import (
     real_path,
 )
 from shardproof.errors import ManifestError, ManifestNotFoundError
+from shardproof.formats._reading import permissions_told
 from shardproof.formats.hub._laws import (
     A_PART,
     Listing,
@@ -33,7 +34,6 @@ from shardproof.formats.hub._laws import (
     listings_in,
     manifest_of,
     owed_weights,
-    permissions_told,
     promise,
     without_part,
 )

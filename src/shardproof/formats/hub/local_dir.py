@@ -23,6 +23,7 @@ from shardproof._base.opening import (
     names_in,
 )
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
+from shardproof.formats._reading import permissions_told
 from shardproof.formats.hub._laws import (
     A_PART,
     Listing,
@@ -30,7 +31,6 @@ from shardproof.formats.hub._laws import (
     listings_in,
     manifest_of,
     owed_weights,
-    permissions_told,
     promise,
     without_part,
 )

@@ -6,6 +6,7 @@ digests: files, or parts of files, ``<name>:<begin>:<end>``
 (https://github.com/secure-systems-lab/dsse/blob/v1.0.0/protocol.md).
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -13,18 +14,17 @@ import operator
 import os
 import re
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
 from shardproof._base import digest, digest_lists, json
-from shardproof._base.messages import quoted, told
+from shardproof._base.messages import quoted, shown, told
 from shardproof._base.opening import files_below, is_conclusive, real_path
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._format import SignerKey
-from shardproof.formats._reading import require_signature
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 
 _BUNDLE = "model.sig"
@@ -34,6 +34,8 @@ _Paths = Annotated[set[str], msgspec.Meta(max_length=100_000)]
 _PAYLOAD_TYPE = b"application/vnd.in-toto+json"
 _OF_GIT = (".git", ".gitattributes", ".github", ".gitignore")
 """What is left out, unless the list says itself what is."""
+
+_A_KEY = "to check who signed it: expected a public key or a certificate in PEM"
 
 
 class _Signature(msgspec.Struct):
@@ -159,9 +161,54 @@ def _statement(path: str, where: str, key: SignerKey | None) -> _AnyStatement:
         about = len(_PAYLOAD_TYPE), _PAYLOAD_TYPE, len(envelope.payload), envelope.payload
         texts = (b"DSSEv1 %d %b %d %b" % about, b"DSSEV1 %d %b %d %a" % about)
         signature, *_ = envelope.signatures or [_Signature()]
-        require_signature(texts, signature.sig, key, path=where)
+        _require_signature(texts, signature.sig, key, path=where)
     kind: type[_AnyStatement] = _AnyStatement  # type: ignore[assignment] # it takes unions too
     return json.decode(envelope.payload, kind, path=where)
+
+
+def _require_signature(
+    texts: Iterable[bytes], signature: bytes, key: SignerKey, *, path: str
+) -> None:
+    """Raise unless a signature, of ECDSA as DER, is by the owner of a key, of one of some texts."""
+    try:
+        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an extra
+        from cryptography.hazmat.primitives import hashes  # noqa: PLC0415 - as above
+        from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - as above
+    except ImportError as error:
+        problem = "signatures need the package cryptography: pip install shardproof[signing]"
+        raise ImportError(problem) from error
+    public = _public_key(key)
+    hash_of = {
+        "secp256r1": hashes.SHA256(),
+        "secp384r1": hashes.SHA384(),
+        "secp521r1": hashes.SHA512(),
+    }
+    if not isinstance(public, ec.EllipticCurvePublicKey) or public.curve.name not in hash_of:
+        raise ManifestError(f"{_A_KEY}, of P-256, P-384 or P-521; found another", path=key.path)
+    algorithm = ec.ECDSA(hash_of[public.curve.name])
+    for text in texts:
+        with contextlib.suppress(InvalidSignature):
+            public.verify(signature, text, algorithm)
+            return
+    problem = (
+        f"expected a signature by the key of '{shown(key.path)}', found none: the list was "
+        "changed, or somebody else signed it; do not use these files before you know which"
+    )
+    raise ManifestError(problem, path=path)
+
+
+def _public_key(key: SignerKey) -> object:
+    from cryptography import x509  # noqa: PLC0415 - an extra
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - as above
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - as above
+
+    try:
+        if b"-----BEGIN CERTIFICATE-----" in key.text:
+            return x509.load_pem_x509_certificate(key.text).public_key()
+        return serialization.load_pem_public_key(key.text)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        problem = f"{_A_KEY}; it can't be read: {told(error)}"
+        raise ManifestError(problem, path=key.path) from None
 
 
 def _digests(
