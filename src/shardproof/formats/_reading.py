@@ -16,7 +16,8 @@ from pathlib import Path
 import msgspec
 
 from shardproof._base import digest, digest_lists, json
-from shardproof._base.opening import is_regular, mode_of, permission_denied, real_path
+from shardproof._base.names import opened
+from shardproof._base.opening import is_regular, mode_of, permission_denied, read_at, real_path
 from shardproof._base.proofs import SealedProof, proofs_of
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.formats._format import Format, SignerKey
@@ -88,6 +89,12 @@ def read_lists(path: str) -> Manifest:
         raise ManifestError("expected a digest of a file, found none", path=Path(path, lists[0]))
     damaged = [RefusedEntry.of(error, path) for error in wrong]
     return Manifest.at(path, lists[0], LISTS, files, damaged=damaged)
+
+
+def begin_of(root: str, name: str, n_bytes: int) -> bytes:
+    """Return the first bytes of a file of a directory; none where it is not there, or no file."""
+    with opened(name, root) as fd:
+        return b"" if fd is None else read_at(fd, n_bytes)
 
 
 def parts_of(form: Format) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 _TRUE, _FALSE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 8, 9, 10, 11, 12
 _BYTES_OF = {_TRUE: 0, _FALSE: 0, 3: 1, 7: 8, 13: 16}
@@ -47,6 +47,16 @@ class CompactReader:
         number = self._varint()
         return (number >> 1) ^ -(number & 1)
 
+    def integers(self, wanted: Collection[int]) -> dict[int, int]:
+        """Return those fields of a struct that are wanted, all integers, by their numbers."""
+        found: dict[int, int] = {}
+        for field, kind in self.fields():
+            if field in wanted:
+                found[field] = self.integer()
+            else:
+                self.skip(kind)
+        return found
+
     def binary(self) -> bytes:
         """Return a text, or whatever bytes there are."""
         n_bytes = self._varint()
@@ -66,32 +76,23 @@ class CompactReader:
         elif kind == _STRUCT and depth < _DEEPEST:
             for _, inner in self.fields():
                 self.skip(inner, depth + 1)
-        elif kind in {_LIST, _SET} and depth < _DEEPEST:
-            n_items, inner = self._list_header()
-            for _ in range(n_items):
-                self._skip_item(inner, depth + 1)
-        elif kind == _MAP and depth < _DEEPEST:
-            self._skip_map(depth + 1)
+        elif kind in {_LIST, _SET, _MAP} and depth < _DEEPEST:
+            n_items, *kinds = self._map_header() if kind == _MAP else self._list_header()
+            for inner in (inner for _ in range(n_items) for inner in kinds):
+                if inner in {_TRUE, _FALSE}:
+                    self.at += 1  # in a list, a truth value has a byte
+                else:
+                    self.skip(inner, depth + 1)
         elif kind in _BYTES_OF:
             self.at += _BYTES_OF[kind]
         else:
             raise ThriftError(f"a field of kind {kind} at byte {self.at}, {depth} structs deep")
 
-    def _skip_item(self, kind: int, depth: int) -> None:
-        if kind in {_TRUE, _FALSE}:
-            self.at += 1  # in a list, a truth value has a byte
-        else:
-            self.skip(kind, depth)
-
-    def _skip_map(self, depth: int) -> None:
+    def _map_header(self) -> tuple[int, int, int]:
         n_items = self._bounded(self._varint())
-        if not n_items:
-            return
-        kinds = self._text[self.at]
-        self.at += 1
-        for _ in range(n_items):
-            self._skip_item(kinds >> 4, depth)
-            self._skip_item(kinds & 15, depth)
+        kinds = self._text[self.at] if n_items else 0
+        self.at += bool(n_items)
+        return n_items, kinds >> 4, kinds & 15
 
     def _list_header(self) -> tuple[int, int]:
         byte = self._text[self.at]

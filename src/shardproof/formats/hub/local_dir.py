@@ -97,17 +97,13 @@ def _notes(root: str, names: Iterable[str]) -> Iterator[_Note]:
             continue
         except ManifestError as error:
             yield _Note(path, problem=error.problem)
-        else:
-            yield _note(path, data)
-
-
-def _note(path: str, data: bytes) -> _Note:
-    lines = data.decode(errors="replace").split("\n")
-    try:
-        commit, tag, _ = lines[0].strip(), lines[1].strip(), float(lines[2])
-    except (IndexError, ValueError):
-        return _Note(path, problem=quoted(data) if data else "nothing")
-    return _Note(path, commit, tag)
+            continue
+        lines = data.decode(errors="replace").split("\n")
+        try:
+            commit, tag, _ = lines[0].strip(), lines[1].strip(), float(lines[2])
+            yield _Note(path, commit, tag)
+        except (IndexError, ValueError):
+            yield _Note(path, problem=quoted(data) if data else "nothing")
 
 
 def _late(

@@ -63,11 +63,9 @@ def recognizes(path: str) -> bool:
 def _metadata_in(path: str) -> str | None:
     """Return the name of the file that has the metadata."""
     for name in filter(names_in(path).__contains__, _NAMES):
-        try:
+        with contextlib.suppress(ManifestError):  # another program's, or one that can't be read
             if _MARK in json.read_bytes(path, name, max_bytes=json.MAX_BYTES):
                 return name
-        except ManifestError:  # another program's, or one that can't be read
-            continue
     return None
 
 

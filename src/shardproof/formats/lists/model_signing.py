@@ -7,7 +7,6 @@ digests: files, or parts of files, ``<name>:<begin>:<end>``
 """
 
 import contextlib
-import dataclasses
 import functools
 import hashlib
 import operator
@@ -136,7 +135,7 @@ def read_manifest(path: str, key: SignerKey | None = None) -> Manifest:
     if how.method == "shards":
         parts = _parts(digests, int(how.part_bytes), where)
         files = [ExpectedFile(name=name, size=some[-1].end) for name, some in parts.items()]
-        prove = SignedParts(parts)
+        prove = functools.partial(_prove, parts)
     else:
         files, prove = [ExpectedFile.by_digest(*each) for each in digests], None
     permits = functools.partial(_permits, path, how, {file.name for file in files})
@@ -221,11 +220,10 @@ def _digests(
         if each.algorithm != name:
             problem = f"expected digests by {name}, found {quoted(each.algorithm)}"
             raise ManifestError(problem, path=where)
-        text = f"{algorithm}:{each.digest.lower()}"
-        yield (
-            each.name,
-            text if key or algorithm != "blake3" else next(iter(digest.provable([text])), None),
-        )
+        text: str | None = f"{algorithm}:{each.digest.lower()}"
+        if text and not key and algorithm == "blake3":
+            text = next(iter(digest.provable([text])), None)
+        yield each.name, text
 
 
 def _parts(
@@ -238,8 +236,11 @@ def _parts(
         if found is None:
             problem = f"expected a name with its first and last byte, found {quoted(name)}"
             raise ManifestError(problem, path=where)
-        part = _SignedPart(int(found[2]), int(found[3]), _checked(text, where))
-        parts.setdefault(found[1], []).append(part)
+        try:
+            stated = text and str(digest.parse(text))
+        except ValueError as error:
+            raise ManifestError(told(error), path=where) from None
+        parts.setdefault(found[1], []).append(_SignedPart(int(found[2]), int(found[3]), stated))
     for name, some in parts.items():
         some.sort(key=lambda part: part[:2])
         size = some[-1].end
@@ -251,30 +252,17 @@ def _parts(
     return parts
 
 
-def _checked(text: str | None, where: str) -> str | None:
-    try:
-        return text and str(digest.parse(text))
-    except ValueError as error:
-        raise ManifestError(told(error), path=where) from None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SignedParts:
-    """Proves files by the digests of their parts."""
-
-    parts: Mapping[str, Sequence[_SignedPart]]
-
-    def __call__(self, promised: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
-        """Return what is wrong with a file, or whether all of its bytes are proven."""
-        parts = self.parts[promised.name]
-        for begin, end, text in parts:
-            if text is not None:
-                stated = digest.parse(text)
-                found = digest.of_file(fd, stated.algorithm, min(end, size), start=begin, threads=1)
-                if not digest.same(stated, found):
-                    where = f"from byte {begin} to byte {end}"
-                    return Mismatch(f"{stated} {where}", str(found))
-        return all(part.digest is not None for part in parts)
+def _prove(
+    parts: Mapping[str, Sequence[_SignedPart]], promised: ExpectedFile, fd: int, size: int
+) -> Mismatch | bool:
+    """Return what is wrong with a file, by its parts, or whether all of its bytes are proven."""
+    for begin, end, text in parts[promised.name]:
+        if text is not None:
+            stated = digest.parse(text)
+            found = digest.of_file(fd, stated.algorithm, min(end, size), start=begin, threads=1)
+            if not digest.same(stated, found):
+                return Mismatch(f"{stated} from byte {begin} to byte {end}", str(found))
+    return all(part.digest is not None for part in parts[promised.name])
 
 
 def _another_sum(statement: _AnyStatement) -> Iterator[Contradiction]:

@@ -24,8 +24,8 @@ from shardproof.formats.weights._pickle import Pairs, PickledObject, read_pickle
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 
 _METADATA = ".metadata"
-_UNFINISHED = ".tmp"
 _OF_A_RANK = re.compile(r"__\d+\.metadata")
+_LEFT = re.compile(r"(?:__\d+)?\.metadata\.tmp")
 _SHARD = re.compile(r"__\d+_\d+\.distcp")
 _FIRST_FIELD = b"state_dict_metadata"
 
@@ -97,10 +97,11 @@ def _read(root: str, name: str, there: Sequence[str]) -> bytes:
         if error.path == root or name in there:
             raise
         n_shards = sum(_SHARD.fullmatch(each) is not None for each in there)
-        problem = f"there is no such file, beside {n_shards} '.distcp' files"
-        if name + _UNFINISHED in there:
-            problem += f" and '{shown(name + _UNFINISHED)}'"
-        problem += ": it is written last, so the save was interrupted; use an earlier checkpoint"
+        left = f" and '{name}.tmp'" if f"{name}.tmp" in there else ""
+        problem = (
+            f"there is no such file, beside {n_shards} '.distcp' files{left}: it is written last, "
+            "so the save was interrupted; use an earlier checkpoint"
+        )
         raise ManifestNotFoundError(problem, path=error.path) from error
 
 
@@ -123,11 +124,8 @@ def _items(path: str, data: bytes) -> Iterator[tuple[str, _Item]]:
 
 
 def _layout(items: Sequence[_Item]) -> _FileLayout:
-    begins = [0, *(item.end for item in items)]
-    is_full = all(
-        item.begin == begin and not item.is_transformed
-        for item, begin in zip(items, begins, strict=False)
-    )
+    begins = [0, *(item.end for item in items[:-1])]
+    is_full = [item[::2] for item in items] == [(begin, False) for begin in begins]
     return _FileLayout(items[-1].end, items[-1].begin, is_full)
 
 
@@ -161,12 +159,5 @@ def _contradictions(items: Mapping[str, Sequence[_Item]]) -> Iterator[Contradict
 
 def _unfinished(names: Sequence[str]) -> list[Contradiction]:
     """Return the leftovers of saves that did not finish: the files may be of those."""
-    left = [name for name in names if name.endswith(_METADATA + _UNFINISHED)]
-    mismatch = Mismatch(
-        f"a save that finished: '{shown(_METADATA)}' alone", "one that was interrupted"
-    )
-    return [
-        Contradiction(name, *mismatch)
-        for name in left
-        if name == _METADATA + _UNFINISHED or _OF_A_RANK.fullmatch(name.removesuffix(_UNFINISHED))
-    ]
+    found = ("a save that finished: '.metadata' alone", "one that was interrupted")
+    return [Contradiction(name, *found) for name in names if _LEFT.fullmatch(name)]
