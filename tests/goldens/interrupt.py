@@ -43,15 +43,10 @@ Tree = dict[str, bytes | str]
 
 
 class State(NamedTuple):
-    """What is left of an interrupted writer.
-
-    Attributes:
-        tree: The files that are there.
-        said: What the reader says: how many samples it reads, or why it reads none.
-    """
+    """What is left of an interrupted writer, and what the reader says of it."""
 
     tree: Tree
-    said: str
+    said: str  # how many samples it reads, or why it reads none
 
 
 def tree_of(root: Path) -> Tree:
@@ -139,12 +134,7 @@ def distinct(trees: Iterable[Tree]) -> list[Tree]:
 
 
 class Answer(NamedTuple):
-    """What a reader says.
-
-    Attributes:
-        said: In words.
-        digest: Of all that it read; None where it refuses.
-    """
+    """What a reader says, with a digest of all that it read; None where it refuses."""
 
     said: str
     digest: str | None = None
@@ -243,12 +233,8 @@ def record_of(name: str, states: Sequence[State], golden: Mapping[str, bytes]) -
         of += [number for number, whole in enumerate(others) if whole.startswith(data)]
         return [of[0], len(data)]
 
-    every = {
-        (file, data)
-        for state in states
-        for file, data in state.tree.items()
-        if isinstance(data, bytes)
-    }
+    items = {item for state in states for item in state.tree.items()}
+    every = [(file, data) for file, data in items if isinstance(data, bytes)]
     for file, data in sorted(every, key=lambda each: (-len(each[1]), each)):
         known = [golden.get(file, b""), *golden.values(), *others]
         if not any(whole.startswith(data) for whole in known):
