@@ -16,9 +16,6 @@ from shardproof.manifest import ExpectedFile, Manifest, Probe, Prove
 
 _MOST_LOOKED_AT = 16
 
-Choose = Callable[[str, Sequence[str]], Sequence[str]]
-"""Called with a directory and the names in it that may be shards: which are?"""
-
 
 def flat(
     name: str,
@@ -26,7 +23,7 @@ def flat(
     probe: Probe | str,
     *,
     prove: Callable[[str], Prove] | None = None,
-    choose: Choose = lambda _, names: names,
+    choose: Callable[[str, Sequence[str]], Sequence[str]] = lambda _, names: names,
     job_names: re.Pattern[str] | None = None,
     **fields: Any,
 ) -> Format:

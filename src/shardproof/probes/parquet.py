@@ -143,18 +143,15 @@ def _column_chunk(reader: CompactReader, chunks: list[ColumnChunk]) -> str:
         if field == 1:
             file = reader.binary().decode(errors="surrogateescape")
         elif field == 3:
-            found.append(_column_metadata(reader.integers({7, 9, 11})))
+            numbers = reader.integers({7, 9, 11})
+            pages, dictionary = numbers.get(9, 0), numbers.get(11, 0)
+            begin = min(pages, dictionary) if dictionary > 0 else pages
+            found.append(ColumnChunk(begin, numbers.get(7, 0)))
         else:
             is_encrypted = is_encrypted or field in {8, 9}
             reader.skip(kind)
     chunks += [] if file or is_encrypted else found
     return file
-
-
-def _column_metadata(numbers: Mapping[int, int]) -> ColumnChunk:
-    pages, dictionary = numbers.get(9, 0), numbers.get(11, 0)
-    begin = min(pages, dictionary) if dictionary > 0 else pages
-    return ColumnChunk(begin, numbers.get(7, 0))
 
 
 def prove(_: ExpectedFile, fd: int, size: int) -> Mismatch | bool:

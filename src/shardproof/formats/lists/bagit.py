@@ -144,11 +144,6 @@ def _contradictions(
         for name in stated:
             if name not in each.digests and name.startswith(f"{_PAYLOAD}/"):
                 yield Contradiction(name, f"a line in {each.name}, as in the other lists", "none")
-    yield from _another_sum(path, here)
-
-
-def _another_sum(path: str, here: set[str]) -> Iterator[Contradiction]:
-    """Yield where the payload has other bytes or files than ``Payload-Oxum`` says."""
     try:
         text = json.read_bytes(path, _INFO, max_bytes=_MAX_TAG_BYTES).decode(errors="replace")
     except ManifestError:  # it may be left out

@@ -8,7 +8,6 @@ may be links into the cache. A tracked folder is a list in that cache, by whose 
 
 import configparser
 import hashlib
-import itertools
 import os
 import posixpath
 import re
@@ -112,10 +111,7 @@ def read_manifest(path: str) -> Manifest:
         if _PIPELINE in names_in(path):
             stages = _field(path, _PIPELINE, "stages", dict[str, _DvcStage])
     damaged, n_folders = list(_unfinished(stages, locked)), 0
-    placed = (
-        _of_stages(stages, locked) if name == _LOCK else _of_file(path, name) for name in names
-    )
-    for output in _outputs(itertools.chain.from_iterable(placed)):
+    for output in _outputs(path, names, stages, locked):
         if not output.is_folder:
             files.append(_promise(output.path, output.md5, output.size, output))
             continue
@@ -144,19 +140,23 @@ def _promise(name: str, md5: str | None, size: int | None, output: _DvcOutput) -
     return ExpectedFile(name=name, size=size, digest=text if output.is_of_bytes else None)
 
 
-def _outputs(placed: Iterable[tuple[str, _DvcOutput]]) -> Iterator[_DvcOutput]:
+def _outputs(
+    path: str,
+    names: Iterable[str],
+    stages: Mapping[str, _DvcStage],
+    locked: Mapping[str, _LockedStage],
+) -> Iterator[_DvcOutput]:
     """Yield what lies here, by its path here, and was brought here: it has a digest."""
+    placed = list(_of_stages(stages, locked))
+    for name in names:
+        if name != _LOCK:
+            folder = _field(path, name, "wdir", str)
+            placed += [(folder, each) for each in _field(path, name, "outs", list[_DvcOutput])]
     for folder, output in placed:
         place = posixpath.join(folder, output.path)
         if "://" not in output.path and not place.startswith("/") and (output.md5 or output.files):
             output.path = posixpath.normpath(place) if place else place
             yield output
-
-
-def _of_file(path: str, name: str) -> list[tuple[str, _DvcOutput]]:
-    """Return what a file tracks, and the folder to which its paths are relative."""
-    folder = _field(path, name, "wdir", str)
-    return [(folder, output) for output in _field(path, name, "outs", list[_DvcOutput])]
 
 
 def _unfinished(
@@ -181,7 +181,7 @@ def _unfinished(
 def _of_stages(
     stages: Mapping[str, _DvcStage], locked: Mapping[str, _LockedStage]
 ) -> Iterator[tuple[str, _DvcOutput]]:
-    """Yield the same of what stages wrote, but in folders of which only a template is known."""
+    """Yield what stages wrote, with where they ran, unless only a template of that is known."""
     for name, had in locked.items():
         of_many, _, item = name.rpartition("@")
         stage = stages.get(name) or stages.get(of_many)

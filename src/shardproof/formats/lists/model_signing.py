@@ -15,7 +15,7 @@ import re
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -170,13 +170,24 @@ def _require_signature(
 ) -> None:
     """Raise unless a signature, of ECDSA as DER, is by the owner of a key, of one of some texts."""
     try:
-        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an extra
-        from cryptography.hazmat.primitives import hashes  # noqa: PLC0415 - as above
+        from cryptography import x509  # noqa: PLC0415 - an extra
+        from cryptography.exceptions import (  # noqa: PLC0415 - as above
+            InvalidSignature,
+            UnsupportedAlgorithm,
+        )
+        from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415 - as above
         from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - as above
     except ImportError as error:
         problem = "signatures need the package cryptography: pip install shardproof[signing]"
         raise ImportError(problem) from error
-    public = _public_key(key)
+    is_certificate = b"-----BEGIN CERTIFICATE-----" in key.text
+    load = x509.load_pem_x509_certificate if is_certificate else serialization.load_pem_public_key
+    try:
+        found: Any = load(key.text)
+        public = found.public_key() if is_certificate else found
+    except (ValueError, UnsupportedAlgorithm) as error:
+        problem = f"{_A_KEY}; it can't be read: {told(error)}"
+        raise ManifestError(problem, path=key.path) from None
     hash_of = {
         "secp256r1": hashes.SHA256(),
         "secp384r1": hashes.SHA384(),
@@ -194,20 +205,6 @@ def _require_signature(
         "changed, or somebody else signed it; do not use these files before you know which"
     )
     raise ManifestError(problem, path=path)
-
-
-def _public_key(key: SignerKey) -> object:
-    from cryptography import x509  # noqa: PLC0415 - an extra
-    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - as above
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - as above
-
-    try:
-        if b"-----BEGIN CERTIFICATE-----" in key.text:
-            return x509.load_pem_x509_certificate(key.text).public_key()
-        return serialization.load_pem_public_key(key.text)
-    except (ValueError, UnsupportedAlgorithm) as error:
-        problem = f"{_A_KEY}; it can't be read: {told(error)}"
-        raise ManifestError(problem, path=key.path) from None
 
 
 def _digests(

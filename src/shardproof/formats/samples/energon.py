@@ -61,8 +61,9 @@ def recognizes(path: str) -> bool:
 
 def read_manifest(path: str) -> Manifest:
     is_old = not is_there(os.path.join(path, _JSON)) and is_there(os.path.join(path, _YAML))
-    info, read = (_YAML, _old_counts) if is_old else (_JSON, _counts)
-    files = list(_promises(read(path)))
+    info = _YAML if is_old else _JSON
+    index = None if is_old else json.read(path, _JSON, _EnergonInfo, usual=_EnergonInfo)
+    files = list(_promises(index.shard_counts.items() if index else _old_counts(path)))
     if not files:
         problem = "expected the counts of one shard or more, found none"
         raise ManifestError(problem, path=os.path.join(path, info))
@@ -77,10 +78,6 @@ def read_manifest(path: str) -> Manifest:
         prove=_prove,
         contradictions=functools.partial(_unfinished, path),
     )
-
-
-def _counts(path: str) -> Iterable[tuple[str, int]]:
-    return json.read(path, _JSON, _EnergonInfo, usual=_EnergonInfo).shard_counts.items()
 
 
 def _old_counts(path: str) -> list[tuple[str, int]]:

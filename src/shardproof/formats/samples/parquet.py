@@ -16,7 +16,6 @@ from shardproof._base.names import opened
 from shardproof._base.opening import files_below, is_directory, names_in
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats import _jobs
-from shardproof.formats._jobs import expected_by_names
 from shardproof.formats._reading import begin_of
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 from shardproof.probes import parquet
@@ -63,7 +62,8 @@ def read_manifest(path: str) -> Manifest:
     if isinstance(footer, parquet.ParquetFooter):
         rows, below = dict(footer.rows_of_files), files_below(path)  # also what was added since
         rows.pop("", None)
-    counted = expected_by_names(each for each in _listed([*names, *below]) if each not in rows)
+    others = (each for each in _listed([*names, *below]) if each not in rows)
+    counted = _jobs.expected_by_names(others)
     if not rows and not counted.names and isinstance(footer, Mismatch):
         raise ManifestError(f"expected {footer.expected}, found {footer.found}", path=metadata)
     if not rows and not counted.names and footer is None:

@@ -84,8 +84,6 @@ def read_pickle(data: bytes, *, path: str) -> object:
 class _Reader:
     """What a pickle has put on its stack so far."""
 
-    __slots__ = ("marks", "memo", "stack")
-
     def __init__(self) -> None:
         self.stack: list[object] = []
         self.marks: list[list[object]] = []

@@ -26,6 +26,9 @@ from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 _METADATA = ".metadata"
 _OF_A_RANK = re.compile(r"__\d+\.metadata")
 _LEFT = re.compile(r"(?:__\d+)?\.metadata\.tmp")
+_INTERRUPTED = ("a save that finished: '.metadata' alone", "one that was interrupted")
+"""What is said of what a save leaves that did not finish: the files may be of that."""
+
 _SHARD = re.compile(r"__\d+_\d+\.distcp")
 _FIRST_FIELD = b"state_dict_metadata"
 
@@ -85,7 +88,7 @@ def read_manifest(path: str) -> Manifest:
         [ExpectedFile(name=name) for name in items],
         probe=functools.partial(_probe, {name: _layout(each) for name, each in items.items()}),
         contradictions=functools.partial(_contradictions, items),
-        damaged=_unfinished(names),
+        damaged=[Contradiction(name, *_INTERRUPTED) for name in names if _LEFT.fullmatch(name)],
     )
 
 
@@ -155,9 +158,3 @@ def _contradictions(items: Mapping[str, Sequence[_Item]]) -> Iterator[Contradict
                 found = f"one from {before.begin} to {before.end} and one from {after.begin}"
                 yield Contradiction(name, "items apart", found)
                 break
-
-
-def _unfinished(names: Sequence[str]) -> list[Contradiction]:
-    """Return the leftovers of saves that did not finish: the files may be of those."""
-    found = ("a save that finished: '.metadata' alone", "one that was interrupted")
-    return [Contradiction(name, *found) for name in names if _LEFT.fullmatch(name)]
