@@ -5,13 +5,10 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shardproof import ManifestError, ManifestNotFoundError, validate
 from shardproof.formats.lists import DIGESTS as FORMAT
 from tests.formats.looking import found_in
-from tests.helpers.drawing import examples
 
 FILES = {"a.bin": b"a" * 10, "sub/b.bin": b"b", "empty": b""}
 
@@ -49,7 +46,6 @@ def test_lists_that_disagree(root: Path) -> None:
     assert found_in(root, "present") == []
     [finding] = validate(root, level="complete").findings
     assert (finding.path.name, finding.expected) == ("a.bin", "one digest by sha256")
-    (root / "old.sha256").write_text(lines().upper().replace("A.BIN", "a.bin"))
 
 
 def test_a_list_that_has_itself_and_others(root: Path) -> None:
@@ -75,32 +71,13 @@ def test_what_promises_nothing_is_refused(root: Path, text: str) -> None:
         validate(root)
 
 
-@pytest.mark.parametrize("kind", ["fifo", "outside", "loop"])
+@pytest.mark.parametrize("kind", ["fifo", "/etc/passwd", "SHA256SUMS"])
 def test_what_stands_in_the_place_of_a_list_is_not_opened(root: Path, kind: str) -> None:
     path = root / "SHA256SUMS"
     path.unlink()
-    if kind == "fifo":
-        os.mkfifo(path)
-    else:
-        path.symlink_to("/etc/passwd" if kind == "outside" else path.name)
+    {"fifo": os.mkfifo}.get(kind, lambda path: path.symlink_to(kind))(path)
     with pytest.raises((ManifestError, OSError), match="SHA256SUMS"):
         FORMAT.read_manifest(str(root))
-
-
-names = st.text("abcé .-_()*#", min_size=1, max_size=10).filter(
-    lambda name: name.strip(".") and not name.startswith((" ", "./")) and name == name.strip()
-)
-
-
-@examples(60)
-@given(st.dictionaries(names, st.binary(max_size=20), min_size=1, max_size=5))
-def test_sound_ones_have_no_findings(tmp_path_factory, files: dict[str, bytes]) -> None:
-    path = tmp_path_factory.mktemp("x")
-    for name, data in files.items():
-        (path / name).write_bytes(data)
-    text = "".join(f"{hashlib.sha1(data).hexdigest()}  {name}\n" for name, data in files.items())
-    (path / "SHA1SUMS").write_text(text)
-    assert validate(path, level="valid", format="digests").n_proven == len(files)
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from shardproof._base.json import MAX_BYTES, read_bytes
 from shardproof._base.messages import quoted, told, traced
 from shardproof._base.names import open_root, real_root
-from shardproof._base.opening import (
-    TEMPORARY,
-    is_directory,
-    is_never_a_shard,
-    is_there,
-    tree,
-)
+from shardproof._base.opening import TEMPORARY, is_directory, is_never_a_shard, is_there, tree
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.formats import hub, lists, plain, samples, signs, weights
 from shardproof.formats._format import Format
@@ -150,15 +144,13 @@ def detect(path: str) -> Format:
 
 def claims(path: str) -> list[Format]:
     """Return the formats that recognize a directory; of those only the ones no other includes."""
-    marked, marks = list[Format](), set[str]()
-    for form in OURS.values():
-        if there := _marks_in(path, form):
-            marked.append(form)
-            marks.update(there)
-    if found := _recognizing(marked, path):
+    marks = {form.name: _marks_in(path, form) for form in OURS.values()}
+    if found := _recognizing((form for form in OURS.values() if marks[form.name]), path):
         return found
     names = os.listdir(path)
-    _refuse_what_lost_its_manifest(path, names, marks)
+    _refuse_what_lost_its_manifest(
+        path, names, {each for there in marks.values() for each in there}
+    )
     found = (
         _recognizing(_by_suffix(names), path)
         or _of_others(path)

@@ -20,13 +20,7 @@ import msgspec
 from shardproof._base import json
 from shardproof._base.messages import quoted, told
 from shardproof._base.names import refusals
-from shardproof._base.opening import (
-    files_below,
-    is_directory,
-    is_of_a_desktop,
-    names_in,
-    real_path,
-)
+from shardproof._base.opening import files_below, is_directory, is_of_a_desktop, names_in, real_path
 from shardproof._base.yaml import NotYamlError, yaml_field
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch

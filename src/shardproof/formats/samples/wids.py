@@ -81,13 +81,7 @@ def read_manifest(path: str) -> Manifest:
         problem = "expected archives in this directory, found none, or addresses elsewhere"
         raise ManifestError(problem, path=os.path.join(path, names[0]))
     return Manifest.at(
-        path,
-        names[0],
-        "wids",
-        files,
-        probe=tar.probe,
-        prove=tar.prove,
-        contradictions=lambda: odd,
+        path, names[0], "wids", files, probe=tar.probe, prove=tar.prove, contradictions=lambda: odd
     )
 
 
