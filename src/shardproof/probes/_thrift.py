@@ -76,23 +76,27 @@ class CompactReader:
         elif kind == _STRUCT and depth < _DEEPEST:
             for _, inner in self.fields():
                 self.skip(inner, depth + 1)
-        elif kind in {_LIST, _SET, _MAP} and depth < _DEEPEST:
-            n_items, *kinds = self._map_header() if kind == _MAP else self._list_header()
-            for inner in (inner for _ in range(n_items) for inner in kinds):
-                if inner in {_TRUE, _FALSE}:
-                    self.at += 1  # in a list, a truth value has a byte
-                else:
-                    self.skip(inner, depth + 1)
+        elif kind in {_LIST, _SET} and depth < _DEEPEST:
+            n_items, inner = self._list_header()
+            for _ in range(n_items):
+                self._skip_item(inner, depth + 1)
+        elif kind == _MAP and depth < _DEEPEST:
+            n_items = self._bounded(self._varint())
+            kinds = self._text[self.at] if n_items else 0
+            self.at += bool(n_items)
+            for _ in range(n_items):
+                self._skip_item(kinds >> 4, depth + 1)
+                self._skip_item(kinds & 15, depth + 1)
         elif kind in _BYTES_OF:
             self.at += _BYTES_OF[kind]
         else:
             raise ThriftError(f"a field of kind {kind} at byte {self.at}, {depth} structs deep")
 
-    def _map_header(self) -> tuple[int, int, int]:
-        n_items = self._bounded(self._varint())
-        kinds = self._text[self.at] if n_items else 0
-        self.at += bool(n_items)
-        return n_items, kinds >> 4, kinds & 15
+    def _skip_item(self, kind: int, depth: int) -> None:
+        if kind in {_TRUE, _FALSE}:
+            self.at += 1  # in a list, a truth value has a byte
+        else:
+            self.skip(kind, depth)
 
     def _list_header(self) -> tuple[int, int]:
         byte = self._text[self.at]
