@@ -105,7 +105,12 @@ def read_manifest(path: str) -> Manifest:
         if _PIPELINE in names_in(path):
             stages = _field(path, _PIPELINE, "stages", dict[str, _DvcStage])
     damaged, n_folders = list(_unfinished(stages, locked)), 0
-    for output in _outputs(path, names, stages, locked):
+    placed = list(_of_stages(stages, locked))
+    for name in names:
+        if name != _LOCK:
+            folder = _field(path, name, "wdir", str)
+            placed += [(folder, each) for each in _field(path, name, "outs", list[_DvcOutput])]
+    for output in _outputs(placed):
         if not output.is_folder:
             files.append(_promise(output.path, output.md5, output.size, output))
             continue
@@ -134,18 +139,8 @@ def _promise(name: str, md5: str | None, size: int | None, output: _DvcOutput) -
     return ExpectedFile(name=name, size=size, digest=text if output.is_of_bytes else None)
 
 
-def _outputs(
-    path: str,
-    names: Iterable[str],
-    stages: Mapping[str, _DvcStage],
-    locked: Mapping[str, _LockedStage],
-) -> Iterator[_DvcOutput]:
+def _outputs(placed: Iterable[tuple[str, _DvcOutput]]) -> Iterator[_DvcOutput]:
     """Yield what lies here, by its path here, and was brought here: it has a digest."""
-    placed = list(_of_stages(stages, locked))
-    for name in names:
-        if name != _LOCK:
-            folder = _field(path, name, "wdir", str)
-            placed += [(folder, each) for each in _field(path, name, "outs", list[_DvcOutput])]
     for folder, output in placed:
         place = posixpath.join(folder, output.path)
         if "://" not in output.path and not place.startswith("/") and (output.md5 or output.files):
