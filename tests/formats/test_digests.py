@@ -98,25 +98,19 @@ def test_what_is_called_a_list_and_is_none_does_no_harm(tmp_path: Path, name, te
     assert validate(tmp_path, level="valid").n_proven == 3
 
 
-def test_what_openssl_writes(root: Path) -> None:
+def test_what_openssl_writes_and_what_pgp_signed(root: Path) -> None:
     digits = hashlib.sha256(FILES["a.bin"]).hexdigest()
     (root / "SHA256SUMS").write_text(f"SHA2-256(a.bin)= {digits}\n")
     assert validate(root, level="valid").n_proven == 1
-
-
-def test_a_list_that_pgp_signed(root: Path) -> None:
     begin = "-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n"
     end = f"-----BEGIN PGP SIGNATURE-----\n\n{'ab' * 30}\n-----END PGP SIGNATURE-----\n"
     (root / "SHA256SUMS").write_text(begin + lines() + end)
     assert validate(root, level="valid").n_proven == 3
 
 
-def test_a_damaged_first_line_is_no_title(root: Path) -> None:
+def test_a_damaged_first_line_is_no_title_and_a_digest_may_stand_twice(root: Path) -> None:
     (root / "SHA256SUMS").write_text("g" + lines()[1:])
     assert found_in(root) == [("structure", "SHA256SUMS")]
-
-
-def test_lists_that_say_it_twice(root: Path) -> None:
     (root / "SHA256SUMS").write_text(lines() * 2)
     (root / "sha256sum.txt").write_text(lines())
     assert found_in(root, "valid") == []

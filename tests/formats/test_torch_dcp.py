@@ -188,10 +188,6 @@ def test_ranks_that_saved_for_themselves(tmp_path: Path) -> None:
     assert FORMAT.recognizes(str(tmp_path))
 
 
-def safetensors_blob() -> bytes:
-    return struct.pack("<Q", 2) + b"{}" + bytes(20)
-
-
 def test_tensors_in_safetensors_are_behind_a_header(tmp_path: Path) -> None:
     """Of one tensor, or of none; two begin at the same byte."""
     name = "__0_0.distcp"
@@ -202,21 +198,18 @@ def test_tensors_in_safetensors_are_behind_a_header(tmp_path: Path) -> None:
         ([(name, 0, 5), (name, 5, 20), (name, 5, 10)], 5),
     ):
         put(tmp_path, items, {})
-        (tmp_path / name).write_bytes(b"x" * before + safetensors_blob())
+        (tmp_path / name).write_bytes(b"x" * before + struct.pack("<Q", 2) + b"{}" + bytes(20))
         assert look(tmp_path) == []
         os.truncate(tmp_path / name, max(offset + length for _, offset, length in items) - 1)
         assert len(look(tmp_path)) == 1
 
 
 def test_a_file_of_items_that_were_saved_twice_may_be_longer(tmp_path: Path) -> None:
-    """What another rank saved as well is in a hole, or behind the last."""
+    """What another rank saved as well is in a hole, or behind the last; or they are compressed."""
     put(tmp_path, [ITEMS[1]], {"__0_0.distcp": 50})
     assert look(tmp_path) == []
     put(tmp_path, [ITEMS[1]], {"__0_0.distcp": 41})
     assert len(look(tmp_path)) == 1
-
-
-def test_a_file_of_items_that_are_compressed_may_be_longer(tmp_path: Path) -> None:
     put(tmp_path, ITEMS[:2], {"__0_0.distcp": 50}, transform_descriptors=["stream.zstd"])
     assert look(tmp_path) == []
     put(tmp_path, ITEMS[:2], {"__0_0.distcp": 50}, transform_descriptors=[])
