@@ -1,5 +1,6 @@
 """What tests of formats ask of a directory, and the archives that several of them hold."""
 
+import functools
 import hashlib
 import io
 import os
@@ -32,9 +33,14 @@ def of_golden(name: str, to: Path) -> Path:
     return golden(name).copy(to)
 
 
+@functools.cache
+def format_of(golden: Golden) -> str:
+    return formats.detect(str(golden.path)).name
+
+
 def sampled(goldens: Iterable[Golden], sample: Collection[str] = ()) -> list[object]:
     """A parameter each, all but the first of each format, or a sample, for `tox -e exhaustive`."""
-    firsts = {formats.detect(str(each.path)).name: each.name for each in reversed([*goldens])}
+    firsts = {format_of(each): each.name for each in reversed([*goldens])}
     marks = dict.fromkeys(sample or firsts.values(), ())
     return [
         pytest.param(each, id=each.name, marks=marks.get(each.name, pytest.mark.exhaustive))

@@ -28,6 +28,7 @@ from shardproof import formats
 from shardproof.cli import app
 from shardproof.testing import Layout, write_layout
 from shardproof.testing.faults import FileSystemFaults
+from tests.formats.looking import format_of
 from tests.goldens import GOLDENS
 
 __all__ = ["Row", "page", "rows"]
@@ -43,7 +44,7 @@ class Subject(NamedTuple):
 
 
 def written(name: str, to: Path) -> Subject:
-    golden = next((each for each in GOLDENS if formats.detect(str(each.path)).name == name), None)
+    golden = next((each for each in GOLDENS if format_of(each) == name), None)
     if golden is not None:
         path = golden.copy(to)
     else:

@@ -12,7 +12,6 @@ recorded in a file for each case, with what makes the states anew: how many byte
 the golden directory are there, or bytes that are in none of them.
 """
 
-import argparse
 import base64
 import hashlib
 import itertools
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.goldens.readers import READERS
-from tests.goldens.writers import CASES, CHECKOUTS
+from tests.goldens.writers import CASES, asked
 from tests.helpers.killing import Begin, stop_at_every_change
 
 HERE = Path(__file__).parent
@@ -286,17 +285,9 @@ def write(name: str, to: Path) -> int:
 
 
 def main() -> None:
-    found = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    found.add_argument("cases", nargs="*", choices=[[], *READERS], metavar="CASE")
-    found.add_argument("--to", type=Path, default=RECORDS)
-    for name in CHECKOUTS:
-        option = f"--{name.replace('.', '')}"
-        found.add_argument(option, dest=name, type=Path, metavar="CHECKOUT")
-    options = found.parse_args()
-    CHECKOUTS.update({name: getattr(options, name) for name in CHECKOUTS})
-    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    for name in options.cases or [name for name in READERS if CASES[name].writer()]:
-        print(name, write(name, options.to))
+    names, to = asked(__doc__, READERS, RECORDS)
+    for name in names:
+        print(name, write(name, to))
 
 
 if __name__ == "__main__":

@@ -1,16 +1,29 @@
 """The cases, each with what has to be there to write it."""
 
+import argparse
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-__all__ = ["CASES", "CHECKOUTS", "Case", "case", "cases", "checkout", "imported", "package", "tool"]
+__all__ = [
+    "CASES",
+    "CHECKOUTS",
+    "Case",
+    "asked",
+    "case",
+    "cases",
+    "checkout",
+    "imported",
+    "package",
+    "tool",
+]
 
 Write = Callable[[Path], None]
 """Writes a case into an empty directory."""
@@ -44,6 +57,20 @@ def case(writer: Writer) -> Callable[[Write], Write]:
         return write
 
     return register
+
+
+def asked(doc: str | None, names: Iterable[str], to: Path) -> tuple[list[str], Path]:
+    """Return for which cases the command line asks, and where to; it says where checkouts are."""
+    found = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    found.add_argument("cases", nargs="*", choices=[[], *names], metavar="CASE")
+    found.add_argument("--to", type=Path, default=to)
+    for name in CHECKOUTS:
+        option = f"--{name.replace('.', '')}"
+        found.add_argument(option, dest=name, type=Path, metavar="CHECKOUT")
+    options = found.parse_args()
+    CHECKOUTS.update({name: getattr(options, name) for name in CHECKOUTS})
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    return options.cases or [name for name in names if CASES[name].writer()], options.to
 
 
 def package(name: str, *others: str) -> Writer:
