@@ -1,4 +1,4 @@
-"""What commands are given, and which files or checkpoints a path means."""
+"""What commands are given: paths and addresses, and the options that several of them have."""
 
 import os
 import stat
@@ -10,11 +10,8 @@ import click
 
 from shardproof import formats
 from shardproof._base.messages import quoted, shown, told
-from shardproof._base.opening import EMPTY, is_directory, is_there, mode_of
-from shardproof.cli.exits import COULD_NOT_CHECK, NO_MANIFEST, end_with, errors_end_it
-from shardproof.cli.output import SHOWN
-from shardproof.errors import CheckpointNotFoundError
-from shardproof.formats.signs import METADATA
+from shardproof._base.opening import EMPTY, mode_of
+from shardproof.cli.exits import COULD_NOT_CHECK, end_with, errors_end_it
 from shardproof.report import Level
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -89,42 +86,3 @@ def given_directory(text: str) -> str:
         found = "something else" if mode else "nothing"
         raise click.BadParameter(f"expected a directory, found {found} at '{shown(path)}'")
     return path
-
-
-def prefixes_of(path: str) -> list[str]:
-    """Return the checkpoint of a prefix or metadata file; of a directory all, two levels deep."""
-    if "://" in path:
-        return [path.removesuffix(METADATA)]
-    path = os.path.abspath(path)
-    prefix = path.removesuffix(METADATA)
-    found = [prefix] if is_there(prefix + METADATA) else []
-    has_inside = is_directory(path)
-    if has_inside:
-        prefixes, below = _listed(path)
-        found += prefixes
-        for inner in below:
-            found += _listed(inner)[0]
-    if not found:
-        inside = f"files in it that end with {METADATA}, or " if has_inside else ""
-        problem = f"there is no checkpoint: expected {inside}'{shown(prefix)}{METADATA}'"
-        tip = "a save that was not completed leaves none"
-        raise CheckpointNotFoundError(f"{problem}; {tip}", path=path)
-    return found
-
-
-def _listed(directory: str) -> tuple[list[str], list[str]]:
-    """Return the prefixes in a directory, and its own directories."""
-    with os.scandir(directory) as entries:
-        found = sorted((entry.path, entry.is_dir()) for entry in entries)
-    prefixes = [path.removesuffix(METADATA) for path, _ in found if path.endswith(METADATA)]
-    below = [path for path, is_inner in found if is_inner]
-    return [prefix for prefix in prefixes if not prefix.endswith("/")], below
-
-
-def only_one(found: list[str], path: str, expected: str) -> str:
-    """Return the only one found at a path; of several, name them and end the command."""
-    if len(found) > 1:
-        choices = "".join(f"\n  - {shown(each)}" for each in found[:SHOWN])
-        problem = f"expected {expected}; give one of these:{choices}"
-        end_with(f"'{shown(path)}': {problem}", NO_MANIFEST)
-    return found[0]
