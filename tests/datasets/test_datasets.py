@@ -29,7 +29,7 @@ from shardproof.datasets.rows._datasets import (
     resolve_resume_plan,
 )
 from shardproof.datasets.rows._rows import ShardedRows
-from shardproof.datasets.rows._shard_lists import CountsFile
+from shardproof.datasets.rows._shard_lists import known_counts
 from shardproof.datasets.rows._specs import TextSpec
 from shardproof.errors import FetchError, ShardReadError, SourceError
 from shardproof.fetching.transfer._attempts import Limits
@@ -522,12 +522,12 @@ def test_files_of_a_web_server_are_those_that_are_named(shard_hub: Hub, tmp_path
 
 def test_counts_that_may_not_be_read_are_told_and_done_without(tmp_path: Path, caplog) -> None:
     path = tmp_path / "counts.json"
-    CountsFile(str(path))
+    assert known_counts(str(path)) == {}
     assert not caplog.records
     path.write_text('{"row_counts": {}}')
     with FileSystemFaults(tmp_path) as fs:
         fs.fail("stat", errno.EACCES, match=path.name)
-        CountsFile(str(path))
+        assert known_counts(str(path)) == {}
     assert "permission denied" in caplog.text.lower()
 
 

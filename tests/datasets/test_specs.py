@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof.datasets.rows._positions import plan_of
+from shardproof.datasets.rows._shard_lists import plan_of
 from shardproof.datasets.rows._specs import (
     SPLIT_WORDS,
     HubSpec,

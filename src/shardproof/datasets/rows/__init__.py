@@ -5,8 +5,8 @@ from shardproof.datasets.rows._datasets import (
     load_dataset_from_spec,
     resolve_resume_plan,
 )
-from shardproof.datasets.rows._positions import ResumePlan
 from shardproof.datasets.rows._rows import ShardedRows
+from shardproof.datasets.rows._shard_lists import ResumePlan
 from shardproof.datasets.rows._specs import HubSpec, TextSpec, parse_dataset_specs
 
 __all__ = [

@@ -19,9 +19,8 @@ from shardproof.datasets.rows._listings import (
     ask_listing,
     opened,
 )
-from shardproof.datasets.rows._positions import ResumePlan, plan_of
 from shardproof.datasets.rows._rows import ShardedRows
-from shardproof.datasets.rows._shard_lists import ParquetShards, text_shards
+from shardproof.datasets.rows._shard_lists import ParquetShards, ResumePlan, plan_of, text_shards
 from shardproof.datasets.rows._specs import HubSpec, TextSpec, parse_dataset_specs
 from shardproof.datasets.rows._splits import chosen_files, refuse_script, split_files
 from shardproof.errors import SourceError

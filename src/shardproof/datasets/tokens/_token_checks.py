@@ -146,7 +146,8 @@ def _wrong_sequences(found: OpenShard) -> Iterator[Finding]:
     """Yield a finding if there are sequences other than those that the ids were made of."""
     files, n = found.shard.files, found.n_sequences
     n_bytes = files.sequence_length * files.dtype.itemsize
-    shard = TokensWithIds(*found.tokens.as_array(), *found.ids.as_array())
+    tokens, ids = found.tokens.held(), found.ids.held()
+    shard = TokensWithIds(tokens.fd, found.tokens.header, ids.fd, found.ids.header)
     recipe = shard.recipe_of(n_bytes) or IdRecipe(n_bytes)
     step = max(1, _CHUNK_BYTES // n_bytes)
 
