@@ -17,7 +17,7 @@ from datasets.packaged_modules import _ALL_ALLOWED_EXTENSIONS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardproof.datasets.rows._datasets import hf_load_dataset_sharded
+from shardproof.datasets.rows import hf_load_dataset_sharded
 from shardproof.datasets.rows._file_names import is_data
 from shardproof.errors import SourceError
 from shardproof.testing.faults import Hub, serve_hub

@@ -9,7 +9,7 @@ from typing import Any
 import datasets
 import pytest
 
-from shardproof.datasets.rows._datasets import hf_load_dataset_sharded, load_dataset_from_spec
+from shardproof.datasets.rows import hf_load_dataset_sharded, load_dataset_from_spec
 from shardproof.testing.faults import Hub
 
 COUNTS = (5, 0, 1, 7)

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardproof.datasets.rows import _file_names, _listings
+from shardproof.datasets.rows import _file_names, _listings, hf_load_dataset_sharded
 from shardproof.datasets.rows._card import configs_of, told_default, yaml_block
-from shardproof.datasets.rows._datasets import hf_load_dataset_sharded
 from shardproof.datasets.rows._file_names import matching
 from shardproof.datasets.rows._splits import chosen_files, split_files
 from shardproof.errors import SourceError

@@ -23,7 +23,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof.datasets.rows._datasets import (
+from shardproof.datasets.rows import (
     hf_load_dataset_sharded,
     load_dataset_from_spec,
     resolve_resume_plan,
@@ -415,7 +415,7 @@ def test_a_dataset_needs_datasets(load: Load, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
-    code = "import sys, shardproof.datasets.rows._datasets; print(*sys.modules)"
+    code = "import sys, shardproof.datasets.rows; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"pyarrow", "datasets", "torch", "huggingface_hub", "httpx", "fsspec"}
     assert heavy.isdisjoint(run.stdout.split())

@@ -20,9 +20,8 @@ import numpy as np
 import pytest
 
 from shardproof import ShardValidationError
-from shardproof.datasets.tokens import _ranks, _token_files
+from shardproof.datasets.tokens import ShardedDatasetManager, _ranks, _token_files
 from shardproof.datasets.tokens._comms import Comms
-from shardproof.datasets.tokens._manager import ShardedDatasetManager
 from shardproof.errors import FetchError, FetchTimeoutError
 from shardproof.fetching import (
     HubSource,
@@ -337,7 +336,7 @@ class TestCancelled:
         hub.fault("t/train_000001*", HubFault.STALL_IN_BODY)
         script = f"""
 import asyncio, threading
-from shardproof.datasets.tokens._manager import ShardedDatasetManager
+from shardproof.datasets.tokens import ShardedDatasetManager
 
 # Not in the loop: it imports, and in its development mode Python tells of steps that take long.
 shards = ShardedDatasetManager({LENGTH}, 0, 1, "{hub.url}/t", shards_path={str(tmp_path)!r})

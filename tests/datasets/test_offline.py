@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import constants
 
-from shardproof.datasets.rows._datasets import hf_load_dataset_sharded
+from shardproof.datasets.rows import hf_load_dataset_sharded
 from shardproof.datasets.rows._rows import ShardedRows
 from shardproof.errors import SourceError
 from shardproof.fetching.cache import key_of

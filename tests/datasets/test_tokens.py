@@ -26,8 +26,7 @@ import pytest
 
 from shardproof import ShardReadError, ShardValidationError
 from shardproof._base.holds import Heartbeat
-from shardproof.datasets.tokens import _ranks
-from shardproof.datasets.tokens._manager import ShardedDatasetManager
+from shardproof.datasets.tokens import ShardedDatasetManager, _ranks
 from shardproof.datasets.tokens._token_checks import sequence_id
 from shardproof.datasets.tokens._token_files import TokenFiles, TokenShard
 from shardproof.datasets.tokens._tokens import SharedShardedDataset
