@@ -446,7 +446,7 @@ def loaded_by(code: str) -> set[str]:
 
 
 def test_what_fetches_loads_no_client_before_it_is_used() -> None:
-    loaded = loaded_by("import shardproof.fetching, shardproof.staging")
+    loaded = loaded_by("import shardproof.datasets, shardproof.staging")
     clients = {"datasets", "fsspec", "httpx", "huggingface_hub", "pyarrow", "tenacity"}
     assert loaded.isdisjoint(clients | {"rich", "click", "torch"})
 

@@ -5,31 +5,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from shardproof.testing.faults import Hub
+from tests.helpers.commands import MODULE, said, started
 from tests.helpers.kept_parts import beside_parts
 from tests.helpers.waiting import files_below, until
 
 CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
-ENTRIES = {
-    "module": [sys.executable, "-m", "shardproof"],
-    "script": [sys.executable, "-c", "from shardproof.__main__ import main; main()"],
-}
-
-
-def started(args: Sequence[object], **keywords: object) -> subprocess.Popen[str]:
-    """A process of which everything that it says is kept."""
-    pipe = subprocess.PIPE
-    return subprocess.Popen([*map(str, args)], stdout=pipe, stderr=pipe, text=True, **keywords)
-
-
-def said(child: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, error = child.communicate(timeout=60)
-    return child.returncode, out, error
 
 
 @pytest.mark.parametrize("name", CODES)
@@ -135,7 +120,7 @@ def test_a_command_takes_no_other_command() -> None:
 def test_the_version_that_nobody_takes_has_an_exit_code(words: list[str]) -> None:
     read, write = os.pipe()
     os.close(read)
-    command = [*ENTRIES["module"], *words]
+    command = [*MODULE, *words]
     with open("/dev/full", "wb") as full:
         for stdout, expected in ((full, 3), (write, 141)):
             done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True)
@@ -168,7 +153,7 @@ def test_ignored_ones_stay_ignored() -> None:
 def test_a_fetch_ends_in_order(shard_hub: Hub, tmp_path: Path, name: str, n_times: int) -> None:
     url = shard_hub.put("a/0.bin", b"x" * 2**20)
     shard_hub.fault("a/0.bin", "stall-in-body")
-    child = started([*ENTRIES["module"], "fetch", url, tmp_path / "to"])
+    child = started([*MODULE, "fetch", url, tmp_path / "to"])
     until(lambda: list(tmp_path.rglob(".shardproof-*")) or child.poll() is not None)
 
     for _ in range(n_times if name != "SIGINT" else 1):
@@ -226,5 +211,5 @@ def test_one_that_comes_while_text_is_executed(tmp_path: Path, name: str) -> Non
     (tmp_path / "shards").mkdir()
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     env = {**os.environ, "PYTHONPATH": path, "NUMBER": str(int(signal.Signals[name]))}
-    child = started([*ENTRIES["module"], "validate", tmp_path / "shards"], env=env)
+    child = started([*MODULE, "validate", tmp_path / "shards"], env=env)
     assert said(child) == (CODES[name], "", "")

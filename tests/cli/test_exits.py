@@ -6,21 +6,16 @@ import socket
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from shardproof import errors
-from shardproof.cli import app, exits
+from shardproof.cli import exits
 from shardproof.report import Finding, FindingKind, Report, ShardValidationError
+from tests.helpers.commands import run
 
 EIO = OSError(errno.EIO, "bad")
 FINDING = Finding(FindingKind.MISSING, Path("/x/a"), "a regular file", "nothing", errno.ENOENT)
 COMMANDS = ("validate", "seal", "repair", "fetch", "adopt", "receipts", "stage")
 COMMANDS += tuple(f"checkpoint {verb}" for verb in ("verify", "show", "convert", "latest"))
-
-
-def run(*args: object):
-    env = {"COLUMNS": "200"}
-    return CliRunner().invoke(app.app, list(map(str, args)), prog_name="shardproof", env=env)
 
 
 def caused(error: BaseException, cause: BaseException) -> BaseException:

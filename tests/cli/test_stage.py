@@ -1,18 +1,18 @@
 """``shardproof stage``: the path on standard output and nothing else, and its exit codes."""
 
 import errno
+import functools
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 import shardproof
 from shardproof import testing
-from shardproof.cli import app
 from shardproof.testing.faults import FileSystemFaults
+from tests.helpers import commands
 
 
 @pytest.fixture
@@ -22,10 +22,7 @@ def to(tmp_path) -> Path:
     return path
 
 
-def run(*args: object):
-    result = CliRunner().invoke(app.app, ["stage", *map(str, args)], prog_name="shardproof")
-    assert isinstance(result.exception, SystemExit | None), result.exception  # has a code of 1 too
-    return result
+run = functools.partial(commands.run, "stage")
 
 
 def test_it_prints_where_the_copy_is(make_shards_dir, to) -> None:

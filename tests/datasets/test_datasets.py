@@ -8,7 +8,6 @@ import json
 import os
 import pickle
 import re
-import subprocess
 import sys
 import tempfile
 import threading
@@ -414,13 +413,6 @@ def test_a_dataset_needs_datasets(load: Load, monkeypatch: pytest.MonkeyPatch) -
         load().shards()
 
 
-def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
-    code = "import sys, shardproof.datasets.rows; print(*sys.modules)"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    heavy = {"pyarrow", "datasets", "torch", "huggingface_hub", "httpx", "fsspec"}
-    assert heavy.isdisjoint(run.stdout.split())
-
-
 # Plans
 
 
@@ -529,6 +521,3 @@ def test_counts_that_may_not_be_read_are_told_and_done_without(tmp_path: Path, c
         fs.fail("stat", errno.EACCES, match=path.name)
         assert known_counts(str(path)) == {}
     assert "permission denied" in caplog.text.lower()
-
-
-# Sources that are no hub

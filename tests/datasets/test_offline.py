@@ -62,20 +62,9 @@ def commit_of(rows: ShardedRows) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("request_", ["api/datasets/org/name", "api/*/tree/*"])
-@pytest.mark.parametrize(
-    ("fault", "options"),
-    [
-        ("status-503", {}),
-        ("status-429", {"retry_after": "0"}),
-        ("stall-before-header", {}),
-        ("reset-in-body", {}),
-        ("truncated", {}),
-    ],
-)
-def test_a_listing_is_asked_for_again(
-    request_: str, fault: str, options: Any, load: Load, repo: Hub
-) -> None:
-    repo.fault(request_, fault, times=1, **options)
+@pytest.mark.parametrize("fault", ["status-503", "stall-before-header", "truncated"])
+def test_a_listing_is_asked_for_again(request_: str, fault: str, load: Load, repo: Hub) -> None:
+    repo.fault(request_, fault, times=1)
     stalls = fault.startswith("stall")  # a busy machine that pauses as long takes some attempts
     limits = Limits(attempts=9 if stalls else 2, stall_timeout=0.3 if stalls else 10, max_backoff=0)
     assert list(load(limits=limits)) == ROWS
@@ -87,9 +76,6 @@ def test_a_listing_is_asked_for_no_more_than_limits_say(load: Load, repo: Hub) -
     with pytest.raises(SourceError, match=r"can't be listed, after 2 attempts: .* 503 Service"):
         load()
     assert len(repo.requests_for("api/*/tree/*")) == 2
-    with pytest.raises(SourceError, match="after 1 attempt: "):
-        load(limits=Limits(attempts=1))
-    assert len(repo.requests_for("api/*/tree/*")) == 3
 
 
 def test_a_card_that_is_none_is_told_although_an_earlier_listing_is_kept(
@@ -187,17 +173,10 @@ def kept(tmp_path: Path, revision: str = "") -> Path:
 
 HARM: dict[str, Callable[[bytes], bytes]] = {
     "cut off": lambda data: data[: len(data) // 2],
-    "empty": lambda data: b"",
-    "an unknown field": lambda data: data.replace(b'"commit"', b'"more":1,"commit"'),
     "a key twice": lambda data: data.replace(b'"commit"', b'"commit":"","commit"'),
     "another name": lambda data: data.replace(b"00001-of", b"00009-of"),
-    "another commit": lambda data: re.sub(
-        rb'"commit":"[0-9a-f]+"', b'"commit":"%b"' % (b"0" * 40), data
-    ),
     "no digest of a file": lambda data: re.sub(rb'"digest":"git[^"]*"', b'"digest":null', data),
     "one file less": lambda data: re.sub(rb'\{"name":[^}]*00001-of[^}]*\},?', b"", data),
-    "no JSON": lambda data: b"\x80\x04.",
-    "deep": lambda data: b"[" * 100_000,
 }
 
 
