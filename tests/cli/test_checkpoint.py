@@ -5,7 +5,6 @@ import functools
 import json
 import os
 import struct
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -352,14 +351,3 @@ class TestLatest:
         result = run("latest", prefix.parent)
         assert (result.exit_code, result.stdout) == (1, "")
         assert result.stderr.splitlines()[0] == f"{said}killed or still runs"
-
-
-@pytest.mark.slow
-def test_a_path_need_not_be_text(tmp_path) -> None:
-    odd = tmp_path / os.fsdecode(b"run \xff")
-    prefix = save(odd / "model")
-    for args, expected in ((["verify", odd], b"2 of 2"), (["latest", odd], os.fsencode(prefix))):
-        command = [*commands.MODULE, "checkpoint", *args]
-        done = subprocess.run(command, capture_output=True, timeout=60)
-        assert (done.returncode, done.stderr) == (0, b"")
-        assert expected in done.stdout

@@ -17,34 +17,28 @@ from tests.helpers.waiting import files_below, until
 CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
 
 
+FIRST_IMPORT = """
+import signal, sys
+class Finder:
+    def find_spec(self, name, *_):
+        if name == 'click': {}
+sys.meta_path.insert(0, Finder())
+from shardproof.__main__ import main
+main()
+"""
+
+
 @pytest.mark.parametrize("name", CODES)
 def test_one_that_comes_with_the_first_import_ends_it_at_once(name: str) -> None:
     """The slowest of imports: one that raises the signal itself, and would print a traceback."""
-    code = (
-        "import signal, sys\n"
-        "class Finder:\n"
-        "    def find_spec(self, name, *_):\n"
-        f"        if name == 'click': signal.raise_signal(signal.{name})\n"
-        "sys.meta_path.insert(0, Finder())\n"
-        "from shardproof.__main__ import main\n"
-        "main()\n"
-    )
+    code = FIRST_IMPORT.format(f"signal.raise_signal(signal.{name})")
     assert said(started([sys.executable, "-c", code, "--help"])) == (CODES[name], "", "")
 
 
 def test_what_it_imports_may_be_where_nobody_can_look() -> None:
-    code = (
-        "import sys\n"
-        "class Finder:\n"
-        "    def find_spec(self, name, *_):\n"
-        "        if name == 'click': raise OSError(5, 'Input/output error', '/a\\n\\x1b[2J')\n"
-        "sys.meta_path.insert(0, Finder())\n"
-        "from shardproof.__main__ import main\n"
-        "main()\n"
-    )
-    code, out, error = said(started([sys.executable, "-c", code, "--help"]))
-    assert (code, out) == (3, "")
-    assert error == "Could not import the command: OSError(5, 'Input/output error')\n"
+    code = FIRST_IMPORT.format(r"raise OSError(5, 'Input/output error', '/a\n\x1b[2J')")
+    problem = "Could not import the command: OSError(5, 'Input/output error')\n"
+    assert said(started([sys.executable, "-c", code, "--help"])) == (3, "", problem)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Odd trees and failing calls: every command says what is wrong, and ends by the right code."""
+"""Odd trees: every command says what is wrong, and ends by a code that it has."""
 
 import subprocess
 import sys

@@ -22,6 +22,7 @@ class LoopThreads:
     async def run(self, work: Callable[[Stop], Result], name: str) -> Result:
         """Return what the work returns; raise what it raises."""
         loop, stop = asyncio.get_running_loop(), Stop()
+        self.loop = loop
         has_ended, settled = asyncio.Event(), list[Settled[Result]]()
 
         def run() -> None:

@@ -107,9 +107,8 @@ def hf_load_dataset_sharded(  # noqa: PLR0917 - as others have it, and are calle
         raise TypeError(f"columns: expected a list of names, found the text {quoted(columns)}")
     policy = cleanup_policy(cleanup, max_cache_bytes)
     spec = HubSpec(repo_id, name=name, split=split, revision=revision)
-    address = HubAddress(repo_id=repo_id, revision=revision, endpoint=endpoint, token=token)
     shards = dataclasses.replace(
-        _listed(spec, cache_dir, data_files, _origin(source, address), limits),
+        _listed(spec, cache_dir, data_files, _origin(spec, source, endpoint, token), limits),
         columns=None if columns is None else tuple(columns),
         lookahead=prefetch,
         policy=policy,
@@ -128,13 +127,18 @@ def _refuse_empty_text(
         raise ValueError(f"{argument}: {problem}")
 
 
-def _origin(source: Source | str | None, address: HubAddress) -> Origin:
+def _origin(
+    spec: HubSpec, source: Source | str | None, endpoint: str | None, token: str | None
+) -> Origin:
     """Return where the repository is: a relative path from where the process is now."""
+    if source is None:
+        repo, revision = spec.repo_id, spec.revision
+        return HubAddress(repo_id=repo, revision=revision, endpoint=endpoint, token=token)
     if isinstance(source, str):
         scheme, mark, path = source.partition("://")
         if mark and scheme.lower() in {"file", "local"} and not path.startswith(("/", "~")):
             return f"{scheme}{mark}{os.path.abspath(path)}"
-    return address if source is None else source
+    return source
 
 
 def _listed(
@@ -292,10 +296,7 @@ def resolve_resume_plan(
     found = _one(spec)
     if isinstance(found, TextSpec):
         return text_shards(found, data_files).plan(row_offset)
-    address = HubAddress(
-        repo_id=found.repo_id, revision=found.revision, endpoint=endpoint, token=token
-    )
-    origin = _origin(source, address)
+    origin = _origin(found, source, endpoint, token)
     return _listed(found, cache_dir, data_files, origin, limits).plan(row_offset)
 
 

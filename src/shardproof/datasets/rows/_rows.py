@@ -178,10 +178,8 @@ class ShardedRows:
         Raises:
             ValueError: Below 1.
         """
-        other = self._copy(self._begin, self._resume)
-        other._delivers = "batches"
-        other._batch_size = None if size is None else count("size", size, 1)
-        return other
+        size = None if size is None else count("size", size, 1)
+        return self._copy(_delivers="batches", _batch_size=size)
 
     def shards(self) -> Self:
         """Return the same data, delivered as one `datasets.Dataset` for each shard, in memory.
@@ -190,9 +188,7 @@ class ShardedRows:
             ImportError: The package datasets is not installed; the text says how to.
         """
         _need_datasets()
-        other = self._copy(self._begin, self._resume)
-        other._delivers = "shards"
-        return other
+        return self._copy(_delivers="shards")
 
     @checked
     def skip(self, n: int) -> Self:
@@ -205,16 +201,17 @@ class ShardedRows:
             ValueError: Below 0, or there are not so many rows.
         """
         begin = self._behind(self._begin.total + count("n", n))
-        return self._copy(begin, begin)
+        return self._copy(_begin=begin, _resume=begin)
 
     def _behind(self, n_rows: int) -> RowPosition:
         plan = self._shards.plan(n_rows)
         n_done = len(self._shards.files) - len(plan.data_files)
         return RowPosition(n_done, plan.in_shard_offset, n_rows)
 
-    def _copy(self, begin: RowPosition, resume: RowPosition) -> Self:
+    def _copy(self, **changes: object) -> Self:
         other = copy.copy(self)
-        other._begin, other._resume, other._place = begin, resume, resume
+        vars(other).update(changes)
+        other._place = other._resume
         return other
 
     def state_dict(self) -> dict[str, Any]:

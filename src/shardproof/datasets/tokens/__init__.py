@@ -156,7 +156,7 @@ class ShardedDatasetManager:
             follower = Follower(cache.root, key, rank, trusts=run_id is not None)
             # At level "complete": rank 0 has read every byte of the same files.
             return OtherRank(cache, load, follower, patience(wait_timeout, limits))
-        source = source_of(comms, cache.root)
+        source = source_of(comms, cache.root, self._threads)
         return RankZero(
             cache,
             source,
@@ -189,7 +189,6 @@ class ShardedDatasetManager:
         """
         self._refuse_use()
         shard = TokenShard(self.files, shard_index)
-        self._part.on_loop(asyncio.get_running_loop())
         wanted = {self.shard_index, shard_index}  # of now: the task runs later
 
         def work(stop: threading.Event) -> None:
@@ -229,7 +228,6 @@ class ShardedDatasetManager:
     ) -> SharedShardedDataset:
         self._refuse_use()
         shard = TokenShard(self.files, shard_index)
-        self._part.on_loop(asyncio.get_running_loop())
         self._n_calls += 1
         work = functools.partial(self._part.dataset, self._n_calls, shard)
         self._is_busy = True

@@ -1,6 +1,5 @@
 """What the ranks do for a manager of token shards: rank 0 fetches, the others wait for its word."""
 
-import asyncio
 import contextlib
 import dataclasses
 import logging
@@ -42,8 +41,8 @@ class RankZero:
         tally: PrefetchTally,
         owns_source: bool,
     ) -> None:
-        self.source = source
-        self._cache, self._limits, self._load, self._leader = cache, limits, load, leader
+        self._cache, self._source, self._limits = cache, source, limits
+        self._load, self._leader = load, leader
         self._tally, self._owns_source = tally, owns_source
         self._ready: dict[int, SharedShardedDataset] = {}
         self._held: dict[int, HeldShard] = {}
@@ -74,7 +73,7 @@ class RankZero:
 
     def _fetched(self, shard: TokenShard, stop: threading.Event) -> SharedShardedDataset:
         self._release(shard.index)  # whatever is known of it may be out of date
-        fetcher = CachedFetcher(self.source, self._cache, self._limits, self._tally)
+        fetcher = CachedFetcher(self._source, self._cache, self._limits, self._tally)
         held = self._held[shard.index] = HeldShard(shard, fetcher)
         try:
             return self._brought(held, stop)
@@ -100,7 +99,7 @@ class RankZero:
 
     def _states_digests(self, held: "HeldShard", stop: threading.Event) -> bool:
         """Whether the source has digests, with which what lies there is compared."""
-        if type(self.source) in {FsspecSource, FunctionSource, HttpSource}:  # never, unasked
+        if type(self._source) in {FsspecSource, FunctionSource, HttpSource}:  # never, unasked
             return False
         found = [held.fetcher.prepare(name, held.shard.index, stop) for name in held.names]
         return any(file is not None and file.digest is not None for file in found)
@@ -164,12 +163,7 @@ class RankZero:
         if self._leader is not None:
             self._leader.close()
         if self._owns_source:
-            self.source.close()
-
-    def on_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Remember the loop that runs an asynchronous function."""
-        if isinstance(self.source, FunctionSource):
-            self.source.loop = loop
+            self._source.close()
 
 
 @dataclasses.dataclass(eq=False)
@@ -253,9 +247,6 @@ class OtherRank:
     def close(self) -> None:
         """Hold nothing any more."""
         self.let_go(())
-
-    def on_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Do nothing: nothing is fetched here."""
 
 
 def _refusal(shard: TokenShard, problem: str, kind: type[FetchError] = FetchError) -> FetchError:
