@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from shardproof import ShardValidationError
+from shardproof._base.holds import ObservedSilence
 from shardproof.datasets.tokens import ShardedDatasetManager, _ranks, _token_files
 from shardproof.datasets.tokens._comms import Comms
 from shardproof.errors import FetchError, FetchTimeoutError
@@ -257,7 +258,7 @@ class TestFaults:
     @pytest.mark.slow
     def test_limits_say_it_all(self, hub, tmp_path) -> None:
         hub.fault("t/train_000000*", HubFault.STALL_IN_BODY, times=1)
-        limits = Limits(attempts=2, timeout=PATIENCE, stall_timeout=1)
+        limits = Limits(attempts=2, timeout=PATIENCE, stall_timeout=2)
         with driven(hub, tmp_path, limits=limits, download_timeout=600) as one:
             one.begin()
             assert one.rows() == expected(0)
@@ -377,14 +378,6 @@ class TestFunctions:
 
         self.fetched_by(fetch, tmp_path / "here", download_timeout=0.2)
         assert len(cancelled) >= 4
-
-    def test_what_it_brings_is_looked_at(self, there, tmp_path) -> None:
-        async def fetch(name: str, dest: Path) -> None:
-            dest.write_bytes(bytes_of(np.load(there / name).astype(np.int16)))
-
-        with pytest.raises(ShardValidationError):
-            self.fetched_by(fetch, tmp_path / "here")
-        assert shards_in(tmp_path / "here") == set()
 
     @pytest.mark.parametrize(("kind", "n_bytes"), [("train", 0), ("sample_ids", -1)])
     def test_a_file_that_is_cut_is_a_failed_attempt(
@@ -770,13 +763,14 @@ class TestWhoIsBelieved:
 
     def test_silence(self, tmp_path) -> None:
         now = 0.0
-        follower = self.follower(tmp_path, trusts=True, silence=10.0, clock=lambda: now)
-        for later, beat in ((0.0, 0), (9.0, 0), (9.0, 1), (18.0, 1)):
+        follower = self.follower(tmp_path, trusts=True)
+        follower._silence = ObservedSilence(lambda: now)
+        for later, beat in ((0.0, 0), (149.0, 0), (149.0, 1), (298.0, 1)):
             now = later
             self.said(tmp_path, "other-boot/1/2/3", beat=beat)
             assert follower.look(2) is None
-        now = 19.5
-        with pytest.raises(FetchError, match="no sign of life for 10s"):
+        now = 300.0
+        with pytest.raises(FetchError, match="no sign of life for 151s"):
             follower.look(2)
 
     def test_the_next_run_sweeps(self, tmp_path, dead: str) -> None:
@@ -841,15 +835,9 @@ class TestArguments:
 
     def test_a_swap_before_a_shard_is_active(self, hub, tmp_path) -> None:
         with driven(hub, tmp_path) as one:
-            for _ in range(2):
-                with pytest.raises(RuntimeError, match="call initialize_datasets first"):
-                    one.swap()
-            assert not hub.requests
-            hub.fault("t/train_000000*", HubFault.STATUS_404, times=3)
-            with pytest.raises(FetchError):
-                one.begin()
             with pytest.raises(RuntimeError, match="call initialize_datasets first"):
                 one.swap()
+            assert not hub.requests
             one.begin()
             assert one.swap() == 1
 

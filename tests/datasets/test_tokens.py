@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 
 from shardproof import ShardReadError, ShardValidationError
-from shardproof._base.holds import Heartbeat
+from shardproof._base.holds import Heartbeat, ObservedSilence
 from shardproof.datasets.tokens import ShardedDatasetManager, _ranks
 from shardproof.datasets.tokens._token_checks import sequence_id
 from shardproof.datasets.tokens._token_files import TokenFiles, TokenShard
@@ -100,13 +100,6 @@ class TestReading:
     def test_what_is_no_index(self, path, index) -> None:
         with pytest.raises(TypeError):
             opened(path)[index]
-
-    def test_the_directory_of_the_environment(self, path, monkeypatch) -> None:
-        monkeypatch.setenv("DATASET_BINS_PATH", str(path))
-        assert len(SharedShardedDataset(3, 4, 0, 1)) == 3
-        tokens, ids = SharedShardedDataset.locate_shards(3)
-        assert tokens == path / "train_000003.npy"
-        assert ids == path / "sample_ids_000003.npy"
 
     def test_other_names(self, tmp_path) -> None:
         assert [p.name for p in SharedShardedDataset.locate_shards(7, tmp_path, "anneal")] == [
@@ -520,11 +513,10 @@ class TestRanksThatCanNotLook:
 
     def test_nor_for_long_as_the_end_of_rank_0(self, tmp_path, leader) -> None:
         now = 0.0
-        follower = _ranks.Follower(
-            str(tmp_path), leader._record.key, 1, silence=10.0, clock=lambda: now
-        )
+        follower = _ranks.Follower(str(tmp_path), leader._record.key, 1)
+        follower._silence = ObservedSilence(lambda: now)
         assert follower.look(2) is None
-        now = 20.0
+        now = 200.0
         with FileSystemFaults(tmp_path) as fs:
             fs.fail("open", errno.ESTALE, match=SAID)
             with pytest.raises(FetchError, match=r"could not check '.*said.json'") as caught:

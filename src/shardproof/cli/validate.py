@@ -1,7 +1,7 @@
 """The commands ``validate``, which checks every file that is expected, and ``formats``."""
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import click
@@ -147,7 +147,7 @@ def formats(*, as_json: bool) -> None:
 
     A broken package that adds formats is listed with its error.
     """
-    about_all = [dict(_about(name)) for name in _formats.names()]
+    about_all = list(map(_about, _formats.names()))
     if as_json:
         output.print_json(about_all)
         return
@@ -158,15 +158,11 @@ def formats(*, as_json: bool) -> None:
             click.echo(printable(f"  {title + ':':13}{text}"))
 
 
-def _about(name: str) -> Iterator[tuple[str, str]]:
+def _about(name: str) -> dict[str, str]:
     try:
         form = _formats.get(name)
     except ValueError as error:
-        yield from (("name", printable(name)), ("description", told(error)))
-        return
-    yield "name", form.name
-    yield "description", form.description
-    yield "manifest", form.manifest_file
-    yield "complete", form.complete
-    yield "valid", form.valid
-    yield "blind spots", form.blind_spots or "none"
+        return {"name": printable(name), "description": told(error)}
+    about = {"name": form.name, "description": form.description, "manifest": form.manifest_file}
+    about |= {"complete": form.complete, "valid": form.valid}
+    return about | {"blind spots": form.blind_spots or "none"}

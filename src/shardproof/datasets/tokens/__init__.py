@@ -157,15 +157,9 @@ class ShardedDatasetManager:
             # At level "complete": rank 0 has read every byte of the same files.
             return OtherRank(cache, load, follower, patience(wait_timeout, limits))
         source = source_of(comms, cache.root, self._threads)
-        return RankZero(
-            cache,
-            source,
-            limits,
-            functools.partial(load, level=self.level),
-            Leader(cache.root, key, n_ranks) if n_ranks > 1 else None,
-            tally=self._tally,
-            owns_source=isinstance(comms, str),
-        )
+        leader = Leader(cache.root, key, n_ranks) if n_ranks > 1 else None
+        load = functools.partial(load, level=self.level)
+        return RankZero(cache, source, limits, load, leader, self._tally, isinstance(comms, str))
 
     @property
     def sequence_length(self) -> int:
