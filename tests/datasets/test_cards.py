@@ -126,9 +126,6 @@ def test_a_card_that_is_too_long_is_not_read(read: Read, monkeypatch: pytest.Mon
         read("train", "en")
 
 
-# What a card says
-
-
 def configs(*items: Any) -> str:
     return json.dumps({"configs": list(items)})
 
@@ -203,9 +200,6 @@ def test_without_a_package_for_yaml_the_command_is_told(
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(ImportError, match=r"pip install shardproof\[hf\]"):
         read("train", "en")
-
-
-# Patterns
 
 
 @pytest.mark.parametrize(

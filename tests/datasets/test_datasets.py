@@ -92,9 +92,6 @@ def _is_whole(request: Any) -> bool:
     return request.method == "GET" and "range" not in request.headers and request.bytes_sent > 0
 
 
-# Rows
-
-
 def test_rows_are_those_of_all_shards_in_order(load: Load) -> None:
     rows = load()
     assert rows.data_files == NAMES
@@ -174,9 +171,6 @@ def test_a_state_is_of_the_row_that_came_last(load: Load) -> None:
     assert list(load(skip=state["total_rows"])) == ROWS[6:]
 
 
-# What is fetched, what is kept
-
-
 def test_shards_that_are_skipped_are_not_fetched(load: Load, repo: Hub) -> None:
     assert list(load(skip=8)) == ROWS[8:]
     assert fetched_whole(repo) == NAMES[3:]
@@ -251,9 +245,6 @@ def test_a_shard_that_is_damaged_at_its_source(repo: Hub, load: Load, tmp_path: 
     assert "Parquet magic bytes not found" in str(caught.value)
     with pytest.raises(ShardReadError, match=r"hf://datasets/org/name/data/train-00002"):
         load(skip=6)
-
-
-# Arguments, and states of something else
 
 
 def test_what_split_and_name_mean(load: Load, repo: Hub) -> None:
@@ -405,9 +396,6 @@ def test_a_dataset_needs_datasets(load: Load, monkeypatch: pytest.MonkeyPatch) -
         load().shards()
 
 
-# Plans
-
-
 def test_a_plan_and_its_files_lead_to_the_rest(load: Load, repo: Hub, tmp_path: Path) -> None:
     for skip in (0, 4, 5, 6, 8, N_ROWS):
         plan = resolve_resume_plan("hf:org/name", skip, tmp_path, endpoint=repo.url)
@@ -423,9 +411,6 @@ def test_a_plan_and_its_files_lead_to_the_rest(load: Load, repo: Hub, tmp_path: 
     with pytest.raises(ValueError, match="spec: expected one, found 2"):
         resolve_resume_plan("hf:a/b,hf:c/d", 1)
     assert resolve_resume_plan([("a", 1)], None).in_shard_offset == 0
-
-
-# Specs
 
 
 @pytest.fixture

@@ -57,9 +57,6 @@ def commit_of(rows: ShardedRows) -> str:
     return str(rows.state_dict()["source"]).partition("@")[2]
 
 
-# Again, by limits
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("request_", ["api/datasets/org/name", "api/*/tree/*"])
 @pytest.mark.parametrize("fault", ["status-503", "stall-before-header", "truncated"])
@@ -88,9 +85,6 @@ def test_a_card_that_is_none_is_told_although_an_earlier_listing_is_kept(
         load()
     assert caught.value.kind == "unusable"
     assert "can't be listed" not in str(caught.value)
-
-
-# Without a hub
 
 
 @pytest.fixture

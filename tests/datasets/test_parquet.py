@@ -56,9 +56,6 @@ def rows_of(path: Path, start: int = 0, columns: Sequence[str] | None = None) ->
         return [row for rows in shard.rows(start) for row in rows]
 
 
-# Rows
-
-
 @pytest.mark.slow
 @examples(40)
 @given(n_rows=st.integers(0, 20), group=st.integers(1, 9), size=st.integers(1, 6) | st.none())
@@ -119,9 +116,6 @@ def test_large_rows_come_a_few_at_once(tmp_path: Path) -> None:
         assert pa.total_allocated_bytes() - before < 16 * 2**20
     tracemalloc.stop()
     shard.close()
-
-
-# Damage
 
 
 def test_a_file_that_is_cut_off_anywhere(path: Path) -> None:
@@ -237,9 +231,6 @@ def test_without_pyarrow_the_command_is_told(monkeypatch: pytest.MonkeyPatch) ->
         ParquetShard("x")
 
 
-# The ends of files that stay where they are
-
-
 def count(hub: Hub, data: bytes, size: int | None = None) -> int:
     hub.put("s/x.parquet", data)
     source = open_source(f"{hub.url}/s")
@@ -290,9 +281,6 @@ def test_an_end_that_would_be_huge_is_not_asked_for(
     with pytest.raises(ShardReadError, match="an end of at most 131072 bytes, found 131073"):
         count(shard_hub, data)
     assert sum(request.bytes_sent for request in shard_hub.requests) == 2**16
-
-
-# Text files
 
 
 @pytest.mark.parametrize(

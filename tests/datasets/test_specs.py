@@ -15,8 +15,6 @@ from shardproof.fetching.sources._source import RemoteFile
 
 URL = "hf://datasets/owner/name"
 
-# Specs
-
 
 @pytest.mark.parametrize(
     ("text", "expected"),
@@ -118,9 +116,6 @@ def test_any_text_is_specs_that_are_written_the_same_or_refused(text: str) -> No
             assert parse_dataset_specs(bare.spec) == [spec]
 
 
-# Which files are those of a split
-
-
 def files(*names: str) -> list[RemoteFile]:
     return [RemoteFile(name, size=100) for name in names]
 
@@ -207,9 +202,6 @@ def test_files_that_are_named() -> None:
         names("README.md")
     with pytest.raises(ValueError, match=r"data_files: '../\*': it has an empty, '.' or '..' part"):
         names("../*")
-
-
-# Where to go on
 
 
 @given(st.lists(st.integers(0, 4), max_size=5))
