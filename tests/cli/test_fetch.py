@@ -90,8 +90,7 @@ def test_attempts_are_told_where_that_is_wanted(url: str, shard_hub: Hub, tmp_pa
 
 
 @pytest.mark.parametrize(
-    "url",
-    ["http://127.0.0.1:1/", "a/b", "nonsense://a/b", "hf://a", "http://127.0.0.1:1/%2Fetc"],
+    "url", ["http://127.0.0.1:1/", "a/b", "nonsense://a/b", "hf://a", "http://127.0.0.1:1/%2Fetc"]
 )
 def test_addresses_of_no_file_are_wrong_usage(url: str, tmp_path: Path) -> None:
     result = run(url, tmp_path, "--attempts", "1")
@@ -104,11 +103,7 @@ def test_addresses_of_no_file_are_wrong_usage(url: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "exit_code", "text"),
     [
-        (
-            "s3://bucket/0.bin",
-            2,
-            "a package that is missing: Install s3fs to access S3",
-        ),
+        ("s3://bucket/0.bin", 2, "a package that is missing: Install s3fs to access S3"),
         ("ftp://no.such.host.invalid/x", 3, "gaierror"),
         ("reference://x/y", 2, "missing 1 required positional argument"),
     ],

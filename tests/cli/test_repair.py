@@ -23,9 +23,7 @@ def test_formats_are_printed() -> None:
         assert f"{name}: {formats.get(name).description}" in text
     told = json.loads(run("formats", "--json")[1])
     assert [each["name"] for each in told] == formats.names()
-    assert {*told[0]} == {
-        *("name", "description", "manifest", "complete", "valid", "blind spots"),
-    }
+    assert {*told[0]} == {*("name", "description", "manifest", "complete", "valid", "blind spots")}
 
 
 def test_a_format_that_is_named(make_shards_dir) -> None:

@@ -193,9 +193,7 @@ def test_a_row_group_with_other_rows_than_it_says(path: Path) -> None:
         rows_of(path)
 
 
-def test_checksums_of_pages_are_compared_where_there_are_some(
-    path: Path,
-) -> None:
+def test_checksums_of_pages_are_compared_where_there_are_some(path: Path) -> None:
     data = bytearray(parquet(6, compression="none", write_page_checksum=True))
     data[data.index(b"text 4") + 5] ^= 1
     path.write_bytes(data)

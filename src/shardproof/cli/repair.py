@@ -74,14 +74,7 @@ def seal(*, path: str, update: bool, quiet: bool, **how: Any) -> None:
 @click.option("--verbose", "-v", is_flag=True, help="Print how each attempt ended.")
 @options.quiet_option()
 def repair(
-    *,
-    path: str,
-    source: str,
-    dry_run: bool,
-    as_json: bool,
-    verbose: bool,
-    quiet: bool,
-    **how: Any,
+    *, path: str, source: str, dry_run: bool, as_json: bool, verbose: bool, quiet: bool, **how: Any
 ) -> None:
     """Fetch the files of a directory that are missing or damaged.
 

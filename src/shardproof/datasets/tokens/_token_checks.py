@@ -17,13 +17,7 @@ from shardproof._base import fanout
 from shardproof._base.messages import printable, shown
 from shardproof._base.work import apart
 from shardproof.checks import check
-from shardproof.datasets.tokens._token_files import (
-    IDS,
-    Items,
-    TokenShard,
-    open_tokens,
-    read_header,
-)
+from shardproof.datasets.tokens._token_files import IDS, Items, TokenShard, open_tokens, read_header
 from shardproof.errors import ShardReadError
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 from shardproof.probes.token_ids import IdRecipe, TokensWithIds, id_of, told_of
