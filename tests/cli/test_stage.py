@@ -37,15 +37,6 @@ def test_it_prints_where_the_copy_is(make_shards_dir, to) -> None:
     assert (quiet.stdout, quiet.stderr) == (f"{path}\n", "")
 
 
-def test_a_prefix_of_a_checkpoint(make_checkpoint, to) -> None:
-    prefix = make_checkpoint(world_size=2)
-    result = run(prefix, "--to", to)
-    assert (result.exit_code, result.stderr) == (0, "")
-    (path,) = result.stdout.splitlines()
-    assert Path(path).name == prefix.name
-    assert shardproof.validate(path, level="valid").ok
-
-
 def test_a_script_gets_a_path_that_is_no_text(make_shards_dir, to) -> None:
     """A path need not be text."""
     odd = to / os.fsdecode(b"disk \xff")
@@ -64,14 +55,11 @@ def test_findings_in_the_source(tmp_path, to) -> None:
     assert f"Missing files (1):\n  - {shards_dir / 'acts000001.bin'}" in result.stderr
 
 
-def test_no_readable_promise(to) -> None:
+def test_no_readable_promise_or_no_directory_to_copy_to(make_shards_dir, to) -> None:
     result = run(to, "--to", to)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "expected a shards directory" in result.stderr
     assert run(to / "nowhere", "--to", to).exit_code == 2
-
-
-def test_no_directory_to_copy_to_is_wrong_usage(make_shards_dir) -> None:
     assert run(make_shards_dir(1), "--to", "/nowhere").exit_code == 2
 
 
