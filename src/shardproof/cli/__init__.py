@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 else:
     import _signal as signal
 
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What ends a command in order."""
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # what ends a command in order
 
 
 def end_at_once(number: int, _: object) -> None:

@@ -20,8 +20,7 @@ METADATA_FILE = "metadata.json"
 SHARDS_FILE = "shards.json"
 LABELS_FILE = "labels.bin"
 
-MAX_COUNT = 2**53
-"""Exact in every JSON reader (RFC 8259, section 6)."""
+MAX_COUNT = 2**53  # exact in every JSON reader (RFC 8259, section 6)
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)]

@@ -17,8 +17,7 @@ from shardproof._base.yaml import NotYamlError, yaml_field
 from shardproof.datasets.rows._file_names import SPLIT_NAME
 from shardproof.errors import SourceError
 
-CARD_FILES = ("README.md", ".huggingface.yaml")
-"""Where a card is; the second goes before the first."""
+CARD_FILES = ("README.md", ".huggingface.yaml")  # where a card is; the second goes before the first
 
 _BLOCK = re.compile(r"\A\s*---(?:\r\n|\r|\n)(.*?)(?:\r\n|\r|\n)---[ \t]*(?:\r\n|\n|\Z)", re.DOTALL)
 _MISSING = object()

@@ -63,8 +63,7 @@ class _HubAt(HubSource):
         return self._url
 
 
-Origin = Source | HubAddress | str
-"""What `opened` opens."""
+Origin = Source | HubAddress | str  # what `opened` opens
 
 
 def opened(origin: Origin) -> AbstractContextManager[Source]:

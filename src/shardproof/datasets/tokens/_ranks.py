@@ -30,8 +30,7 @@ from shardproof.fetching.cache import STATE
 
 logger = logging.getLogger("shardproof.fetching")
 
-BEAT = 2.0
-"""Seconds between two signs of life of rank 0."""
+BEAT = 2.0  # seconds between two signs of life of rank 0
 
 SILENCE = 150.0
 """Seconds without one after which it is taken for dead: network file systems show changes late."""
