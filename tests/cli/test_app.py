@@ -364,8 +364,7 @@ class TestHostileNames:
         "words", [["{}"], ["validate", "--level={}", "x"], ["checkpoint", "{}"]]
     )
     @pytest.mark.parametrize("text", [HOSTILE, "x" * 10_000])
-    def test_wrong_usage_is_told_in_a_few_clean_lines(self, monkeypatch, words, text: str) -> None:
-        monkeypatch.setenv("COLUMNS", "1000")
+    def test_wrong_usage_is_told_in_a_few_clean_lines(self, words, text: str) -> None:
         result = run(*(word.format(text) for word in words))
         assert (result.exit_code, result.stdout) == (2, "")
         assert len(clean_lines(result.stderr)) < 20
