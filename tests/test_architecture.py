@@ -55,7 +55,7 @@ MAY_IMPORT = {
 """Of which rooms a room may import the doors; everybody may import `errors`."""
 
 INSIDE = {
-    "checkpoint": ("format", "storage", "read", "save"),
+    "checkpoint": ("format", "_format", "storage", "read", "save"),
     "datasets": ("rows", "tokens"),
     "fetching": ("sources", "transfer", "cache"),
     "loaders": ("order", "io"),

@@ -21,7 +21,7 @@ from shardproof import (
     MultiShardLoader,
     MultiShardSaver,
 )
-from shardproof.checkpoint.format._metadata import RankRecord, seal
+from shardproof.checkpoint._format import RankRecord, seal
 from tests.helpers.checkpoint_files import header_of
 from tests.helpers.drawing import examples
 

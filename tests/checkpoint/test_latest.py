@@ -405,7 +405,7 @@ class TestUnfinished:
     ) -> None:
         for path in step.parent.iterdir():
             os.utime(path, (1000, 1000))
-        monkeypatch.setattr("shardproof.checkpoint.storage._prefixes.clock", lambda: 1000 + seconds)
+        monkeypatch.setattr("shardproof.checkpoint.storage._location.clock", lambda: 1000 + seconds)
         assert latest_checkpoint(step.parent.parent) == f"{step.parent.parent}/step_1/model"
         (said,) = caplog.messages
         assert said == (

@@ -13,7 +13,7 @@ import pytest
 
 from shardproof import CheckpointError, CheckpointNotFoundError, MultiShardLoader, MultiShardSaver
 from shardproof._base import digest
-from shardproof.checkpoint.format import _metadata
+from shardproof.checkpoint import _format
 
 RNG = np.random.default_rng(3)
 ARRAYS = [
@@ -53,7 +53,7 @@ def restated(prefix: Path, change) -> None:
     """Change the metadata, and seal them again, as a writer with a bug would."""
     path = Path(f"{prefix}.metadata.json")
     metadata = MultiShardLoader().load_metadata(prefix)
-    path.write_bytes(_metadata.seal(change(metadata)))
+    path.write_bytes(_format.seal(change(metadata)))
 
 
 def equal(found: dict, expected: dict) -> bool:

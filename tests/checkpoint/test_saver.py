@@ -22,8 +22,7 @@ from shardproof import (
     UnsyncedError,
 )
 from shardproof._base import files as _files
-from shardproof.checkpoint import from_safetensors
-from shardproof.checkpoint.format import _metadata
+from shardproof.checkpoint import _format, from_safetensors
 from shardproof.checkpoint.save import _shard_writer
 from shardproof.testing.faults import FileSystemFaults
 from tests.helpers import checkpoint_files as files
@@ -220,7 +219,7 @@ class TestWrongArguments:
         shard = msgspec.structs.replace(metadata.shards[0], file="a\\b_shard_0.shard")
         (tmp_path / "a-b_shard_0.shard").rename(tmp_path / shard.file)
         (tmp_path / "a-b.metadata.json").unlink()
-        text = _metadata.seal(msgspec.structs.replace(metadata, shards=(shard,)))
+        text = _format.seal(msgspec.structs.replace(metadata, shards=(shard,)))
         (tmp_path / "a\\b.metadata.json").write_bytes(text)
         assert list(MultiShardLoader().load_shard(tmp_path / "a\\b", 0)) == list(ARRAYS)
         assert ShardFileVerifier().verify_checkpoint(tmp_path / "a\\b").warnings == ()

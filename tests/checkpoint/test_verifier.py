@@ -92,7 +92,7 @@ def test_an_unfinished_step_is_a_warning_with_its_age(tmp_path, monkeypatch) -> 
     path = MultiShardSaver().save_shard(prefix, 0, {"w": np.arange(3)})
     MultiShardSaver().save_shard(tmp_path / "model2", 0, {"w": np.arange(3)})
     written = os.stat(path).st_mtime
-    monkeypatch.setattr("shardproof.checkpoint.storage._prefixes.clock", lambda: written + 9000)
+    monkeypatch.setattr("shardproof.checkpoint.storage._location.clock", lambda: written + 9000)
     result = verify(prefix)
 
     assert not result.is_valid

@@ -8,8 +8,7 @@ from shardproof._base import digest, files
 from shardproof._base.arguments import checked
 from shardproof._base.messages import told
 from shardproof._base.plain import count
-from shardproof.checkpoint.format._layout import MAX_RANK, header_size, parse_header, shard_name
-from shardproof.checkpoint.format._metadata import (
+from shardproof.checkpoint._format import (
     BROKEN,
     RankRecord,
     ShardEntry,
@@ -18,6 +17,7 @@ from shardproof.checkpoint.format._metadata import (
     seal,
     unseal,
 )
+from shardproof.checkpoint.format._layout import MAX_RANK, header_size, parse_header, shard_name
 from shardproof.checkpoint.read._shard_reader import Framework, tensors_in
 from shardproof.checkpoint.save._shard_writer import Algorithm, ShardWriter, tensors_of
 from shardproof.checkpoint.storage._reading import refuse_other_file

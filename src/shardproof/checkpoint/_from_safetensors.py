@@ -15,6 +15,7 @@ from shardproof._base.messages import quoted
 from shardproof._base.names import refusals
 from shardproof._base.opening import is_directory, read_at, refuse_empty
 from shardproof._base.work import apart
+from shardproof.checkpoint._format import Sharding, TensorEntry, decode_json, refuse
 from shardproof.checkpoint._safetensors import (
     ENDING,
     INDEX_ENDING,
@@ -23,7 +24,6 @@ from shardproof.checkpoint._safetensors import (
     read_header,
     stamp_of,
 )
-from shardproof.checkpoint.format._metadata import Sharding, TensorEntry, decode_json, refuse
 from shardproof.checkpoint.save._commit import Attempt, make_checkpoint
 from shardproof.checkpoint.save._shard_writer import Algorithm, SaveOptions, Tensor, write_shard
 from shardproof.checkpoint.save._way import clear_way, place_to_save

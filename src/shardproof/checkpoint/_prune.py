@@ -12,12 +12,12 @@ import os
 from shardproof._base.arguments import checked
 from shardproof._base.messages import told
 from shardproof._base.plain import count
+from shardproof.checkpoint._format import CheckpointMetadata, ShardEntry, seal
 from shardproof.checkpoint.format._layout import header_size, parse_header, pruned_name, record_name
-from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry, seal
 from shardproof.checkpoint.read._directories import is_whole, newest_first
 from shardproof.checkpoint.read._verifier import refuse_blind
 from shardproof.checkpoint.save._way import sweep_leftovers
-from shardproof.checkpoint.storage._prefixes import prefixes_in, storage_of
+from shardproof.checkpoint.storage._location import prefixes_in, storage_of
 from shardproof.checkpoint.storage._reading import open_file, read_at, read_metadata
 from shardproof.checkpoint.storage._storage import CheckpointStorage, Location
 from shardproof.errors import CheckpointError, CheckpointNotFoundError

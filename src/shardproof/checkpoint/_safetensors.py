@@ -19,8 +19,7 @@ from shardproof._base import json
 from shardproof._base.messages import quoted, told
 from shardproof._base.names import OPEN_FLAGS, file_type
 from shardproof._base.opening import read_at
-from shardproof.checkpoint.format._dtypes import ITEM_SIZES, can_be
-from shardproof.checkpoint.format._metadata import (
+from shardproof.checkpoint._format import (
     MAX_DIMENSIONS,
     MAX_NAME,
     MAX_NUMBER,
@@ -28,6 +27,7 @@ from shardproof.checkpoint.format._metadata import (
     decode_json,
     refuse,
 )
+from shardproof.checkpoint.format._dtypes import ITEM_SIZES, can_be
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, ManifestError
 
 ENDING = ".safetensors"

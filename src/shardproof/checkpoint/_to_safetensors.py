@@ -11,6 +11,7 @@ import msgspec
 from shardproof._base import files, opening
 from shardproof._base.arguments import checked
 from shardproof._base.messages import listed, quoted, shown
+from shardproof.checkpoint._format import CheckpointMetadata, ShardEntry, refuse
 from shardproof.checkpoint._safetensors import (
     ENDING,
     INDEX_ENDING,
@@ -24,9 +25,8 @@ from shardproof.checkpoint._safetensors import (
 )
 from shardproof.checkpoint.format._dtypes import ITEM_SIZES
 from shardproof.checkpoint.format._layout import header_size
-from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry, refuse
 from shardproof.checkpoint.read._shard_reader import Reading, algorithm_of, refuse_other
-from shardproof.checkpoint.storage._prefixes import location_of
+from shardproof.checkpoint.storage._location import location_of
 from shardproof.checkpoint.storage._reading import open_shard, read_metadata
 from shardproof.checkpoint.storage._storage import CheckpointStorage, Location
 from shardproof.errors import CheckpointError

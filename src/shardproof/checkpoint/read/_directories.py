@@ -11,11 +11,11 @@ from typing import NamedTuple
 from shardproof._base.arguments import checked
 from shardproof._base.messages import joined, printable, shown, told
 from shardproof._base.opening import is_of_a_desktop, names_in, read_at
+from shardproof.checkpoint._format import CheckpointMetadata, ShardEntry
 from shardproof.checkpoint.format._layout import ShardHeader, header_size, metadata_name
-from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry
 from shardproof.checkpoint.read._verifier import is_unseen, refuse_blind, verify
 from shardproof.checkpoint.storage._local_storage import LocalStorage
-from shardproof.checkpoint.storage._prefixes import prefixes_in, unfinished_of
+from shardproof.checkpoint.storage._location import prefixes_in, unfinished_of
 from shardproof.checkpoint.storage._reading import header_mismatch, implied_header, read_metadata
 from shardproof.checkpoint.storage._storage import CheckpointStorage, Location
 from shardproof.errors import (

@@ -12,8 +12,8 @@ from shardproof._base.loop_threads import in_thread
 from shardproof._base.messages import quoted, shown
 from shardproof._base.plain import count
 from shardproof._base.work import apart
+from shardproof.checkpoint._format import CheckpointMetadata, ShardEntry, TensorEntry
 from shardproof.checkpoint.format._dtypes import Array
-from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry, TensorEntry
 from shardproof.checkpoint.read._shard_reader import (
     Framework,
     ShardOuts,
@@ -26,7 +26,7 @@ from shardproof.checkpoint.read._shard_reader import (
     read_tensor,
     tensors_in,
 )
-from shardproof.checkpoint.storage._prefixes import location_of
+from shardproof.checkpoint.storage._location import location_of
 from shardproof.checkpoint.storage._reading import open_shard, read_metadata
 from shardproof.checkpoint.storage._storage import CheckpointStorage, Location
 from shardproof.errors import CheckpointError

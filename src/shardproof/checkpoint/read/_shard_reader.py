@@ -10,9 +10,9 @@ import numpy as np
 from shardproof._base import digest
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.work import go_on
+from shardproof.checkpoint._format import ShardEntry, TensorEntry
 from shardproof.checkpoint.format._dtypes import Array, numpy_dtype, to_torch, view_of
 from shardproof.checkpoint.format._layout import header_size
-from shardproof.checkpoint.format._metadata import ShardEntry, TensorEntry
 from shardproof.checkpoint.storage._local_storage import LocalFile
 from shardproof.checkpoint.storage._reading import open_shard, read_into
 from shardproof.checkpoint.storage._storage import Location, StoredFile

@@ -14,11 +14,11 @@ from shardproof._base.arguments import checked
 from shardproof._base.loop_threads import in_thread
 from shardproof._base.messages import shown, told
 from shardproof._base.work import apart, go_on
+from shardproof.checkpoint._format import ShardEntry
 from shardproof.checkpoint.format._layout import pruned_name, record_name, shard_name
-from shardproof.checkpoint.format._metadata import ShardEntry
 from shardproof.checkpoint.read._shard_reader import checksum_found
 from shardproof.checkpoint.storage._fsspec_storage import number_of
-from shardproof.checkpoint.storage._prefixes import location_of, unfinished_at
+from shardproof.checkpoint.storage._location import location_of, unfinished_at
 from shardproof.checkpoint.storage._reading import open_file, other_header, read_metadata
 from shardproof.checkpoint.storage._storage import CheckpointStorage, Location, NotRegularFileError
 from shardproof.errors import CheckpointError, CheckpointNotFoundError

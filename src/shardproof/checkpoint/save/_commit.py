@@ -13,8 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from shardproof._base.messages import quoted, told
-from shardproof.checkpoint.format._layout import metadata_in_the_making, record_name
-from shardproof.checkpoint.format._metadata import (
+from shardproof.checkpoint._format import (
     SCHEMA_VERSION,
     CheckpointMetadata,
     RankRecord,
@@ -23,6 +22,7 @@ from shardproof.checkpoint.format._metadata import (
     refuse,
     seal,
 )
+from shardproof.checkpoint.format._layout import metadata_in_the_making, record_name
 from shardproof.checkpoint.read._verifier import refuse_blind
 from shardproof.checkpoint.save._way import (
     OVERTAKEN,

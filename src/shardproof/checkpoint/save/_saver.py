@@ -10,8 +10,8 @@ from shardproof._base.loop_threads import in_thread
 from shardproof._base.messages import quoted
 from shardproof._base.plain import count
 from shardproof._base.work import apart
+from shardproof.checkpoint._format import MAX_NAME, TIMESTAMP, Sharding
 from shardproof.checkpoint.format._layout import MAX_RANK
-from shardproof.checkpoint.format._metadata import MAX_NAME, TIMESTAMP, Sharding
 from shardproof.checkpoint.save._commit import Attempt, make_checkpoint, now
 from shardproof.checkpoint.save._shard_writer import Algorithm, SaveOptions, tensors_of, write_shard
 from shardproof.checkpoint.save._way import clear_way, place_to_save, refuse_text

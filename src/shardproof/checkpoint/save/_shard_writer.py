@@ -14,6 +14,13 @@ from shardproof._base import digest as _digest
 from shardproof._base import files
 from shardproof._base.messages import quoted, told
 from shardproof._base.work import go_on
+from shardproof.checkpoint._format import (
+    MAX_NAME,
+    RankRecord,
+    ShardEntry,
+    TensorEntry,
+    seal,
+)
 from shardproof.checkpoint.format._dtypes import ITEM_SIZES, Array, from_torch, name_of, view_of
 from shardproof.checkpoint.format._layout import (
     ShardHeader,
@@ -23,13 +30,6 @@ from shardproof.checkpoint.format._layout import (
     pending_prefix,
     record_name,
     shard_name,
-)
-from shardproof.checkpoint.format._metadata import (
-    MAX_NAME,
-    RankRecord,
-    ShardEntry,
-    TensorEntry,
-    seal,
 )
 from shardproof.checkpoint.save._commit import Attempt
 from shardproof.checkpoint.save._way import overtaken, refuse_newer, refuse_text

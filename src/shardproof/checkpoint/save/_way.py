@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from shardproof._base.messages import quoted
 from shardproof._base.names import refusals
 from shardproof._base.plain import count
+from shardproof.checkpoint._format import MAX_NUMBER
 from shardproof.checkpoint.format._layout import (
     metadata_in_the_making,
     metadata_name,
@@ -16,8 +17,7 @@ from shardproof.checkpoint.format._layout import (
     pruned_name,
     record_name,
 )
-from shardproof.checkpoint.format._metadata import MAX_NUMBER
-from shardproof.checkpoint.storage._prefixes import location_of
+from shardproof.checkpoint.storage._location import location_of
 from shardproof.checkpoint.storage._reading import read_metadata, read_record
 from shardproof.checkpoint.storage._storage import CheckpointStorage, Location, path_in
 from shardproof.errors import CheckpointError

@@ -8,15 +8,7 @@ from collections.abc import Iterator
 
 from shardproof._base import json
 from shardproof._base.messages import joined, quoted, told
-from shardproof.checkpoint.format._layout import (
-    ShardHeader,
-    header_size,
-    metadata_name,
-    pack_header,
-    parse_header,
-    record_name,
-)
-from shardproof.checkpoint.format._metadata import (
+from shardproof.checkpoint._format import (
     BROKEN,
     CheckpointMetadata,
     RankRecord,
@@ -26,7 +18,15 @@ from shardproof.checkpoint.format._metadata import (
     refuse,
     unseal,
 )
-from shardproof.checkpoint.storage._prefixes import prefixes_in, unfinished_at, unfinished_of
+from shardproof.checkpoint.format._layout import (
+    ShardHeader,
+    header_size,
+    metadata_name,
+    pack_header,
+    parse_header,
+    record_name,
+)
+from shardproof.checkpoint.storage._location import prefixes_in, unfinished_at, unfinished_of
 from shardproof.checkpoint.storage._storage import (
     CheckpointStorage,
     Location,
