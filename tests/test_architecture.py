@@ -55,7 +55,7 @@ MAY_IMPORT = {
 """Of which rooms a room may import the doors; everybody may import `errors`."""
 
 INSIDE = {
-    "checkpoint": ("format", "_format", "storage", "read", "save"),
+    "checkpoint": ("_format", "storage", "read", "save"),
     "datasets": ("rows", "tokens"),
     "fetching": ("sources", "transfer", "cache"),
     "loaders": ("order", "io"),
@@ -86,7 +86,8 @@ THIRD_PARTY = {
     "_base.progress": {"rich"},
     "_base.yaml": {"yaml"},
     "checkpoint": {"msgspec", "numpy"},
-    "checkpoint.format._dtypes": {"ml_dtypes", "numpy", "torch"},
+    "checkpoint.read._shard_reader": {"ml_dtypes", "numpy", "torch"},
+    "checkpoint.save._shard_writer": {"numpy", "torch"},
     "checkpoint.storage._fsspec_storage": {"fsspec"},
     "cli": {"click", "rich"},
     "cli.checkpoint": {"click", "msgspec"},

@@ -18,7 +18,7 @@ from shardproof.checkpoint import (
     prune,
     to_safetensors,
 )
-from shardproof.checkpoint.format._layout import metadata_in_the_making
+from shardproof.checkpoint.storage._location import Location
 from tests.helpers import checkpoint_files as files
 
 ENVIRONMENT = [
@@ -206,7 +206,7 @@ class TestMeetings:
         assert [name for name in named(prefix) if name.startswith(".")] == []
 
     def test_metadata_that_a_kill_left_in_the_making(self, prefix: Path) -> None:
-        making = prefix.parent / metadata_in_the_making(prefix.name)
+        making = Path(Location(LocalStorage(), str(prefix)).in_the_making)
         prefix.parent.mkdir()
         making.touch()
         save(prefix)

@@ -660,7 +660,7 @@ class TestSources:
 
 
 def test_every_type_of_the_format_is_decided_about() -> None:
-    from shardproof.checkpoint.format._dtypes import ITEM_SIZES
+    from shardproof.checkpoint._format import ITEM_SIZES
 
     assert ITEM_SIZES.keys() == NAMES.keys() | {"complex128"}
     assert not [name for name, n in collections.Counter(NAMES.values()).items() if n > 1]

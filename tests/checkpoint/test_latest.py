@@ -19,7 +19,7 @@ from shardproof.checkpoint import (
     unfinished_steps,
 )
 from shardproof.checkpoint.read import read_manifest
-from shardproof.checkpoint.save import _way
+from shardproof.checkpoint.save import _commit
 from shardproof.errors import ManifestError
 from shardproof.testing.faults import FileSystemFaults
 from tests.helpers import checkpoint_files as files
@@ -32,7 +32,7 @@ SEEN_BY = {"present": DAMAGES[:1], "complete": DAMAGES[:2], "valid": DAMAGES}
 @pytest.fixture
 def as_an_older_saver(monkeypatch) -> None:
     """Let names be saved that are refused by now: what has one is read, and removed, as before."""
-    monkeypatch.setattr(_way, "refusals", lambda _: [])
+    monkeypatch.setattr(_commit, "refusals", lambda _: [])
 
 
 def save(prefix: Path, step: int, world_size: int = 4, seed: int | None = None) -> None:

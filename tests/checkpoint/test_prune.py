@@ -21,7 +21,7 @@ from shardproof.checkpoint import (
     latest_checkpoint,
     prune,
 )
-from shardproof.checkpoint.format._layout import pending_prefix
+from shardproof.checkpoint.storage._location import pending_prefix
 from shardproof.errors import CheckpointError
 from shardproof.testing.faults import FileSystemFaults
 from tests.helpers import checkpoint_files as files

@@ -10,16 +10,20 @@ from shardproof._base.messages import told
 from shardproof._base.plain import count
 from shardproof.checkpoint._format import (
     BROKEN,
+    MAX_RANK,
     RankRecord,
     ShardEntry,
+    ShardHeader,
     broken_by_shard,
+    header_size,
     refuse,
     seal,
+    shard_name,
     unseal,
 )
-from shardproof.checkpoint.format._layout import MAX_RANK, header_size, parse_header, shard_name
-from shardproof.checkpoint.read._shard_reader import Framework, tensors_in
-from shardproof.checkpoint.save._shard_writer import Algorithm, ShardWriter, tensors_of
+from shardproof.checkpoint.read._shard_reader import Framework, read_tensors
+from shardproof.checkpoint.save._commit import Algorithm
+from shardproof.checkpoint.save._shard_writer import ShardWriter, tensors_of
 from shardproof.checkpoint.storage._reading import refuse_other_file
 from shardproof.errors import CheckpointError
 
@@ -95,7 +99,7 @@ class MultiShardCheckpointFormat:
         view = memoryview(data).cast("B")
         if entry is None:
             try:
-                header = parse_header(bytes(view[:_MOST_OF_HEADER]))
+                header = ShardHeader.parse(bytes(view[:_MOST_OF_HEADER]))
             except ValueError as error:
                 raise CheckpointError(f"it is no shard: {told(error)}", path=_PATH) from None
             end = header_size(header.checksum) + header.data_length
@@ -110,7 +114,7 @@ class MultiShardCheckpointFormat:
         refuse(BROKEN, broken_by_shard(entry, prefix_name), path=_PATH)
         file = _Memory(view)
         refuse_other_file(file, entry)
-        return tensors_in(file, entry, self._framework)
+        return read_tensors(file, entry, entry.tensors, self._framework)
 
 
 class _Memory:

@@ -9,13 +9,18 @@ from itertools import islice
 
 import msgspec
 
-from shardproof._base import digest, json
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted
 from shardproof._base.names import refusals
 from shardproof._base.opening import is_directory, read_at, refuse_empty
 from shardproof._base.work import apart
-from shardproof.checkpoint._format import Sharding, TensorEntry, decode_json, refuse
+from shardproof.checkpoint._format import (
+    Sharding,
+    TensorEntry,
+    decode_json,
+    refuse,
+    refuse_large,
+)
 from shardproof.checkpoint._safetensors import (
     ENDING,
     INDEX_ENDING,
@@ -24,9 +29,14 @@ from shardproof.checkpoint._safetensors import (
     read_header,
     stamp_of,
 )
-from shardproof.checkpoint.save._commit import Attempt, make_checkpoint
-from shardproof.checkpoint.save._shard_writer import Algorithm, SaveOptions, Tensor, write_shard
-from shardproof.checkpoint.save._way import clear_way, place_to_save
+from shardproof.checkpoint.save._commit import (
+    Algorithm,
+    Attempt,
+    clear_way,
+    make_checkpoint,
+    place_to_save,
+)
+from shardproof.checkpoint.save._shard_writer import Tensor, write_shard
 from shardproof.checkpoint.storage._storage import CheckpointStorage
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 
@@ -93,11 +103,9 @@ def from_safetensors(
         array([0, 1, 2])
     """
     refuse_empty(source=source, prefix=prefix)
-    digest.begin(algorithm, 0)  # one that is not installed is refused before any work
+    attempt = Attempt(algorithm)
     location = place_to_save(prefix, storage, step)
     files = _safetensors_files(source)
-    attempt = Attempt()
-    options = SaveOptions(attempt, algorithm, step=step, overwrite=overwrite)
     clear_way(location, overwrite=overwrite)
     for rank, file in enumerate(files):
         with opened(file.path) as fd:
@@ -105,9 +113,9 @@ def from_safetensors(
                 Tensor(stored.name, stored.dtype, stored.shape, partial(_pieces, file, fd, stored))
                 for stored in file.tensors
             ]
-            write_shard(location, rank, tensors, options)
+            write_shard(location, rank, tensors, attempt, step=step, overwrite=overwrite)
     sharding = Sharding("unspecified", len(files), "")
-    return apart(lambda _: make_checkpoint(location, sharding, attempt, step=step))
+    return apart(lambda _: make_checkpoint(location, sharding, attempt, step))
 
 
 def _pieces(file: SafetensorsFile, fd: int, stored: TensorEntry) -> Iterator[memoryview]:
@@ -181,9 +189,7 @@ def _read_each(
 def _indexed(path: str) -> list[SafetensorsFile]:
     with opened(path) as fd:
         size = os.fstat(fd).st_size
-        if size > json.MAX_BYTES:
-            problem = f"expected at most {json.MAX_BYTES} bytes, found {size}"
-            raise CheckpointError(problem, path=path)
+        refuse_large(size, path=path)
         data = read_at(fd, size)
     index = decode_json(data, _Index, path=path)
     names = sorted(set(index.weight_map.values()))

@@ -20,14 +20,15 @@ from shardproof._base.messages import quoted, told
 from shardproof._base.names import OPEN_FLAGS, file_type
 from shardproof._base.opening import read_at
 from shardproof.checkpoint._format import (
+    ITEM_SIZES,
     MAX_DIMENSIONS,
     MAX_NAME,
     MAX_NUMBER,
     TensorEntry,
+    can_be,
     decode_json,
     refuse,
 )
-from shardproof.checkpoint.format._dtypes import ITEM_SIZES, can_be
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, ManifestError
 
 ENDING = ".safetensors"

@@ -11,7 +11,13 @@ import msgspec
 from shardproof._base import files, opening
 from shardproof._base.arguments import checked
 from shardproof._base.messages import listed, quoted, shown
-from shardproof.checkpoint._format import CheckpointMetadata, ShardEntry, refuse
+from shardproof.checkpoint._format import (
+    ITEM_SIZES,
+    CheckpointMetadata,
+    ShardEntry,
+    header_size,
+    refuse,
+)
 from shardproof.checkpoint._safetensors import (
     ENDING,
     INDEX_ENDING,
@@ -23,12 +29,10 @@ from shardproof.checkpoint._safetensors import (
     UNCONVERTIBLE,
     HeaderEntry,
 )
-from shardproof.checkpoint.format._dtypes import ITEM_SIZES
-from shardproof.checkpoint.format._layout import header_size
 from shardproof.checkpoint.read._shard_reader import Reading, algorithm_of, refuse_other
-from shardproof.checkpoint.storage._location import location_of
+from shardproof.checkpoint.storage._location import Location, location_of
 from shardproof.checkpoint.storage._reading import open_shard, read_metadata
-from shardproof.checkpoint.storage._storage import CheckpointStorage, Location
+from shardproof.checkpoint.storage._storage import CheckpointStorage
 from shardproof.errors import CheckpointError
 
 _ALREADY_THERE = "files are there already, and are replaced only by overwrite=True"
@@ -189,7 +193,7 @@ def _write(
                     if at - synced >= _SYNC_BYTES:
                         files.begin_to_sync(fd)
                         synced = at
-                refuse_other(file, entry, reading.found)
+                refuse_other(file, entry, reading.found.removeprefix("sha256:"))
             files.sync(fd)
         if overwrite:
             files.remove(index)  # or it would speak for some files of before and some of now

@@ -1,6 +1,7 @@
-"""Find the storage of a prefix, and the checkpoints of a directory, whole, torn or half removed."""
+"""Tell where a checkpoint is, and which there are in a directory, whole, torn or half removed."""
 
 import dataclasses
+import hashlib
 import os
 import re
 import time
@@ -11,10 +12,10 @@ from typing import NamedTuple
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted, shown
 from shardproof._base.opening import is_of_a_desktop, refuse_empty
-from shardproof.checkpoint.format._layout import metadata_name, pruned_name
+from shardproof.checkpoint._format import METADATA_END, PRUNED_END
 from shardproof.checkpoint.storage._fsspec_storage import FsspecStorage
 from shardproof.checkpoint.storage._local_storage import LocalStorage
-from shardproof.checkpoint.storage._storage import CheckpointStorage, Location, path_in
+from shardproof.checkpoint.storage._storage import CheckpointStorage
 
 clock = time.time
 """The clock by which ages are told."""
@@ -22,6 +23,62 @@ clock = time.time
 _LONGEST_PATH = 4096
 _OF_A_SHARD = re.compile(r"(.*[^/])_shard_[0-9]+\.(?:shard|tensors\.json)", re.DOTALL)
 _UNITS = ((86400, "days"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+class Location(NamedTuple):
+    """The prefix of a checkpoint, and the storage in which it is."""
+
+    storage: CheckpointStorage
+    path: str
+
+    @property
+    def directory(self) -> str:
+        """Where the files are."""
+        head = self.path[: self.path.rfind("/") + 1]
+        return head if head == "/" or head.endswith("//") else head[:-1]
+
+    @property
+    def name(self) -> str:
+        """What the names of the files begin with."""
+        return os.path.basename(self.path)
+
+    @property
+    def metadata(self) -> str:
+        """The path of the metadata file."""
+        return self.path + METADATA_END
+
+    @property
+    def pruned(self) -> str:
+        """The path of the copy of the metadata while the checkpoint is being removed."""
+        return self.path + PRUNED_END
+
+    def record(self, rank: int) -> str:
+        """Return the path of the file in which a rank describes its shard."""
+        return f"{self.path}_shard_{rank}.tensors.json"
+
+    def beside(self, name: str) -> str:
+        """Return the path of another file of the same directory."""
+        return path_in(self.directory, name)
+
+    def pending(self, token: str) -> str:
+        """Return the path of a file that is about to get its own."""
+        return self.beside(f"{pending_prefix(self.name)}{token}.tmp")
+
+    @property
+    def in_the_making(self) -> str:
+        """The one path of metadata that are about to get theirs, which others may remove."""
+        return self.pending(f"{0:016x}")
+
+
+def pending_prefix(prefix_name: str) -> str:
+    """Return what the names of a prefix's files begin with until they get their own."""
+    # A prefix's name has as many letters here as any other's: names have at most 255 bytes.
+    return f".shardproof-{hashlib.sha256(os.fsencode(prefix_name)).hexdigest()[:16]}-pending-"
+
+
+def path_in(directory: str, name: str) -> str:
+    """Return the path of a file in a directory, which may be the root of a storage."""
+    return f"{directory}{name}" if directory.endswith("/") else f"{directory}/{name}"
 
 
 def location_of(prefix: str | os.PathLike[str], storage: CheckpointStorage | None) -> Location:
@@ -69,7 +126,7 @@ def _listed(storage: CheckpointStorage, directory: str, depth: int) -> Iterator[
             path = storage.url(path)
         if is_directory and depth:
             yield from _listed(storage, path, depth - 1)
-        elif name not in {metadata_name(""), pruned_name("")} and not is_of_a_desktop(name):
+        elif name not in {METADATA_END, PRUNED_END} and not is_of_a_desktop(name):
             yield path
 
 
@@ -77,7 +134,7 @@ def _prefixes_among(storage: CheckpointStorage, paths: Sequence[str]) -> Prefixe
     """Find the checkpoints whose files are among paths."""
     committed, half_removed = (
         [Location(storage, path.removesuffix(end)) for path in paths if path.endswith(end)]
-        for end in (metadata_name(""), pruned_name(""))
+        for end in (METADATA_END, PRUNED_END)
     )
     known = {location.path for location in (*committed, *half_removed)}
     by_prefix: defaultdict[str, list[str]] = defaultdict(list)
