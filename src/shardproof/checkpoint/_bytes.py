@@ -9,14 +9,12 @@ from shardproof._base.arguments import checked
 from shardproof._base.messages import told
 from shardproof._base.plain import count
 from shardproof.checkpoint._format import (
-    BROKEN,
     MAX_RANK,
     RankRecord,
     ShardEntry,
     ShardHeader,
-    broken_by_shard,
     header_size,
-    refuse,
+    refuse_broken,
     seal,
     shard_name,
     unseal,
@@ -110,11 +108,10 @@ class MultiShardCheckpointFormat:
                 )
                 raise CheckpointError(problem, path=_PATH)
             entry, view = unseal(bytes(view[end:]), RankRecord, path=_PATH).shard, view[:end]
-        prefix_name = entry.file.removesuffix(shard_name("", entry.rank))
-        refuse(BROKEN, broken_by_shard(entry, prefix_name), path=_PATH)
+        refuse_broken(entry, path=_PATH)
         file = _Memory(view)
         refuse_other_file(file, entry)
-        return read_tensors(file, entry, entry.tensors, self._framework)
+        return read_tensors(file, entry, entry.tensors, framework=self._framework)
 
 
 class _Memory:

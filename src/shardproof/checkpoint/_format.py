@@ -49,7 +49,7 @@ TIMESTAMP = re.compile(
 )
 """A moment in UTC: RFC 3339, section 5.6."""
 
-BROKEN = "it contradicts itself"
+_BROKEN = "it contradicts itself"
 
 _CHECKSUM = re.compile(r"|[0-9a-f]{64}|(?:blake3|sha256-tree):[0-9a-f]{64}")
 _DIGEST = re.compile(r"xxh3-128:[0-9a-f]{32}|(?:sha256|blake3):[0-9a-f]{64}")
@@ -289,13 +289,28 @@ def decode(data: bytes, *, path: str, prefix_name: str) -> CheckpointMetadata:
         found = f"{len(ranks)} with ranks {quoted(str(ranks[:_SHOWN]))}"
         problems.append(f"shards: expected {world_size} with ranks 0, 1, ..., found {found}")
     for shard in metadata.shards:
-        broken = broken_by_shard(shard, prefix_name)
+        broken = _broken_by_shard(shard, prefix_name)
         problems += [f"shard of rank {shard.rank}: {problem}" for problem in broken]
-    refuse(BROKEN, problems, path=path)
+    refuse(_BROKEN, problems, path=path)
     return metadata
 
 
-def broken_by_shard(shard: ShardEntry, prefix_name: str) -> Iterator[str]:
+def decode_record(data: bytes, rank: int, *, path: str, prefix_name: str) -> RankRecord:
+    """Decode the record of a rank; each law that it breaks is listed in one refusal."""
+    record = unseal(data, RankRecord, path=path)
+    found = record.shard.rank
+    foreign = [] if found == rank else [f"rank: expected {rank}, found {found}"]
+    refuse(_BROKEN, [*foreign, *_broken_by_shard(record.shard, prefix_name)], path=path)
+    return record
+
+
+def refuse_broken(shard: ShardEntry, *, path: str) -> None:
+    """Raise a `CheckpointError` for an entry of any prefix that breaks a law."""
+    prefix_name = shard.file.removesuffix(shard_name("", shard.rank))
+    refuse(_BROKEN, _broken_by_shard(shard, prefix_name), path=path)
+
+
+def _broken_by_shard(shard: ShardEntry, prefix_name: str) -> Iterator[str]:
     """Yield every law that the entry of one shard breaks."""
     expected = shard_name(prefix_name, shard.rank)
     if shard.file != expected:

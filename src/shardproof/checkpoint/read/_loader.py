@@ -69,8 +69,8 @@ class MultiShardLoader:
         framework: Framework = "numpy",
         workers: int | None = None,
     ) -> None:
-        self._storage, self._framework = storage, framework
-        self._prove = level == "valid"
+        self._storage = storage
+        self._how: dict[str, Any] = {"framework": framework, "prove": level == "valid"}
         self._workers = fanout.available_cpus() if workers is None else count("workers", workers, 1)
 
     @checked
@@ -124,7 +124,7 @@ class MultiShardLoader:
             shard = metadata.shards[rank]
             if out is not None:
                 check_shard_outs(["out"], [out], [shard])
-            return self._read(location, shard, shard.tensors, out)
+            return self._read(location, shard, shard.tensors, out=out)
 
         return apart(load)
 
@@ -143,22 +143,19 @@ class MultiShardLoader:
         def load(_: object) -> list[dict[str, Any]]:
             location = location_of(prefix, self._storage)
             shards = read_metadata(location).shards
-            outs: Sequence[Mapping[str, Array] | None] = [None] * len(shards)
+            n_ranks = len(shards)
             if out is not None:
-                if len(out) != len(shards):
-                    expected = f"arrays of {len(shards)} ranks"
+                if len(out) != n_ranks:
+                    expected = f"arrays of {n_ranks} ranks"
                     raise ValueError(f"out: expected {expected}, found those of {len(out)}")
-                check_shard_outs([f"out[{i}]" for i in range(len(out))], out, shards)
-                outs = out
-            n_threads = fanout.threads_each(min(self._workers, len(shards)))
+                check_shard_outs([f"out[{rank}]" for rank in range(n_ranks)], out, shards)
+            outs, n = out or [{}] * n_ranks, fanout.threads_each(min(self._workers, n_ranks))
 
             def read(rank: int) -> dict[str, Any]:
                 tensors = shards[rank].tensors
-                return self._read(
-                    location, shards[rank], tensors, outs[rank], digest_threads=n_threads
-                )
+                return self._read(location, shards[rank], tensors, out=outs[rank], digest_threads=n)
 
-            return self._in_threads(read, range(len(shards)))
+            return self._in_threads(read, range(n_ranks))
 
         return apart(load)
 
@@ -210,8 +207,8 @@ class MultiShardLoader:
 
             def load_some(of_shard: tuple[ShardEntry, list[TensorEntry]]) -> dict[str, Any]:
                 if mapped:
-                    return mapped_tensors(location, *of_shard, self._framework, prove=self._prove)
-                return self._read(location, *of_shard, given, alone=True)
+                    return mapped_tensors(location, *of_shard, **self._how)
+                return self._read(location, *of_shard, out=given, alone=True)
 
             arrays: dict[str, Any] = {}
             for some in self._in_threads(load_some, by_shard):
@@ -252,26 +249,10 @@ class MultiShardLoader:
         return [*in_threads(work, items, n_threads=n_threads, name="shardproof-load")]
 
     def _read(
-        self,
-        location: Location,
-        shard: ShardEntry,
-        tensors: Sequence[TensorEntry],
-        out: Mapping[str, Array] | None = None,
-        *,
-        alone: bool = False,
-        digest_threads: int | None = None,
+        self, location: Location, shard: ShardEntry, tensors: Sequence[TensorEntry], **how: Any
     ) -> dict[str, Any]:
         with open_shard(location, shard) as file:  # whose size says how much memory is needed
-            return read_tensors(
-                file,
-                shard,
-                tensors,
-                self._framework,
-                prove=self._prove,
-                alone=alone,
-                out=out,
-                digest_threads=digest_threads,
-            )
+            return read_tensors(file, shard, tensors, **self._how, **how)
 
 
 def _find_tensors(

@@ -134,8 +134,8 @@ def read_tensors(
     file: StoredFile,
     shard: ShardEntry,
     tensors: Sequence[TensorEntry],
-    framework: Framework,
     *,
+    framework: Framework,
     prove: bool = True,
     alone: bool = False,
     out: Mapping[str, Array] | None = None,
@@ -163,8 +163,8 @@ def mapped_tensors(
     location: Location,
     shard: ShardEntry,
     tensors: Sequence[TensorEntry],
-    framework: Framework,
     *,
+    framework: Framework,
     prove: bool,
 ) -> dict[str, Any]:
     """Return read-only arrays whose memory is a file's; the file is open as long as they live."""

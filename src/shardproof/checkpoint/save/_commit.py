@@ -93,19 +93,6 @@ class Attempt:
         return ""
 
 
-def mixed(records: Sequence[RankRecord]) -> list[str]:
-    """Return sentences about shards that are of several attempts."""
-    first: dict[str, tuple[int, str]] = {}
-    problems = []
-    for record in records:
-        for name, text in record.attempt.items():
-            rank, expected = first.setdefault(name, (record.shard.rank, text))
-            if text != expected:
-                other = f"rank {record.shard.rank} of {quoted(text)} ({name})"
-                problems.append(f"rank {rank} is of attempt {quoted(expected)} ({name}), {other}")
-    return problems
-
-
 def refuse_text(name: str, text: str, expected: str = "text") -> None:
     """Raise a `ValueError` unless a text can be written in UTF-8, as records and metadata are."""
     if any("\ud800" <= character <= "\udfff" for character in text):
@@ -205,11 +192,10 @@ def make_checkpoint(
         sharding = Sharding(sharding.strategy, world_size, _precision_of(shards))
     metadata = CheckpointMetadata(SCHEMA_VERSION, world_size, step, timestamp, sharding, shards, "")
     data = small_enough(seal(metadata), location.metadata)
-    making, sync = location.in_the_making, attempt.sync
-    writer = location.storage.writer(location.metadata, making, sync=sync, replace=False)
-    with overtaken(location.metadata):
+    place, making = location.metadata, location.in_the_making
+    with overtaken(place):
         try:
-            with writer as fd:
+            with location.storage.writer(place, making, sync=attempt.sync, replace=False) as fd:
                 _remove_pending(location)
                 _see_that_they_are_there(location, shards)
                 with open(fd, "wb", closefd=False) as file:
@@ -240,7 +226,13 @@ def _recorded_shards(
         except CheckpointError as error:
             refuse_blind(error)
             problems.append(f"rank {rank}: {told(error)}")
-    problems += mixed(records)
+    first: dict[str, tuple[int, str]] = {}
+    for record in records:
+        for name, text in record.attempt.items():
+            rank, expected = first.setdefault(name, (record.shard.rank, text))
+            if text != expected:
+                other = f"rank {record.shard.rank} of {quoted(text)} ({name})"
+                problems.append(f"rank {rank} is of attempt {quoted(expected)} ({name}), {other}")
     refuse(_UNNAMED.format(world_size), problems, path=location.metadata)
     return tuple(record.shard for record in records)
 

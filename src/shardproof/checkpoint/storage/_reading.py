@@ -9,18 +9,15 @@ from collections.abc import Iterator
 from shardproof._base import json
 from shardproof._base.messages import joined, quoted, told
 from shardproof.checkpoint._format import (
-    BROKEN,
     METADATA_END,
     CheckpointMetadata,
     RankRecord,
     ShardEntry,
     ShardHeader,
-    broken_by_shard,
     decode,
+    decode_record,
     header_size,
-    refuse,
     refuse_large,
-    unseal,
 )
 from shardproof.checkpoint.storage._location import (
     Location,
@@ -53,11 +50,7 @@ def read_metadata(location: Location, copy: str | None = None) -> CheckpointMeta
 def read_record(location: Location, rank: int) -> RankRecord:
     """Read what a rank recorded of its shard; raise as `read_metadata`."""
     data, path = _read(location, location.record(rank))
-    record = unseal(data, RankRecord, path=path)
-    found = record.shard.rank
-    foreign = [] if found == rank else [f"rank: expected {rank}, found {found}"]
-    refuse(BROKEN, [*foreign, *broken_by_shard(record.shard, location.name)], path=path)
-    return record
+    return decode_record(data, rank, path=path, prefix_name=location.name)
 
 
 def _read(location: Location, path: str) -> tuple[bytes, str]:
