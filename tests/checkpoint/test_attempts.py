@@ -55,6 +55,11 @@ def save(prefix: Path, attempt: int = 0) -> None:
     saved(prefix, [arrays_of(attempt, rank) for rank in range(2)])
 
 
+def save_shards(saver: MultiShardSaver, prefix: Path) -> None:
+    for rank in range(2):
+        saver.save_shard(prefix, rank, arrays_of(0, rank))
+
+
 def named(prefix: Path) -> list[str]:
     return sorted(os.listdir(prefix.parent))
 
@@ -113,8 +118,7 @@ class TestMeetings:
 
     def test_a_shard_of_another_is_not_sealed_with_own_ones(self, prefix: Path) -> None:
         saver = MultiShardSaver()
-        for rank in range(2):
-            saver.save_shard(prefix, rank, arrays_of(0, rank))
+        save_shards(saver, prefix)
         MultiShardSaver().save_shard(prefix, 1, arrays_of(1, 1))
         with pytest.raises(CheckpointError, match=r"rank 1: .*another attempt saved it") as error:
             saver.save_metadata(prefix, world_size=2)
@@ -139,8 +143,7 @@ class TestMeetings:
     def test_a_shard_that_comes_while_metadata_get_their_name_ends_that(self, prefix) -> None:
         storage = Watched(before_the_name=lambda: MultiShardSaver().save_shard(prefix, 0, {}))
         saver = MultiShardSaver(storage)
-        for rank in range(2):
-            saver.save_shard(prefix, rank, arrays_of(0, rank))
+        save_shards(saver, prefix)
         with pytest.raises(CheckpointError, match="no checkpoint is made of two"):
             saver.save_metadata(prefix, world_size=2)
         assert not files.metadata_path(prefix).exists()
@@ -168,8 +171,7 @@ class TestMeetings:
 
     def test_of_two_that_make_one_the_second_is_told(self, prefix: Path) -> None:
         late = Watched(before=lambda: MultiShardSaver().save_metadata(prefix, world_size=2))
-        for rank in range(2):
-            MultiShardSaver().save_shard(prefix, rank, arrays_of(0, rank))
+        save_shards(MultiShardSaver(), prefix)
         with pytest.raises(CheckpointError, match="a checkpoint exists already"):
             MultiShardSaver(late).save_metadata(prefix, world_size=2)
         assert is_of(prefix, 0, 2)
@@ -202,8 +204,7 @@ class TestMeetings:
     def test_no_metadata_get_their_name_where_the_second_look_fails(
         self, prefix: Path, make_shard_faults
     ) -> None:
-        for rank in range(2):
-            MultiShardSaver().save_shard(prefix, rank, arrays_of(0, rank))
+        save_shards(MultiShardSaver(), prefix)
         make_shard_faults(prefix.parent).fail("open", errno.EIO, match="*_1.shard", nth=2, times=1)
         with pytest.raises(OSError, match=os.strerror(errno.EIO)):
             MultiShardSaver().save_metadata(prefix, world_size=2)
@@ -274,8 +275,7 @@ class TestNames:
 @pytest.fixture
 def with_records(prefix: Path) -> Path:
     """A checkpoint whose save was killed behind the commit."""
-    for rank in range(2):
-        MultiShardSaver().save_shard(prefix, rank, arrays_of(0, rank))
+    save_shards(MultiShardSaver(), prefix)
     records = {rank: files.record_path(prefix, rank).read_bytes() for rank in range(2)}
     MultiShardSaver().save_metadata(prefix, world_size=2)
     for rank, data in records.items():

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from shardproof.checkpoint import MultiShardLoader, MultiShardSaver
 from shardproof.checkpoint.save import _shard_writer
+from tests.helpers.drawing import examples
 
 BLOCK = 256
 
 
+@examples(30)
 @given(st.lists(st.integers(0, 700), max_size=12), st.one_of(st.integers(1, 100), st.just(10_000)))
 def test_the_same_bytes_in_whole_blocks(tmp_path_factory, sizes: list[int], most: int) -> None:
     """Also where the system takes fewer bytes than it is given."""

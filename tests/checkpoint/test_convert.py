@@ -30,6 +30,7 @@ from shardproof.checkpoint import (
 from shardproof.checkpoint._safetensors import read_header
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, UnsyncedError
 from shardproof.testing.faults import FileSystemFaults
+from tests.helpers.checkpoint_files import flip
 from tests.helpers.saving import peak_below, saved
 
 NAMES = {  # of a type: in the format of checkpoints, and in that of safetensors
@@ -145,11 +146,8 @@ class TestRoundTrip:
 
     def test_each_tensor_begins_where_its_elements_can(self, tmp_path) -> None:
         """Or some loaders can't take it."""
-        arrays = {
-            "a": any_bits("int8", (3,)),
-            "b": any_bits("float64", (2,)),
-            "c": any_bits("int16", (1,)),
-        }
+        sizes = {"int8": 3, "float64": 2, "int16": 1}
+        arrays = {name: any_bits(name, (size,)) for name, size in sizes.items()}
         path, _ = to_safetensors(save(tmp_path / "model", arrays), tmp_path / "out")
         data = Path(path).read_bytes()
         (length,) = struct.unpack_from("<Q", data)
@@ -170,12 +168,8 @@ class TestRoundTrip:
 class TestToSafetensors:
     def test_what_several_ranks_have(self, tmp_path) -> None:
         w, shared = any_bits("int8", (2,)), any_bits("int16", (1,))
-        prefix = save(
-            tmp_path / "model",
-            {"a": w, "b": w},
-            {"b": shared, "c": w},
-            {"a": w, "b": shared, "d": w},
-        )
+        ranks = {"a": w, "b": w}, {"b": shared, "c": w}, {"a": w, "b": shared, "d": w}
+        prefix = save(tmp_path / "model", *ranks)
         with pytest.raises(CheckpointError) as error:
             to_safetensors(prefix, tmp_path / "out")
         assert "'a': ranks 0, 2\n  - 'b': ranks 0, 1, 2" in str(error.value)
@@ -188,21 +182,17 @@ class TestToSafetensors:
         prefix = save(tmp_path / "model", arrays, {"y": np.zeros((), np.complex128)})
         with pytest.raises(CheckpointError, match=r"complex64 \(3\)") as error:
             to_safetensors(prefix, tmp_path / "out")
-        assert re.findall(r"(?m)^  - ('\w+'): found the type (.*)$", str(error.value)) == [
-            ("'z'", "complex128"),
-            ("'y'", "complex128"),
-        ]
+        found = re.findall(r"(?m)^  - ('\w+'): found the type (.*)$", str(error.value))
+        assert found == [("'z'", "complex128"), ("'y'", "complex128")]
         assert "'__metadata__': expected another name" in str(error.value)
         assert not (tmp_path / "out").exists()
 
     @pytest.mark.parametrize("place", ["data", "header", "padding"])
     def test_a_flipped_bit(self, tmp_path, place: str) -> None:
-        ranks = [{"w": any_bits("float32", (50,)), "v": any_bits("int8", (50,))} for _ in range(1)]
-        prefix = save(tmp_path / "model", *ranks, {"u": any_bits("int8", (3,))})
+        first = {"w": any_bits("float32", (50,)), "v": any_bits("int8", (50,))}
+        prefix = save(tmp_path / "model", first, {"u": any_bits("int8", (3,))})
         shard = tmp_path / "model_shard_1.shard"
-        data = bytearray(shard.read_bytes())
-        data[{"data": -1, "header": 5, "padding": 90}[place]] ^= 4
-        shard.write_bytes(data)
+        flip(shard, {"data": -1, "header": 5, "padding": 90}[place])
         with pytest.raises(CheckpointError, match=re.escape(str(shard))):
             to_safetensors(prefix, tmp_path / "out")
         assert os.listdir(tmp_path / "out") == []  # neither the first file, which is whole
@@ -225,10 +215,7 @@ class TestToSafetensors:
         from_safetensors(index, tmp_path / "again")
         loaded = MultiShardLoader().load_all_shards(tmp_path / "again")
         assert list(map(bits, loaded)) == list(map(bits, ranks))
-        shard = tmp_path / "model_shard_4.shard"
-        data = bytearray(shard.read_bytes())
-        data[-1] ^= 1
-        shard.write_bytes(data)
+        flip(tmp_path / "model_shard_4.shard")
         with pytest.raises(CheckpointError, match="model_shard_4"):
             to_safetensors(prefix, tmp_path / "other")
         assert len(os.listdir(tmp_path / "other")) == 4  # and no index
@@ -269,9 +256,7 @@ class TestToSafetensors:
         assert [next(iter(arrays.values()))[0] for arrays in loaded] == [1.0] * n_ranks
         assert not list(out.glob(".*"))
 
-    def test_of_two_that_overwrite_at_once_no_set_is_taken_for_one(
-        self, tmp_path, monkeypatch
-    ) -> None:
+    def test_two_that_overwrite_at_once_leave_no_set(self, tmp_path, monkeypatch) -> None:
         mine, others = (
             save(tmp_path / f"{value}", *({f"w{rank}": np.full(9, value)} for rank in range(2)))
             for value in (0, 1)
@@ -311,8 +296,7 @@ class TestToSafetensors:
         assert nth > 15
 
     def test_too_many_tensors_for_a_header(self, tmp_path, monkeypatch) -> None:
-        module = "shardproof.checkpoint._to_safetensors"
-        monkeypatch.setattr(f"{module}.MAX_HEADER_BYTES", 200)
+        monkeypatch.setattr("shardproof.checkpoint._safetensors.MAX_HEADER_BYTES", 200)
         prefix = save(tmp_path / "model", {f"{n}": np.zeros(1) for n in range(5)})
         with pytest.raises(CheckpointError, match="too many tensors for one file"):
             to_safetensors(prefix, tmp_path / "out")
@@ -435,12 +419,9 @@ class TestLaws:
         from_safetensors(path, tmp_path / "model")
         arrays = MultiShardLoader().load_shard(tmp_path / "model", 0)
         content = {name: array.tobytes() for name, array in arrays.items()}
-        assert list(content.items()) == [  # in the order of the file, which is read in one go
-            ("d", b""),
-            ("w", b"12345678"),
-            ("e", b""),
-            ("v", b"v"),
-        ]
+        # In the order of the file, which is read in one go.
+        assert list(content) == ["d", "w", "e", "v"]
+        assert content == {"d": b"", "w": b"12345678", "e": b"", "v": b"v"}
 
     @given(st.data())
     def test_what_we_take_the_library_takes(self, tmp_path_factory, data) -> None:
@@ -465,8 +446,7 @@ class TestLaws:
             whole[: data.draw(st.sampled_from([None, None, -1]) | st.integers(0, 900))]
         )
         try:
-            with open(path, "rb") as file:
-                ours = read_header(file.fileno(), str(path)).tensors
+            ours = read_header(str(path)).tensors
         except CheckpointError:
             return
         theirs = as_the_library_reads(path)

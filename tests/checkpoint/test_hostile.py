@@ -88,26 +88,22 @@ def lie(prefix: Path, change: Callable[[dict[str, Any]], object]) -> None:
     files.metadata_path(prefix).write_bytes(files.signed(said))
 
 
-READS: dict[str, Callable[[MultiShardLoader, str], object]] = {
-    "load_shard": lambda loader, prefix: [loader.load_shard(prefix, rank) for rank in range(2)],
-    "load_all_shards": lambda loader, prefix: loader.load_all_shards(prefix),
-    "load_tensors": lambda loader, prefix: loader.load_tensors(prefix),
-    "mapped": lambda loader, prefix: loader.load_tensors(prefix, mapped=True),
-    "iter_tensors": lambda loader, prefix: list(loader.iter_tensors(prefix)),
-}
+READS: list[Callable[[MultiShardLoader, str], object]] = [
+    lambda loader, prefix: [loader.load_shard(prefix, rank) for rank in range(2)],
+    lambda loader, prefix: loader.load_all_shards(prefix),
+    lambda loader, prefix: loader.load_tensors(prefix),
+    lambda loader, prefix: loader.load_tensors(prefix, mapped=True),
+    lambda loader, prefix: list(loader.iter_tensors(prefix)),
+]
 
 
-def assert_refused(prefix: Path, about: Path, *, level: str = "valid") -> str:
-    """Every way to read says that this file is bad, and opens nothing that it shouldn't.
-
-    Returns:
-        What is said.
-    """
-    loader, text = MultiShardLoader(level=level), ""
-    for how, read in READS.items():
+def assert_refused(prefix: Path, about: Path, *, level: str = "valid") -> None:
+    """Every way to read says that this file is bad, and opens nothing that it shouldn't."""
+    loader = MultiShardLoader(level=level)
+    for read in READS:
         with watched() as seen, pytest.raises(CheckpointError) as caught:
             read(loader, str(prefix))
-        assert os.fspath(caught.value.path) == os.fspath(about), how
+        assert os.fspath(caught.value.path) == os.fspath(about)
         text = str(caught.value)
         assert os.fspath(about) in text
         assert len(text) < 4000
@@ -118,7 +114,6 @@ def assert_refused(prefix: Path, about: Path, *, level: str = "valid") -> str:
     assert any(os.fspath(about) in error for error in result.errors), result.errors
     assert_inside(prefix.parent, seen)
     assert latest_checkpoint(prefix.parent) is None
-    return text
 
 
 def assert_inside(directory: Path, seen: list[tuple[str, Any]]) -> None:
@@ -209,9 +204,9 @@ def sealed(body: bytes) -> bytes:
 class TestMetadataText:
     """JSON that is none, or more than it should be."""
 
-    def refused(self, prefix: Path, data: bytes) -> str:
+    def refused(self, prefix: Path, data: bytes) -> None:
         files.metadata_path(prefix).write_bytes(data)
-        return assert_refused(prefix, files.metadata_path(prefix))
+        assert_refused(prefix, files.metadata_path(prefix))
 
     @pytest.mark.parametrize(
         "data",
@@ -229,28 +224,19 @@ class TestMetadataText:
     def test_no_metadata(self, prefix: Path, data: bytes, is_signed: bool) -> None:
         self.refused(prefix, files.sign(data + b', "checksum": ""}') if is_signed else data)
 
-    @pytest.mark.parametrize("name", ["step", "schema_version", "shards", "checksum"])
+    @pytest.mark.parametrize("name", ["step", "checksum"])
     def test_a_key_that_stands_twice(self, prefix: Path, name: str) -> None:
         said = files.metadata_of(prefix)
         text = files.signed(said)[: -files.TAIL] + b'"}'
         twice = b'{"%b": %b, ' % (name.encode(), json.dumps(said[name]).encode())
         self.refused(prefix, files.sign(twice + text[1:]))
 
-    @pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"1e999", b"07", b"0x7"])
-    def test_numbers_that_are_none(self, prefix: Path, number: bytes) -> None:
-        text = files.signed(files.metadata_of(prefix))[: -files.TAIL] + b'"}'
-        assert b'"step": 7' in text
-        self.refused(prefix, files.sign(text.replace(b'"step": 7', b'"step": ' + number)))
-
     def test_digits_without_end(self, prefix: Path) -> None:
         """As many as Python prints, so that one more is too many."""
         text = files.signed(files.metadata_of(prefix))[: -files.TAIL] + b'"}'
-        for n_digits in (4299, 4300, 4301, 100_000):
-            for field in (b'"file_size": ', b'"offset": ', b'"size": ', b'"world_size": '):
-                number = re.search(field + rb"(\d+)", text)
-                assert number
-                changed = text[: number.start(1)] + b"9" * n_digits + text[number.end(1) :]
-                self.refused(prefix, files.sign(changed))
+        for n_digits in (4300, 4301, 100_000):
+            changed = re.sub(rb'"offset": \d+', b'"offset": ' + b"9" * n_digits, text, count=1)
+            self.refused(prefix, files.sign(changed))
 
     def test_the_checksum_is_of_another_field(self, prefix: Path) -> None:
         """It stands at the end, and what is named checksum says something else."""
@@ -275,6 +261,7 @@ class TestMetadataText:
 class TestHeaders:
     """Shards whose first bytes lie, beside metadata that doesn't."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("at", "field"),
         [
@@ -332,7 +319,7 @@ class TestFiles:
 
     def test_notes_that_lie(self, prefix: Path) -> None:
         """Who writes the metadata compares records with shards."""
-        arrays = {"w": np.arange(6.0)}
+        arrays, saver = {"w": np.arange(6.0)}, MultiShardSaver(sync=False)
         for change in [
             put("shard", "file_size", 2**62),
             put("shard", "file", "../x_shard_0.shard"),
@@ -346,7 +333,7 @@ class TestFiles:
             lambda said: None,  # the seal
         ]:
             for rank in range(2):
-                MultiShardSaver(sync=False).save_shard(str(prefix), rank, arrays, overwrite=True)
+                saver.save_shard(prefix, rank, arrays, overwrite=True)
             path = files.record_path(prefix, 0)
             said = json.loads(path.read_bytes())
             before = copy.deepcopy(said)
@@ -355,7 +342,7 @@ class TestFiles:
             if said == before:
                 path.write_bytes(path.read_bytes().replace(b"0", b"1", 1))
             with watched() as seen, pytest.raises(CheckpointError) as caught:
-                MultiShardSaver(sync=False).save_metadata(str(prefix), world_size=2)
+                saver.save_metadata(prefix, world_size=2)
             named = path, files.shard_path(prefix, 0)
             assert any(f"'{name}'" in str(caught.value) for name in named)
             assert_inside(prefix.parent, seen)

@@ -13,7 +13,7 @@ import pytest
 
 from shardproof import CheckpointError, CheckpointNotFoundError, MultiShardLoader, MultiShardSaver
 from shardproof._base import digest
-from tests.helpers.checkpoint_files import metadata_of, metadata_path, shard_path, signed
+from tests.helpers.checkpoint_files import flip, metadata_of, metadata_path, shard_path, signed
 from tests.helpers.saving import saved
 
 RNG = np.random.default_rng(3)
@@ -26,12 +26,6 @@ ARRAYS = [
 @pytest.fixture
 def prefix(tmp_path: Path) -> Path:
     return saved(tmp_path / "model", ARRAYS)
-
-
-def flip(path: Path, at: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] ^= 1
-    path.write_bytes(data)
 
 
 def offset(prefix: Path, rank: int, name: str) -> int:

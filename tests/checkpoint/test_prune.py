@@ -99,6 +99,11 @@ def own_names(path: Path) -> list[str]:
     return sorted(str(found) for found in path.rglob(".shardproof*"))
 
 
+class Memory(FsspecStorage):
+    def __init__(self) -> None:
+        super().__init__(FsspecStorage.from_url("memory://")._fs)
+
+
 class TestWhatIsSavedMeanwhileStays:
     @pytest.mark.slow
     @pytest.mark.parametrize(
@@ -154,7 +159,7 @@ class TestWhatIsSavedMeanwhileStays:
         for step in (10, 20):
             save(f"memory://looks/{step}/model", step)
 
-        class Late(FsspecStorage):
+        class Late(Memory):
             is_late = False
 
             def open(self, path: str):
@@ -163,8 +168,7 @@ class TestWhatIsSavedMeanwhileStays:
                     save("memory://looks/10/model", 40, overwrite=True)
                 return super().open(path)
 
-        storage = Late(FsspecStorage.from_url("memory://")._fs)
-        assert prune("memory://looks", keep=1, storage=storage) == []
+        assert prune("memory://looks", keep=1, storage=Late()) == []
         assert latest_checkpoint("memory://looks") == "memory:///looks/10/model"
 
     def test_metadata_that_are_being_written_are_no_remains(self, caplog) -> None:
@@ -173,13 +177,13 @@ class TestWhatIsSavedMeanwhileStays:
             save(f"memory://begun/{step}/model", step)
         metadata = "/begun/10/model.metadata.json"
 
-        class Late(FsspecStorage):
+        class Late(Memory):
             def open(self, path: str):
                 if "20/model_shard" in path:
                     self._fs.pipe_file(metadata, b"{")
                 return super().open(path)
 
-        storage = Late(FsspecStorage.from_url("memory://")._fs)
+        storage = Late()
         assert prune("memory://begun", keep=1, storage=storage) == []
         assert caplog.text == ""
         assert storage._fs.cat_file(metadata) == b"{"
@@ -190,14 +194,13 @@ class TestWhatIsSavedMeanwhileStays:
         for step in (10, 20):
             save(f"memory://shards/{step}/model", step)
 
-        class Late(FsspecStorage):
+        class Late(Memory):
             def remove(self, path: str, **keywords) -> None:
                 super().remove(path, **keywords)
                 if path.endswith("_0.shard"):
                     save("memory://shards/10/model", 50, value=10)
 
-        storage = Late(FsspecStorage.from_url("memory://")._fs)
-        prune("memory://shards", keep=1, storage=storage)
+        prune("memory://shards", keep=1, storage=Late())
         assert latest_checkpoint("memory://shards") == "memory:///shards/10/model"
 
     def test_a_folder_in_the_place_of_a_shard(self, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -18,11 +17,10 @@ from shardproof import (
     CheckpointError,
     MultiShardLoader,
     MultiShardSaver,
-    ShardFileVerifier,
     UnsyncedError,
 )
 from shardproof._base import files as _files
-from shardproof.checkpoint import _format, from_safetensors
+from shardproof.checkpoint import from_safetensors
 from shardproof.checkpoint.save import _shard_writer
 from shardproof.testing.faults import FileSystemFaults
 from tests.helpers import checkpoint_files as files
@@ -176,11 +174,7 @@ class TestWrongArguments:
 
     @pytest.mark.parametrize(
         ("name", "reason"),
-        [
-            ("a\nb", "it has a control character"),
-            ("a\\b", "it has a backslash"),
-            ("n" * 256, "it is over 255 bytes"),
-        ],
+        [("a\nb", "a control character"), ("a\\b", "a backslash"), ("n" * 256, "over 255 bytes")],
         ids=["newline", "backslash", "long"],
     )
     @pytest.mark.parametrize("base", ["", "memory://refused/"])
@@ -197,20 +191,9 @@ class TestWrongArguments:
         ):
             with pytest.raises(ValueError, match="prefix: no checkpoint can be called") as caught:
                 save()
-            assert str(caught.value).endswith(f": {reason}")
+            assert str(caught.value).endswith(reason)
             assert "\n" not in str(caught.value)
         assert os.listdir(tmp_path) == []
-
-    def test_what_exists_under_such_a_name_is_read(self, saver, tmp_path: Path) -> None:
-        saved(tmp_path / "a-b", [ARRAYS])
-        metadata = MultiShardLoader().load_metadata(tmp_path / "a-b")
-        shard = msgspec.structs.replace(metadata.shards[0], file="a\\b_shard_0.shard")
-        (tmp_path / "a-b_shard_0.shard").rename(tmp_path / shard.file)
-        (tmp_path / "a-b.metadata.json").unlink()
-        text = _format.seal(msgspec.structs.replace(metadata, shards=(shard,)))
-        (tmp_path / "a\\b.metadata.json").write_bytes(text)
-        assert list(MultiShardLoader().load_shard(tmp_path / "a\\b", 0)) == list(ARRAYS)
-        assert ShardFileVerifier().verify_checkpoint(tmp_path / "a\\b").warnings == ()
 
     def test_a_timestamp_that_is_none(self, saver, prefix: Path) -> None:
         for text in ("now", "2026-11-21", "2026-11-21T20:00:00", "2026-13-21T20:00:00Z", ""):

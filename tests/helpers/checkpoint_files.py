@@ -64,6 +64,12 @@ def metadata_path(prefix: str | os.PathLike[str]) -> Path:
     return Path(f"{os.fspath(prefix)}.metadata.json")
 
 
+def flip(path: Path, at: int = -1) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
 def digest_of(data: bytes, checksum: str) -> str:
     """Compute the checksum of a shard's data, of the kind that another one is."""
     kind, colon, _ = checksum.rpartition(":")

@@ -6,19 +6,15 @@ the copy. What a kill left, the next removal finishes. Others may save meanwhile
 seen to be the old one, and removed only if its name still leads to that.
 """
 
+import contextlib
 import logging
 import os
 
 from shardproof._base.arguments import checked
 from shardproof._base.messages import told
 from shardproof._base.plain import count
-from shardproof.checkpoint._format import (
-    CheckpointMetadata,
-    ShardEntry,
-    ShardHeader,
-    header_size,
-    seal,
-)
+from shardproof.checkpoint import _format
+from shardproof.checkpoint._format import CheckpointMetadata, ShardEntry, ShardHeader
 from shardproof.checkpoint.read._directories import is_whole, newest_first
 from shardproof.checkpoint.read._verifier import refuse_blind
 from shardproof.checkpoint.save._commit import sweep_leftovers
@@ -95,7 +91,7 @@ def prune(
 
 def _remove(location: Location, metadata: CheckpointMetadata) -> bool:
     """Remove a checkpoint, unless another one is in its place; say whether it was removed."""
-    storage, data = location.storage, seal(metadata)
+    storage, data = location.storage, _format.seal(metadata)
     try:
         with open_file(storage, location.metadata) as file:
             if read_at(file, 0, file.size) != data:
@@ -138,8 +134,12 @@ def _remove_shard(location: Location, shard: ShardEntry) -> None:
     storage, path = location.storage, location.beside(shard.file)
     try:
         with open_file(storage, path) as file:
-            begin = read_at(file, 0, header_size(shard.checksum))
-            if _is_of_another(begin, shard) or _is_saved_again(location):
+            begin = read_at(file, 0, _format.header_size(shard.checksum))
+            with contextlib.suppress(ValueError):  # torn: it is no new one, which would be whole
+                found = ShardHeader.parse(begin)
+                if found.rank == shard.rank and found.checksum != shard.checksum:
+                    return
+            if _is_saved_again(location):
                 return
             storage.remove(path, only=file)
     except CheckpointNotFoundError:
@@ -148,11 +148,3 @@ def _remove_shard(location: Location, shard: ShardEntry) -> None:
         refuse_blind(error)
         return  # no regular file: not one of ours
     storage.remove(location.record(shard.rank))
-
-
-def _is_of_another(begin: bytes, shard: ShardEntry) -> bool:
-    try:
-        found = ShardHeader.parse(begin)
-    except ValueError:  # torn: it is no new one, which would be whole
-        return False
-    return found.rank == shard.rank and found.checksum != shard.checksum

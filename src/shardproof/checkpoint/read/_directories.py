@@ -10,13 +10,8 @@ from pathlib import Path
 from shardproof._base.arguments import checked
 from shardproof._base.messages import joined, printable, shown, told
 from shardproof._base.opening import is_of_a_desktop, may_be_whole, names_in, read_at
-from shardproof.checkpoint._format import (
-    METADATA_END,
-    CheckpointMetadata,
-    ShardEntry,
-    ShardHeader,
-    header_size,
-)
+from shardproof.checkpoint import _format
+from shardproof.checkpoint._format import CheckpointMetadata, ShardEntry, ShardHeader
 from shardproof.checkpoint.read._verifier import refuse_blind, verify
 from shardproof.checkpoint.storage._local_storage import LocalStorage
 from shardproof.checkpoint.storage._location import Location, prefixes_in, unfinished_of
@@ -116,21 +111,21 @@ def is_whole(location: Location, step: int, level: Level) -> bool:
 
 def read_manifest(root: str, prefix: str = "") -> Manifest:
     """Return what the checkpoints in a directory promise, or the one of a prefix."""
-    there = fnmatch.filter(names_in(root), f"?*{METADATA_END}")
+    there = fnmatch.filter(names_in(root), f"?*{_format.METADATA_END}")
     names = [name for name in there if not is_of_a_desktop(name)]
     if prefix:
-        names = [prefix + METADATA_END]
+        names = [prefix + _format.METADATA_END]
     elif not names:
         problem = (
             "expected a metadata file beside the shards, found none: the checkpoint was not "
             "completed, or is being removed; take an earlier one"
         )
-        raise ManifestNotFoundError(problem, path=os.path.join(root, f"*{METADATA_END}"))
+        raise ManifestNotFoundError(problem, path=os.path.join(root, f"*{_format.METADATA_END}"))
     shards: dict[str, ShardEntry] = {}
     damaged: list[Contradiction] = []
     for name in names:
         try:
-            path = os.path.join(root, name.removesuffix(METADATA_END))
+            path = os.path.join(root, name.removesuffix(_format.METADATA_END))
             metadata = read_metadata(Location(LocalStorage(), path))
             shards |= {shard.file: shard for shard in metadata.shards}
         except CheckpointError as error:
@@ -142,7 +137,7 @@ def read_manifest(root: str, prefix: str = "") -> Manifest:
             damaged.append(Contradiction(name, "metadata of a checkpoint", error.problem))
     files = []
     for name, shard in shards.items():
-        checksum, begin = shard.checksum, header_size(shard.checksum)
+        checksum, begin = shard.checksum, _format.header_size(shard.checksum)
         digest = f"sha256:{checksum}" if checksum and ":" not in checksum else checksum or None
         promised = ExpectedFile(name=name, size=shard.file_size, digest=digest, digest_from=begin)
         files.append(promised)
@@ -165,5 +160,5 @@ def _probe(
     size: int,  # noqa: ARG001 - which was looked at
 ) -> Mismatch | None:
     header = headers[file.name]
-    mismatch = header.mismatch(read_at(fd, header_size(header.checksum)))
+    mismatch = header.mismatch(read_at(fd, _format.header_size(header.checksum)))
     return Mismatch(*mismatch) if mismatch else None

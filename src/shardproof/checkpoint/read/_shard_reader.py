@@ -11,13 +11,8 @@ import numpy as np
 from shardproof._base import digest
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.work import go_on
-from shardproof.checkpoint._format import (
-    ITEM_SIZES,
-    NUMPY_TYPES,
-    ShardEntry,
-    TensorEntry,
-    header_size,
-)
+from shardproof.checkpoint import _format
+from shardproof.checkpoint._format import ShardEntry, TensorEntry
 from shardproof.checkpoint.storage._local_storage import LocalFile
 from shardproof.checkpoint.storage._location import Location
 from shardproof.checkpoint.storage._reading import open_shard, read_into
@@ -100,7 +95,7 @@ def checksum_found(
 ) -> str:
     """Compute the checksum of a shard as its header states it; read tensors into arrays by name."""
     reading = Reading(file, algorithm_of(file, entry), digest_threads)
-    at = header_size(entry.checksum)
+    at = _format.header_size(entry.checksum)
     for tensor in entry.tensors if arrays else ():
         if arrays and tensor.name in arrays:
             reading.skip(at, tensor.offset)
@@ -199,7 +194,7 @@ def _bytes_of(array: Array) -> memoryview:
 
 def _numpy_dtype(name: str) -> "np.dtype[Any]":
     """Return the type in numpy, little endian; without ml_dtypes, unsigned integers for others."""
-    if name in NUMPY_TYPES:
+    if name in _format.NUMPY_TYPES:
         return np.dtype(name).newbyteorder("<")
     if importlib.util.find_spec("ml_dtypes"):
         import ml_dtypes  # noqa: PLC0415 - where it is installed
@@ -207,7 +202,7 @@ def _numpy_dtype(name: str) -> "np.dtype[Any]":
         if hasattr(ml_dtypes, name):
             dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
             return dtype
-    return np.dtype(f"<u{ITEM_SIZES[name]}")
+    return np.dtype(f"<u{_format.ITEM_SIZES[name]}")
 
 
 def _as_framework(array: Array, tensor: TensorEntry, framework: Framework) -> Any:

@@ -19,17 +19,8 @@ from shardproof._base import digest
 from shardproof._base.messages import quoted, told
 from shardproof._base.names import refusals
 from shardproof._base.plain import count
-from shardproof.checkpoint._format import (
-    MAX_NUMBER,
-    METADATA_END,
-    SCHEMA_VERSION,
-    CheckpointMetadata,
-    RankRecord,
-    ShardEntry,
-    Sharding,
-    refuse,
-    seal,
-)
+from shardproof.checkpoint import _format
+from shardproof.checkpoint._format import CheckpointMetadata, RankRecord, ShardEntry, Sharding
 from shardproof.checkpoint.read._verifier import refuse_blind
 from shardproof.checkpoint.storage._location import Location, location_of, path_in, pending_prefix
 from shardproof.checkpoint.storage._reading import (
@@ -104,9 +95,8 @@ def place_to_save(
 ) -> Location:
     """Return where a checkpoint goes; refuse what a reader would refuse, and any check with it."""
     if step is not None:
-        count("step", step, 0, MAX_NUMBER)
+        count("step", step, 0, _format.MAX_NUMBER)
     location = location_of(prefix, storage)
-    refuse_text("prefix", location.name, "a name")
     for _, name, reason in refusals([location.name]):
         raise ValueError(f"prefix: no checkpoint can be called {quoted(name)}: {reason}")
     return location
@@ -160,7 +150,7 @@ def sweep_leftovers(storage: CheckpointStorage, directory: str) -> None:
             pending[found[1]].append(name)
     # Only what was there before metadata are seen: a save that overwrites removes them first.
     for name, _ in storage.list(directory) if records or pending else ():
-        prefix_name = name.removesuffix(METADATA_END)
+        prefix_name = name.removesuffix(_format.METADATA_END)
         if prefix_name not in {name, ""}:
             location = Location(storage, path_in(directory, prefix_name))
             with contextlib.suppress(CheckpointError):  # one that can't be read keeps its records
@@ -190,8 +180,9 @@ def make_checkpoint(
     shards = _recorded_shards(location, world_size, step, attempt)
     if not sharding.precision:
         sharding = Sharding(sharding.strategy, world_size, _precision_of(shards))
-    metadata = CheckpointMetadata(SCHEMA_VERSION, world_size, step, timestamp, sharding, shards, "")
-    data = small_enough(seal(metadata), location.metadata)
+    version = _format.SCHEMA_VERSION
+    metadata = CheckpointMetadata(version, world_size, step, timestamp, sharding, shards, "")
+    data = small_enough(_format.seal(metadata), location.metadata)
     place, making = location.metadata, location.in_the_making
     with overtaken(place):
         try:
@@ -233,7 +224,7 @@ def _recorded_shards(
             if text != expected:
                 other = f"rank {record.shard.rank} of {quoted(text)} ({name})"
                 problems.append(f"rank {rank} is of attempt {quoted(expected)} ({name}), {other}")
-    refuse(_UNNAMED.format(world_size), problems, path=location.metadata)
+    _format.refuse(_UNNAMED.format(world_size), problems, path=location.metadata)
     return tuple(record.shard for record in records)
 
 

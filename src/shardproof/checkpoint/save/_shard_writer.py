@@ -13,18 +13,8 @@ from shardproof._base import digest as _digest
 from shardproof._base import files
 from shardproof._base.messages import quoted, told
 from shardproof._base.work import go_on
-from shardproof.checkpoint._format import (
-    ITEM_SIZES,
-    MAX_NAME,
-    RankRecord,
-    ShardEntry,
-    ShardHeader,
-    TensorEntry,
-    aligned,
-    header_size,
-    seal,
-    shard_name,
-)
+from shardproof.checkpoint import _format
+from shardproof.checkpoint._format import RankRecord, ShardEntry, ShardHeader, TensorEntry
 from shardproof.checkpoint.save._commit import (
     Algorithm,
     Attempt,
@@ -55,7 +45,7 @@ class Tensor(NamedTuple):
     @property
     def size(self) -> int:
         """Its size in bytes."""
-        return math.prod(self.shape) * ITEM_SIZES[self.dtype]
+        return math.prod(self.shape) * _format.ITEM_SIZES[self.dtype]
 
 
 def tensors_of(arrays: Mapping[str, Any]) -> Iterable[Tensor]:
@@ -63,8 +53,8 @@ def tensors_of(arrays: Mapping[str, Any]) -> Iterable[Tensor]:
     for name in arrays:
         if not isinstance(name, str):
             raise TypeError(f"arrays: expected names as keys, found {type(name).__name__}")
-        if not 0 < len(name) <= MAX_NAME:
-            expected = f"names of 1 to {MAX_NAME} characters"
+        if not 0 < len(name) <= _format.MAX_NAME:
+            expected = f"names of 1 to {_format.MAX_NAME} characters"
             raise ValueError(f"arrays: expected {expected}, found {len(name)}")
         refuse_text("arrays", name, "names")
     tensors = (_tensor_of(str(name), arrays[name]) for name in arrays)
@@ -81,8 +71,8 @@ def _tensor_of(name: str, array: Any) -> Tensor:
             raise TypeError(f"expected an array, found {type(array).__name__}")
         numbers = np.asarray(array)
         dtype = numbers.dtype.name
-        if ITEM_SIZES.get(dtype) != numbers.dtype.itemsize:
-            expected = ", ".join(sorted(ITEM_SIZES))
+        if _format.ITEM_SIZES.get(dtype) != numbers.dtype.itemsize:
+            expected = ", ".join(sorted(_format.ITEM_SIZES))
             raise TypeError(f"dtype: expected one of {expected}, found {numbers.dtype}")
         return Tensor(name, dtype, numbers.shape, lambda: _pieces(numbers))
     except TypeError as error:
@@ -97,8 +87,8 @@ def from_torch(tensor: Any) -> tuple[str, Any]:
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
         found = f"{tensor.layout} {tensor.dtype} on {tensor.device}"
         raise TypeError(f"expected a dense tensor with data, found {found}")
-    if dtype not in ITEM_SIZES:
-        raise TypeError(f"dtype: expected one of {', '.join(ITEM_SIZES)}, found {dtype}")
+    if dtype not in _format.ITEM_SIZES:
+        raise TypeError(f"dtype: expected one of {', '.join(_format.ITEM_SIZES)}, found {dtype}")
     flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
     if flat.stride(0) != 1:  # of one element, which counts as contiguous
         flat = flat.clone(memory_format=torch.contiguous_format)
@@ -127,7 +117,7 @@ def write_shard(
     overwrite: bool,
 ) -> str:
     """Write the shard of a rank, and its record; return its path."""
-    storage, name, sync = location.storage, shard_name(location.name, rank), attempt.sync
+    storage, name, sync = location.storage, _format.shard_name(location.name, rank), attempt.sync
     path, token = location.beside(name), secrets.token_hex(8)  # which no other shard has
     storage.make_directories(location.directory)
     with overtaken(path), storage.writer(path, location.pending(token), sync=sync) as fd:
@@ -136,7 +126,7 @@ def write_shard(
     record = RankRecord(step=step, shard=entry, attempt=attempt.marks, token=token, checksum="")
     # Not synced: one that a power cut tore is refused, and its rank saves again.
     at = location.record(rank)
-    storage.write(at, small_enough(seal(record), at), sync=False)
+    storage.write(at, small_enough(_format.seal(record), at), sync=False)
     attempt.tokens[path] = token
     return path
 
@@ -156,7 +146,7 @@ class ShardWriter:
 
     def write(self, rank: int, name: str, tensors: Iterable[Tensor]) -> ShardEntry:
         """Write the shard of a rank; return its entry of the metadata; raise as `write_shard`."""
-        begin = self._at = header_size(self._checksum())
+        begin = self._at = _format.header_size(self._checksum())
         self._held += bytes(begin)  # the real header is known in the end
         # Not a loop, whose variable would keep a tensor while the next one is made.
         entries = tuple(map(self._write_tensor, tensors))
@@ -171,7 +161,7 @@ class ShardWriter:
         return f"{self._algorithm}:{self._digest.hexdigest()}".removeprefix("sha256:")
 
     def _write_tensor(self, tensor: Tensor) -> TensorEntry:
-        self._put(memoryview(bytes(aligned(self._at) - self._at)))
+        self._put(memoryview(bytes(_format.aligned(self._at) - self._at)))
         offset, size = self._at, tensor.size
         digest = _digest.begin(_TENSOR_DIGEST, size)
         n_bytes = _PIECE_BYTES[self._algorithm]
@@ -185,7 +175,7 @@ class ShardWriter:
         if self._at - offset != size:
             problem = (
                 f"tensor {quoted(tensor.name)}: expected {size} bytes, by its shape {tensor.shape} "
-                f"of {tensor.dtype} ({ITEM_SIZES[tensor.dtype]} bytes each), "
+                f"of {tensor.dtype} ({_format.ITEM_SIZES[tensor.dtype]} bytes each), "
                 f"found {self._at - offset}"
             )
             raise CheckpointError(problem, path=self._path)
@@ -203,8 +193,8 @@ class ShardWriter:
             if len(self._held) == BLOCK_BYTES:
                 self._write(self._held)
                 self._held = bytearray()
-        n = len(piece) // BLOCK_BYTES * BLOCK_BYTES
-        self._write(piece[:n])
+        if n := len(piece) // BLOCK_BYTES * BLOCK_BYTES:
+            self._write(piece[:n])
         self._held += piece[n:]
         if self._sync and self._at - self._synced >= _SYNC_BYTES:
             files.begin_to_sync(self._fd)

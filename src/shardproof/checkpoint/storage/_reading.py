@@ -8,17 +8,8 @@ from collections.abc import Iterator
 
 from shardproof._base import json
 from shardproof._base.messages import joined, quoted, told
-from shardproof.checkpoint._format import (
-    METADATA_END,
-    CheckpointMetadata,
-    RankRecord,
-    ShardEntry,
-    ShardHeader,
-    decode,
-    decode_record,
-    header_size,
-    refuse_large,
-)
+from shardproof.checkpoint import _format
+from shardproof.checkpoint._format import CheckpointMetadata, RankRecord, ShardEntry, ShardHeader
 from shardproof.checkpoint.storage._location import (
     Location,
     prefixes_in,
@@ -44,18 +35,18 @@ def read_metadata(location: Location, copy: str | None = None) -> CheckpointMeta
         if copy is None and (tip := _advice(location)):
             raise CheckpointNotFoundError(f"{error.problem}; {tip}", path=error.path) from error
         raise
-    return decode(data, path=path, prefix_name=location.name)
+    return _format.decode(data, path=path, prefix_name=location.name)
 
 
 def read_record(location: Location, rank: int) -> RankRecord:
     """Read what a rank recorded of its shard; raise as `read_metadata`."""
     data, path = _read(location, location.record(rank))
-    return decode_record(data, rank, path=path, prefix_name=location.name)
+    return _format.decode_record(data, rank, path=path, prefix_name=location.name)
 
 
 def _read(location: Location, path: str) -> tuple[bytes, str]:
     with open_file(location.storage, path) as file:
-        refuse_large(file.size, path=file.path)
+        _format.refuse_large(file.size, path=file.path)
         return read_at(file, 0, file.size), file.path
 
 
@@ -72,8 +63,8 @@ def small_enough(data: bytes, path: str) -> bytes:
 
 def _advice(location: Location) -> str:
     """Return what to do where there is no metadata file for a prefix; at best what to type."""
-    if location.name.endswith(METADATA_END):
-        given = quoted(location.path.removesuffix(METADATA_END), _LONGEST_PATH)
+    if location.name.endswith(_format.METADATA_END):
+        given = quoted(location.path.removesuffix(_format.METADATA_END), _LONGEST_PATH)
         return f"expected a prefix, found the name of a metadata file: give {given}"
     try:
         with contextlib.suppress(NotADirectoryError):  # a prefix may be the name of a file, too
@@ -149,4 +140,4 @@ def read_into(file: StoredFile, view: memoryview, offset: int) -> int:
 
 def other_header(file: StoredFile, entry: ShardEntry) -> tuple[str, str] | None:
     """Return the expected and the found header of an open shard in words, where they differ."""
-    return ShardHeader.of(entry).mismatch(read_at(file, 0, header_size(entry.checksum)))
+    return ShardHeader.of(entry).mismatch(read_at(file, 0, _format.header_size(entry.checksum)))
