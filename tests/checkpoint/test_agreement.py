@@ -19,7 +19,6 @@ from tests.helpers.checkpoint_lies import hostile_metadata, metadata_lies
 from tests.helpers.checkpoint_reader import lawful_metadata, read_checkpoint
 from tests.helpers.drawing import examples
 
-LEVELS = ("present", "complete", "valid")
 LYING = {
     "default": Layout(format="checkpoint"),
     "small": Layout(
@@ -41,6 +40,12 @@ def said_by_ours(prefix: Path, level: Any) -> list[tuple[int | None, str]]:
     )
 
 
+def assert_agree(value: Layout) -> None:
+    with shards_dir(value) as prefix:
+        for level in ("present", "complete", "valid"):
+            assert said_by_ours(prefix, level) == [*expected_problems(value, level=level)]
+
+
 def rank_of(path: Path) -> int | None:
     name = path.name.removeprefix("model_shard_").removesuffix(".shard")
     return int(name) if name.isdigit() else None
@@ -55,30 +60,22 @@ def is_read_by_ours(prefix: Path, text: bytes) -> bool:
     return True
 
 
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("state", CheckpointShardState)
-def test_the_verifier_knows_every_state(state: CheckpointShardState, level: str) -> None:
-    named = {} if state == "ok" else {state.value: [1, 2]}
-    value = Layout(format="checkpoint", **named)
-    with shards_dir(value) as prefix:
-        assert said_by_ours(prefix, level) == [*expected_problems(value, level=level)]
+STATES = {
+    **{f"shards {s}": {} if s == "ok" else {s.value: [1, 2]} for s in CheckpointShardState},
+    **{f"metadata {s}": {"metadata": s, "missing": [1]} for s in CheckpointMetadataState},
+}
 
 
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("state", CheckpointMetadataState)
-def test_and_all_metadata(state: CheckpointMetadataState, level: str) -> None:
-    value = Layout(format="checkpoint", metadata=state, missing=[1])
-    with shards_dir(value) as prefix:
-        assert said_by_ours(prefix, level) == [*expected_problems(value, level=level)]
+@pytest.mark.parametrize("state", STATES.values(), ids=STATES)
+def test_the_verifier_knows_every_state(state: dict[str, Any]) -> None:
+    assert_agree(Layout(format="checkpoint", **state))
 
 
 @pytest.mark.slow
 @examples(150)
 @given(layouts(["checkpoint"]))
 def test_the_verifier_agrees(value: Layout) -> None:
-    with shards_dir(value) as prefix:
-        for level in LEVELS:
-            assert said_by_ours(prefix, level) == [*expected_problems(value, level=level)]
+    assert_agree(value)
 
 
 @pytest.mark.slow

@@ -86,21 +86,14 @@ def test_a_file_of_a_checkpoint_with_its_entry(tmp_path: Path) -> None:
             shards.deserialize(data, entry=change)
 
 
-def test_every_flipped_byte_is_refused() -> None:
-    arrays = {"w": np.arange(6, dtype=np.int16), "b": np.array(1.5)}
-    data = shards.serialize(arrays)
+def test_every_flipped_byte_and_every_cut_is_refused() -> None:
+    data = shards.serialize({"w": np.arange(6, dtype=np.int16), "b": np.array(1.5)})
     for at in range(len(data)):
         changed = bytearray(data)
         changed[at] ^= 1 << at % 8
-        with pytest.raises(CheckpointError, match=r"^Checkpoint file '<bytes>': "):
-            shards.deserialize(changed)
-
-
-def test_every_cut_is_refused() -> None:
-    data = shards.serialize({"w": np.arange(6, dtype=np.int16)})
-    for end in range(len(data)):
-        with pytest.raises(CheckpointError, match=r"^Checkpoint file '<bytes>': "):
-            shards.deserialize(data[:end])
+        for other in (changed, data[:at]):
+            with pytest.raises(CheckpointError, match=r"^Checkpoint file '<bytes>': "):
+                shards.deserialize(other)
     with pytest.raises(CheckpointError, match="checksum"):
         shards.deserialize(data + b" ")
 

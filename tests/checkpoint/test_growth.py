@@ -1,5 +1,6 @@
 """What all ranks do together grows with the number of ranks, not with its square."""
 
+import contextlib
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -37,20 +38,12 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
     counts = Seen()
     scandir, listdir = os.scandir, os.listdir
 
-    class Counted:
-        def __init__(self, *arguments: Any) -> None:
-            self.iterator = scandir(*arguments)
-
-        def __enter__(self) -> "Counted":
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            self.iterator.close()
-
-        def __iter__(self) -> Iterator[os.DirEntry[str]]:
-            for entry in self.iterator:
-                counts["listed"] += 1
-                yield entry
+    @contextlib.contextmanager
+    def count_scandir(*arguments: Any) -> Iterator[Iterator[os.DirEntry[str]]]:
+        with scandir(*arguments) as entries:
+            found = [*entries]
+        counts["listed"] += len(found)
+        yield iter(found)
 
     def count_listdir(*arguments: Any) -> list[str]:
         found = listdir(*arguments)
@@ -66,7 +59,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
         return call
 
-    monkeypatch.setattr(os, "scandir", Counted)
+    monkeypatch.setattr(os, "scandir", count_scandir)
     monkeypatch.setattr(os, "listdir", count_listdir)
     for name in ("open", "stat", "lstat", "preadv", "pread", "rename", "unlink", "mkdir", "rmdir"):
         monkeypatch.setattr(os, name, counting(name))

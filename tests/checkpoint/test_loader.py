@@ -53,14 +53,7 @@ def test_all_of_it_comes_back(prefix: Path, level: str, workers: int | None) -> 
     shards[0]["a"][0, 0] = 1.0  # it is the caller's
 
 
-@pytest.mark.parametrize(
-    "load",
-    [
-        lambda loader, prefix: loader.load_all_shards(prefix),
-        lambda loader, prefix: loader.load_tensors(prefix),
-        lambda loader, prefix: loader.load_tensors(prefix, mapped=True),
-    ],
-)
+@pytest.mark.parametrize("load", [MultiShardLoader.load_all_shards, MultiShardLoader.load_tensors])
 def test_shards_are_read_at_once(prefix: Path, load, monkeypatch) -> None:
     before = {*threading.enumerate()}
     real, barrier, met = os.preadv, threading.Barrier(2), set()

@@ -14,7 +14,7 @@ from shardproof._base.loop_threads import in_thread
 from shardproof._base.messages import shown, told
 from shardproof._base.opening import may_be_whole
 from shardproof._base.work import apart, go_on
-from shardproof.checkpoint._format import ShardEntry, shard_name
+from shardproof.checkpoint._format import ShardEntry
 from shardproof.checkpoint.read._shard_reader import checksum_found
 from shardproof.checkpoint.storage._fsspec_storage import number_of
 from shardproof.checkpoint.storage._location import Location, location_of, unfinished_at
@@ -189,10 +189,10 @@ def _strays(location: Location, world_size: int | None) -> list[str]:
     found = sorted(location.beside(name) for name, _ in listed)
     sentences = []
     if world_size is not None:  # else the metadata, which were not seen, may name any shard
-        known = {location.record(rank) for rank in range(world_size)}
-        known |= {location.beside(shard_name(location.name, rank)) for rank in range(world_size)}
-        pattern = re.compile(re.escape(location.path) + r"_shard_-?\d+\.(shard|tensors\.json)")
-        strays = [path for path in found if pattern.fullmatch(path) and path not in known]
+        ranks = {*map(str, range(world_size))}
+        pattern = re.compile(re.escape(location.path) + r"_shard_(-?\d+)\.(?:shard|tensors\.json)")
+        matches = filter(None, map(pattern.fullmatch, found))
+        strays = [match[0] for match in matches if match[1] not in ranks]
         sentences += [f"{shown(path)}: no metadata names it" for path in strays]
     if location.pruned in found:
         where = shown(location.pruned)
