@@ -31,8 +31,8 @@ from shardproof.fetching.sources._source import RemoteFile
 from shardproof.fetching.transfer._partial_file import extents_in, provenance_in
 from shardproof.probes import npy as npy_probe
 from shardproof.receipts import claims_in
-from shardproof.receipts.plan._input_files import files_below
-from shardproof.receipts.verdict._records import Receipt, owed
+from shardproof.receipts._input_files import files_below
+from shardproof.receipts._records import Receipt, owed
 from shardproof.staging._proofs import Proofs as Sidecar
 from tests.attacks.targets import TARGETS, Target
 

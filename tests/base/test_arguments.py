@@ -23,7 +23,7 @@ from shardproof._base.arguments import checked
 from shardproof._base.fanout import Executor
 from shardproof._base.plain import count, number, rank_of
 from shardproof.fetching.cache._settings import cleanup_policy
-from shardproof.receipts.plan._canonical import hash_of
+from shardproof.receipts._canonical import hash_of
 from tests.helpers.planning import source
 
 

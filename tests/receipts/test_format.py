@@ -12,8 +12,7 @@ from hypothesis import given
 import shardproof
 from shardproof import ManifestError, ReceiptStore, formats, testing
 from shardproof.formats import signs
-from shardproof.receipts.plan import _directories
-from shardproof.receipts.verdict import _plan_receipts
+from shardproof.receipts import _directories, _plan_receipts
 from shardproof.testing.contracts import FormatContract
 from shardproof.testing.faults import FileSystemFaults
 from shardproof.testing.strategies import hostile_names, twin_names

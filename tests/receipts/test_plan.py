@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof import ManifestError, ReceiptError, receipts
-from shardproof.receipts.plan import _canonical
-from shardproof.receipts.plan._plan import assign, encode_plan
+from shardproof.receipts import _canonical
+from shardproof.receipts._plan import assign, encode_plan
 from tests.helpers import ROOT
 from tests.helpers.planning import source
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from shardproof import ManifestError, receipts
 from shardproof._base import json as _json
-from shardproof.receipts.plan import _directories, _pins
-from shardproof.receipts.plan._directories import _UsualPlan
-from shardproof.receipts.plan._plan import encode_plan
+from shardproof.receipts import _directories, _pins
+from shardproof.receipts._directories import _UsualPlan
+from shardproof.receipts._plan import encode_plan
 from shardproof.testing.strategies import hostile_json
 from tests.helpers.planning import source
 

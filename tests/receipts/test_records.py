@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shardproof import ManifestError, ReceiptError
 from shardproof.receipts import Receipt
-from shardproof.receipts.verdict._records import (
+from shardproof.receipts._records import (
     Output,
     decode_receipt,
     encode_receipt,

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import shardproof
 from shardproof import ManifestError, ManifestNotFoundError, ReceiptError, ReceiptStore
 from shardproof._base.work import Cancelled, apart
-from shardproof.receipts.verdict import _plan_receipts, _quick, _verdict
+from shardproof.receipts import _plan_receipts, _quick, _verdict
 from shardproof.testing import without_root_override
 from tests.helpers.drawing import examples
 from tests.helpers.planning import complete, new_store, receipt_path, rewrite_receipt

@@ -18,12 +18,11 @@ from shardproof._base.holds import Heartbeat
 from shardproof._base.messages import printable, quoted, said, shown, told
 from shardproof._base.names import OPEN_FLAGS, file_type, refusals
 from shardproof.errors import ClaimLostError, ReceiptError, UnsyncedError
+from shardproof.receipts._canonical import plain
 from shardproof.receipts._claims import Claim
-from shardproof.receipts._workspace import Workspace
-from shardproof.receipts.plan._canonical import plain
-from shardproof.receipts.plan._directories import RECEIPTS, RESERVED, PlanHeader, receipt_name
-from shardproof.receipts.plan._input_files import InputFile
-from shardproof.receipts.verdict._records import (
+from shardproof.receipts._directories import RECEIPTS, RESERVED, PlanHeader, receipt_name
+from shardproof.receipts._input_files import InputFile
+from shardproof.receipts._records import (
     OWN_FIELDS,
     Receipt,
     beside_files,
@@ -32,6 +31,7 @@ from shardproof.receipts.verdict._records import (
     kind_of,
     why_lacking,
 )
+from shardproof.receipts._workspace import Workspace
 
 logger = logging.getLogger("shardproof.receipts")
 

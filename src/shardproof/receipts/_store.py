@@ -21,11 +21,11 @@ from shardproof.errors import (
 )
 from shardproof.receipts._claimed_shard import ClaimedShard
 from shardproof.receipts._claims import Claims, refuse_times
-from shardproof.receipts.plan._directories import read_header
-from shardproof.receipts.plan._plan import Plan
-from shardproof.receipts.verdict._plan_receipts import PlanVerdicts
-from shardproof.receipts.verdict._records import Receipt, read_receipt
-from shardproof.receipts.verdict._verdict import Verdict
+from shardproof.receipts._directories import read_header
+from shardproof.receipts._plan import Plan
+from shardproof.receipts._plan_receipts import PlanVerdicts
+from shardproof.receipts._records import Receipt, read_receipt
+from shardproof.receipts._verdict import Verdict
 from shardproof.report import Level
 
 logger = logging.getLogger("shardproof.receipts")

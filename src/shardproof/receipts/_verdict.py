@@ -18,9 +18,9 @@ from shardproof._base.names import open_root
 from shardproof.checks import check
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.manifest import ExpectedFile, Manifest
-from shardproof.receipts.plan._directories import RECEIPTS, PlanHeader, receipt_name
-from shardproof.receipts.verdict._quick import not_plainly_done
-from shardproof.receipts.verdict._records import open_receipts, owed, read_receipt
+from shardproof.receipts._directories import RECEIPTS, PlanHeader, receipt_name
+from shardproof.receipts._quick import not_plainly_done
+from shardproof.receipts._records import open_receipts, owed, read_receipt
 from shardproof.report import Level
 
 _VerdictStatus = Literal["absent", "started", "failed", "completed", "damaged", "foreign"]

@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from shardproof._base.names import OPEN_FLAGS
-from shardproof.receipts.plan._directories import PlanHeader
-from shardproof.receipts.verdict._records import why_lacking
+from shardproof.receipts._directories import PlanHeader
+from shardproof.receipts._records import why_lacking
 
 
 class UsualFile(msgspec.Struct, gc=False, forbid_unknown_fields=True):

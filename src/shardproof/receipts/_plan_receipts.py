@@ -18,16 +18,16 @@ from shardproof._base.messages import quoted
 from shardproof._base.names import open_root
 from shardproof._base.work import apart, go_on
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
-from shardproof.receipts.plan._directories import (
+from shardproof.receipts._directories import (
     PLAN_FILE,
     RECEIPTS,
     PlanHeader,
     read_header,
     receipt_name,
 )
-from shardproof.receipts.verdict._quick import usual_files
-from shardproof.receipts.verdict._records import open_receipts, provable
-from shardproof.receipts.verdict._verdict import Verdict, judge_receipt, look_at, verdict
+from shardproof.receipts._quick import usual_files
+from shardproof.receipts._records import open_receipts, provable
+from shardproof.receipts._verdict import Verdict, judge_receipt, look_at, verdict
 from shardproof.report import Level
 
 _RECEIPT = re.compile(r"shard_([0-9]{6})\.json")

@@ -16,8 +16,8 @@ from shardproof._base.names import real_root, refusals
 from shardproof._base.opening import refuse_empty
 from shardproof._base.plain import as_int, count
 from shardproof.errors import ManifestError, ReceiptError
-from shardproof.receipts.plan._canonical import canonical_json, canonical_path, hash_of, plain
-from shardproof.receipts.plan._directories import (
+from shardproof.receipts._canonical import canonical_json, canonical_path, hash_of, plain
+from shardproof.receipts._directories import (
     MAX_KINDS,
     MAX_PLAN_BYTES,
     MAX_SHARDS,
@@ -25,8 +25,8 @@ from shardproof.receipts.plan._directories import (
     read_plan_file,
     refuse_version,
 )
-from shardproof.receipts.plan._input_files import InputFile, identity_of
-from shardproof.receipts.plan._pins import Pin
+from shardproof.receipts._input_files import InputFile, identity_of
+from shardproof.receipts._pins import Pin
 
 _METHOD = "size-balanced-1"
 """Stands in every plan's hash: another way to deal files out makes another plan."""

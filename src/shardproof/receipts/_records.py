@@ -21,8 +21,8 @@ from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import OPEN_FLAGS, file_type, refusals
 from shardproof._base.opening import mode_of, permission_denied
 from shardproof.errors import ManifestError, ManifestPermissionError, ReceiptError
-from shardproof.receipts.plan._canonical import plain
-from shardproof.receipts.plan._directories import MAX_RECEIPT_BYTES, RECEIPTS, receipt_name
+from shardproof.receipts._canonical import plain
+from shardproof.receipts._directories import MAX_RECEIPT_BYTES, RECEIPTS, receipt_name
 
 OUTPUT_FILE = "output_file"
 """The field by which Nemotron finds the output of a shard of JSON lines."""

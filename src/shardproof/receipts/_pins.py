@@ -17,9 +17,9 @@ from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted, shown, told, traced
 from shardproof._base.opening import mode_of, real_path, refuse_empty
 from shardproof.errors import ManifestError, ManifestPermissionError, RevisionError
-from shardproof.receipts.plan._canonical import canonical_json
-from shardproof.receipts.plan._directories import plan_dirs, read_plan_file
-from shardproof.receipts.plan._input_files import describe, input_files
+from shardproof.receipts._canonical import canonical_json
+from shardproof.receipts._directories import plan_dirs, read_plan_file
+from shardproof.receipts._input_files import describe, input_files
 
 RepoType = Literal["model", "dataset"]
 

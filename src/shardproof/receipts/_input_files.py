@@ -20,7 +20,7 @@ from shardproof._base.messages import quoted, shown
 from shardproof._base.names import OPEN_FLAGS, refusals
 from shardproof._base.opening import is_directory, is_regular, real_path, refuse_empty
 from shardproof.errors import ReceiptError
-from shardproof.receipts.plan._canonical import canonical_path
+from shardproof.receipts._canonical import canonical_path
 
 _ANYWHERE = "**"
 _HAS_PATTERN = re.compile(r"[*?\[]")
