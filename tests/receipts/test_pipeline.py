@@ -14,22 +14,7 @@ import shardproof
 from tests.helpers import ROOT, megatron, pipeline
 
 SCRIPT = [sys.executable, "-m", "tests.helpers.pipeline"]
-WORDS = [
-    "and",
-    "as",
-    "but",
-    "for",
-    "in",
-    "it",
-    "not",
-    "of",
-    "on",
-    "so",
-    "that",
-    "the",
-    "they",
-    "to",
-]
+WORDS = "and as but for in it not of on so that the they to"
 
 CORPORA = {"many files": 20, "fewer files than shards": 3, "fewer rows than shards": 1}
 
@@ -40,9 +25,10 @@ def make_corpus(path: Path, n_files: int) -> Path:
     path.mkdir()
     for number in range(n_files):
         n_lines = generator.choice([1, 20, 60]) if n_files > 1 else 3
-        lines = [
-            " ".join(generator.choices(WORDS, k=generator.randrange(12))) for _ in range(n_lines)
-        ]
+        choices = (
+            generator.choices(WORDS.split(), k=generator.randrange(12)) for _ in range(n_lines)
+        )
+        lines = [" ".join(words) for words in choices]
         (path / f"part{number:03}.txt").write_text("\n".join(lines) + "\n")
     return path
 

@@ -4,8 +4,6 @@ import errno
 import json
 import os
 import re
-import subprocess
-import sys
 from fractions import Fraction
 from pathlib import Path
 
@@ -18,7 +16,6 @@ from hypothesis import strategies as st
 from shardproof import ManifestError, ReceiptError, receipts
 from shardproof.receipts import _canonical
 from shardproof.receipts._plan import assign, encode_plan
-from tests.helpers import ROOT
 from tests.helpers.planning import source
 
 FILES = [source("b.txt", 20), source("a.txt", 10), source("sub/c.txt", 30)]
@@ -44,7 +41,7 @@ def plan_hash(**changes) -> str:
 
 class TestHash:
     def test_it_is_known(self) -> None:
-        """Written down: another value in another version of Python or of ours is a lost run."""
+        """Another one in another process, or version of Python or of ours, is a lost run."""
         assert plan_hash() == KNOWN_PLAN
 
     @pytest.mark.parametrize(
@@ -91,19 +88,6 @@ class TestHash:
     )
     def test_it_depends_on(self, changes) -> None:
         assert plan_hash(**changes) != plan_hash()
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("seed", ["0", "1"])
-    def test_it_is_the_same_in_another_process(self, seed: str) -> None:
-        code = "from tests.receipts.test_plan import plan_hash; print(plan_hash())"
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-        )
-        assert done.stdout.strip() == KNOWN_PLAN, done.stderr
 
 
 KNOWN_PLAN = "abca35fb9c64834f"
