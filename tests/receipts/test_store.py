@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import shardproof
 from shardproof import ManifestError, ManifestNotFoundError, ReceiptError, ReceiptStore
 from shardproof._base.work import Cancelled, apart
-from shardproof.receipts import _plan_receipts, _quick, _verdict
+from shardproof.receipts import _plan_receipts, _verdict
 from shardproof.testing import without_root_override
 from tests.helpers.drawing import examples
 from tests.helpers.planning import complete, new_store, receipt_path, rewrite_receipt
@@ -402,7 +402,7 @@ def left_by_the_quick_look(store: ReceiptStore) -> list[int]:
     root_fd = os.open(store.path, os.O_RDONLY)
     receipts_fd = os.open(store.path / "receipts", os.O_RDONLY)
     try:
-        return _quick.not_plainly_done(store._header, root_fd, receipts_fd, [0], [])
+        return _verdict.not_plainly_done(store._header, root_fd, receipts_fd, [0], [])
     finally:
         os.close(root_fd)
         os.close(receipts_fd)

@@ -19,7 +19,7 @@ from shardproof.receipts._directories import plan_dirs
 from shardproof.receipts._input_files import InputFile, input_files
 from shardproof.receipts._pins import Pin, pin_files, pin_hub
 from shardproof.receipts._plan import Assignment, Plan, make_plan
-from shardproof.receipts._plan_receipts import read_manifest as read_manifest  # noqa: PLC0414
+from shardproof.receipts._plan_receipts import read_manifest as read_manifest
 from shardproof.receipts._records import Receipt
 from shardproof.receipts._runs import Run, open_run
 from shardproof.receipts._store import ReceiptStore, slurm_array

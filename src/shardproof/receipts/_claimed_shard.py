@@ -78,17 +78,15 @@ class ClaimedShard:
             run_hash=header.run_hash,
             dataset_name=header.dataset_name,
         )
-        self._kinds = header.kinds
+        self._kinds, self._root = header.kinds, header.root
         self._input_files = input_files
-        self._root = header.root
         self._workspace = Workspace(claim.workspace, header.root)
         self._names: dict[str, str] = {}
         self._seconds_between_beats = heartbeat
         self._heartbeat: Heartbeat | None = None
         self._lost: ClaimLostError | None = None
         self._pid = os.getpid()
-        self._is_over = False
-        self._is_given_back = False
+        self._is_over = self._is_given_back = False
 
     @property
     def files(self) -> Sequence[InputFile]:
@@ -250,17 +248,13 @@ class ClaimedShard:
         return False
 
     def _complete(self) -> None:
+        receipt = None
         try:
             receipt = self._with_outputs()
-        except Exception as error:
-            self._fail(error)
-            raise
-        try:
             self._write(receipt)
-        except UnsyncedError:
-            raise  # the receipt is there, and says completed
         except Exception as error:
-            self._fail(error)
+            if receipt is None or not isinstance(error, UnsyncedError):
+                self._fail(error)  # or the receipt is there, and says completed
             raise
         logger.info("Shard %d of '%s' is completed", self.index, shown(self._root))
 

@@ -61,47 +61,24 @@ class PlanHeader(_Header, frozen=True, kw_only=True):
     root: str
 
 
-class _UsualSource(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """The fields of a source file in ``plan.json``, with whatever values."""
-
-    path: Any = UNSET
-    size: Any = UNSET
-    local_path: Any = UNSET
-    etag: Any = UNSET
-    mtime: Any = UNSET
-    version_id: Any = UNSET
-    hf_repo_id: Any = UNSET
-    hf_filename: Any = UNSET
-    hf_revision: Any = UNSET
-    row_modulus: Any = UNSET
-    row_remainder: Any = UNSET
+def _usual(names: str, **inner: object) -> type:
+    """Return a struct of these fields and no other, each of whatever value, or missing."""
+    fields = [(name, inner.get(name, Any), UNSET) for name in names.split()]
+    return msgspec.defstruct("Usual", fields, gc=False, forbid_unknown_fields=True)
 
 
-class _UsualAssignment(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """The fields of a shard in ``plan.json``."""
-
-    shard_index: Any = UNSET
-    files: tuple[_UsualSource, ...] | msgspec.UnsetType = UNSET
-    total_bytes: Any = UNSET
-
-
-class _UsualPlan(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """All fields of ``plan.json``, ours and Nemotron's; what is missing hides no second key."""
-
-    version: Any = UNSET
-    created_at: Any = UNSET
-    plan_hash: Any = UNSET
-    dataset_name: Any = UNSET
-    num_shards: Any = UNSET
-    source_fingerprint: Any = UNSET
-    config_hash: Any = UNSET
-    determinism_constraints: Any = UNSET
-    resolved_tokenizer: Any = UNSET
-    file_assignments: list[_UsualAssignment] | msgspec.UnsetType = UNSET
-    config: Any = UNSET
-    pins: Any = UNSET
-    run_hash: Any = UNSET
-    kinds: Any = UNSET
+_UsualSource: Any = _usual(
+    "path size local_path etag mtime version_id hf_repo_id hf_filename hf_revision "
+    "row_modulus row_remainder"
+)
+_UsualAssignment: Any = _usual(
+    "shard_index files total_bytes", files=tuple[_UsualSource, ...] | msgspec.UnsetType
+)
+_UsualPlan = _usual(  # all fields of ``plan.json``, ours and Nemotron's
+    "version created_at plan_hash dataset_name num_shards source_fingerprint config_hash "
+    "determinism_constraints resolved_tokenizer file_assignments config pins run_hash kinds",
+    file_assignments=list[_UsualAssignment] | msgspec.UnsetType,
+)
 
 
 def read_plan_file(root: str, kind: type[T]) -> T:

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from shardproof._base import fanout
 from shardproof._base.messages import quoted
-from shardproof._base.names import open_root
 from shardproof._base.work import apart, go_on
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 from shardproof.receipts._directories import (
@@ -25,9 +24,8 @@ from shardproof.receipts._directories import (
     read_header,
     receipt_name,
 )
-from shardproof.receipts._quick import usual_files
-from shardproof.receipts._records import open_receipts, provable
-from shardproof.receipts._verdict import Verdict, judge_receipt, look_at, verdict
+from shardproof.receipts._records import opened_receipts, provable
+from shardproof.receipts._verdict import Verdict, judge_receipt, look_at, usual_files, verdict
 from shardproof.report import Level
 
 _RECEIPT = re.compile(r"shard_([0-9]{6})\.json")
@@ -108,22 +106,18 @@ class PlanVerdicts:
     def _read_all(self) -> dict[str, dict[int, None]]:
         """Return by the names of outputs the shards whose receipts name them."""
         by_name: dict[str, dict[int, None]] = {}
-        root_fd = open_root(self._header.root)
-        try:
-            with open_receipts(self._header.root, root_fd) as receipts_fd:
-                if receipts_fd is not None:
-                    indices = range(self._header.n_shards)
-                    usual = usual_files(self._header, receipts_fd, indices, harmless=False)
-                    for index, files in zip(indices, usual, strict=True):
-                        go_on()
-                        names: Sequence[str] = [file.path for file in files or ()]
-                        # A file of 0 bytes may be an empty shard's, which owes none.
-                        if not files or not all(file.bytes for file in files):
-                            names = self._says(index).names
-                        for name in names:
-                            by_name.setdefault(_folded(name), {})[index] = None
-        finally:
-            os.close(root_fd)
+        with opened_receipts(self._header.root) as (_, receipts_fd):
+            if receipts_fd is not None:
+                indices = range(self._header.n_shards)
+                usual = usual_files(self._header, receipts_fd, indices, harmless=False)
+                for index, files in zip(indices, usual, strict=True):
+                    go_on()
+                    names: Sequence[str] = [file.path for file in files or ()]
+                    # A file of 0 bytes may be an empty shard's, which owes none.
+                    if not files or not all(file.bytes for file in files):
+                        names = self._says(index).names
+                    for name in names:
+                        by_name.setdefault(_folded(name), {})[index] = None
         return by_name
 
     def _says(self, index: int) -> _Named:
@@ -152,20 +146,16 @@ def read_manifest(root: str) -> Manifest:
     files: list[ExpectedFile] = []
     damaged: list[Contradiction] = []
     n_completed = 0
-    root_fd = open_root(root)
-    try:
-        with open_receipts(root, root_fd) as receipts_fd:
-            if receipts_fd is not None:
-                read = functools.partial(_promises, header, receipts_fd)
-                names = map(_RECEIPT.fullmatch, os.listdir(receipts_fd))
-                indices = sorted(int(match[1]) for match in names if match)
-                for _, parts in apart(lambda _: [*fanout.over_threads(read, indices)]):
-                    for promises, problems, n_more in parts:
-                        files += promises
-                        damaged += problems
-                        n_completed += n_more
-    finally:
-        os.close(root_fd)
+    with opened_receipts(root) as (_, receipts_fd):
+        if receipts_fd is not None:
+            read = functools.partial(_promises, header, receipts_fd)
+            names = map(_RECEIPT.fullmatch, os.listdir(receipts_fd))
+            indices = sorted(int(match[1]) for match in names if match)
+            for _, parts in apart(lambda _: [*fanout.over_threads(read, indices)]):
+                for promises, problems, n_more in parts:
+                    files += promises
+                    damaged += problems
+                    n_completed += n_more
     return Manifest(
         root=Path(root),
         path=Path(root, PLAN_FILE),

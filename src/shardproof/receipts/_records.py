@@ -18,7 +18,7 @@ import msgspec
 from shardproof._base import digest, json
 from shardproof._base.files import telling_where
 from shardproof._base.messages import quoted, shown, told
-from shardproof._base.names import OPEN_FLAGS, file_type, refusals
+from shardproof._base.names import OPEN_FLAGS, file_type, open_root, refusals
 from shardproof._base.opening import mode_of, permission_denied
 from shardproof.errors import ManifestError, ManifestPermissionError, ReceiptError
 from shardproof.receipts._canonical import plain
@@ -32,7 +32,6 @@ _SCHEMA_VERSION = 1
 
 _COUNTS = ("num_sequences", "num_records", "num_samples")
 _PAIR = ("bin", "idx")
-_PAIRED = frozenset(_PAIR)
 _JSONL = "jsonl"
 _PACKED = ".zst"
 _SHOWN = 5
@@ -134,23 +133,24 @@ def read_receipt(root: str, index: int) -> Receipt:
 
 
 @contextlib.contextmanager
-def open_receipts(root: str, root_fd: int) -> Iterator[int | None]:
-    """Yield a descriptor of the directory of receipts; None where there is none yet."""
+def opened_receipts(root: str) -> Iterator[tuple[int, int | None]]:
+    """Yield descriptors of a plan directory, and of the receipts in it; None where are none yet."""
+    fds: list[int] = [open_root(root)]
     try:
-        fd = os.open(RECEIPTS, OPEN_FLAGS | os.O_DIRECTORY, dir_fd=root_fd)
-    except FileNotFoundError:
-        yield None
-        return
-    except PermissionError as error:
-        path = os.path.join(root, RECEIPTS)
-        raise ManifestPermissionError(permission_denied(), path=path) from error
-    except NotADirectoryError as error:
-        problem = f"expected a directory of receipts: {told(error)}"
-        raise ManifestError(problem, path=_receipts_dir(root)) from error
-    try:
-        yield fd
+        try:
+            fds.append(os.open(RECEIPTS, OPEN_FLAGS | os.O_DIRECTORY, dir_fd=fds[0]))
+        except FileNotFoundError:
+            pass
+        except PermissionError as error:
+            path = os.path.join(root, RECEIPTS)
+            raise ManifestPermissionError(permission_denied(), path=path) from error
+        except NotADirectoryError:
+            _receipts_dir(root)  # which says what is there
+            raise
+        yield fds[0], fds[1] if len(fds) > 1 else None
     finally:
-        os.close(fd)
+        for fd in fds:
+            os.close(fd)
 
 
 def _receipts_dir(root: str) -> str:
@@ -198,16 +198,12 @@ def outputs_of(receipt: Receipt, path: str) -> list[Output]:
 def _output(kind: str, file: object, path: str, field: str) -> Output:
     try:
         said = msgspec.convert(file, _RecordedFile)
-    except msgspec.ValidationError as error:
-        raise ManifestError(told(error), path=path, field=field) from None
-    if refused := refusals([said.path]):
-        problem = f"the name {quoted(said.path)} is refused: {refused[0].reason}"
-        raise ManifestError(problem, path=path, field=field)
-    if said.bytes is not None and said.bytes < 0:
-        raise ManifestError(f"expected 0 bytes or more, found {said.bytes}", path=path, field=field)
-    try:
+        if refused := refusals([said.path]):
+            raise ValueError(f"the name {quoted(said.path)} is refused: {refused[0].reason}")
+        if said.bytes is not None and said.bytes < 0:
+            raise ValueError(f"expected 0 bytes or more, found {said.bytes}")
         return Output(kind, said.path, said.bytes, provable(said.checksum))
-    except ValueError as error:
+    except (ValueError, msgspec.ValidationError) as error:
         raise ManifestError(told(error), path=path, field=field) from None
 
 
@@ -238,7 +234,7 @@ def is_empty(receipt: Receipt) -> bool:
 def why_lacking(named: Collection[str], kinds: Collection[str] | None) -> str | None:
     """Return why outputs are too few, in words; None where each kind that is owed is named."""
     # Without any kinds, Nemotron's law holds: of `bin` and `idx` both or neither.
-    owed_kinds = kinds or (() if _PAIRED.isdisjoint(named) else _PAIR)
+    owed_kinds = kinds or (_PAIR if any(kind in named for kind in _PAIR) else ())
     lacking = [kind for kind in owed_kinds if kind not in named]
     if not lacking:
         return None

@@ -246,9 +246,8 @@ class ReceiptStore:
 
     def _claim(self, index: int, level: Level) -> ClaimedShard:
         self._refuse_completed(index, level)
-        claim = None
+        claim = self._claims.acquire(index)
         try:
-            claim = self._claims.acquire(index)
             self._refuse_completed(index, level)  # the holder before may have done it
             self._claims.refuse_lost(claim)
             return ClaimedShard(
@@ -258,8 +257,7 @@ class ReceiptStore:
                 lambda: self.plan.file_assignments[index].files,
             )
         except BaseException:
-            if claim is not None:
-                claim.give_back()
+            claim.give_back()
             raise
 
     @checked

@@ -26,6 +26,8 @@ from shardproof.report import Level
 from shardproof.staging._copy import StagedCopy
 from shardproof.staging._source import StageSource
 
+__all__ = ["stage"]
+
 _THREADS = 8
 _UNFINISHED = ".unfinished"
 
@@ -122,13 +124,7 @@ class CopyDirectory:
         _make_own(base)
 
     def prepare(self) -> None:
-        """Make the directory to work in, and those in it."""
-        self._choose_place()
-        for directory in (self.place, *(os.path.join(self.place, name) for name in self._folders)):
-            _make_own(directory)
-            _files.sweep_leftovers(directory)
-
-    def _choose_place(self) -> None:
+        """Choose the directory to work in; make it, and those in it."""
         self.place = self._unfinished
         if not is_there(self.final):
             _make_own(self._unfinished)
@@ -137,6 +133,9 @@ class CopyDirectory:
             # A process still at work there finds it gone, and then finds the finished copy.
             with contextlib.suppress(OSError):  # it costs room, no more
                 _files.remove_tree(self._unfinished)
+        for directory in (self.place, *(os.path.join(self.place, name) for name in self._folders)):
+            _make_own(directory)
+            _files.sweep_leftovers(directory)
 
     def is_finished_by_others(self) -> bool:
         """Whether another process finished the copy while this one was at it."""
