@@ -1,7 +1,6 @@
 """Epochs follow each other without being told; whoever tells is heard; a state carries it."""
 
 import itertools
-import json
 import multiprocessing
 import os
 import pickle
@@ -10,9 +9,9 @@ import pytest
 
 from shardproof import ShuffledDataLoader
 from shardproof.loaders.order._epoch_plan import DeliveredPart, EpochPosition
-from shardproof.loaders.order._passes import Passes, WorkerTurn
+from shardproof.loaders.order._epochs import Passes, WorkerTurn
 from shardproof.testing.contracts._child import run_in_child
-from tests.helpers.loading import counted, flat, taken, whole_pass
+from tests.helpers.loading import counted, flat, saved, taken, whole_pass
 
 KINDS = [{"buffer_size": 24}, {"buffer_size": None}]
 
@@ -24,24 +23,8 @@ def make(request, shards_dir_factory):
     return lambda **more: ShuffledDataLoader(path, **options | more)
 
 
-@pytest.fixture
-def expected(make):
-    """The order of an epoch, from a loader of its own that was told which."""
-
-    def order(epoch: int, **options) -> list[list[tuple]]:
-        loader = make(**options)
-        loader.set_epoch(epoch)
-        return taken(loader, 6)
-
-    return order
-
-
 def first(iteration, n_batches: int) -> list[list[tuple]]:
     return taken(itertools.islice(iteration, n_batches), 6)
-
-
-def saved(loader) -> dict:
-    return json.loads(json.dumps(loader.state_dict()))
 
 
 def test_each_iteration_is_the_next_epoch(make, expected):

@@ -170,5 +170,9 @@ def test_a_shard_that_shrinks(n_rows, path):
         numbers = np.random.default_rng(1).integers(0, len(dataset), n_rows)
         assert len(dataset[numbers]["act"]) == n_rows
         os.truncate(path / "acts000001.bin", 1000)
-        with pytest.raises(ShardReadError, match=r"acts000001\.bin.*shorter"):
+        text = (
+            r"acts000001\.bin': it is shorter than when it was validated \(at byte \d+: expected "
+        )
+        with pytest.raises(ShardReadError, match=text + r"\d+ bytes, found \d+\)$") as caught:
             dataset[numbers]
+        assert caught.value.found < caught.value.expected

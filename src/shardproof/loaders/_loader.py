@@ -23,13 +23,13 @@ from shardproof.loaders._reader import (
 from shardproof.loaders.io._memory import BufferPool
 from shardproof.loaders.io._read_ahead import ReadAhead, windows_at_once
 from shardproof.loaders.io._row_source import Batch, RowSource
-from shardproof.loaders.order._cursor import EpochCursor, LoaderState
 from shardproof.loaders.order._epoch_plan import (
     MOST_COUNTED,
     DeliveredPart,
     EpochPosition,
     RankShare,
 )
+from shardproof.loaders.order._epochs import EpochCursor, LoaderState
 from shardproof.loaders.order._orders import Order
 
 
