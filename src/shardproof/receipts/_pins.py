@@ -98,10 +98,7 @@ def pin_hub(
     if revision is not None and _COMMIT.fullmatch(revision):
         return Pin(kind=repo_type, name=repo_id, requested=revision, revision=revision)
     try:
-        from huggingface_hub import HfApi  # noqa: PLC0415 - an extra
-
-        api = HfApi(endpoint=endpoint, token=token)
-        commit = _ask(api, repo_id, revision, repo_type, timeout)
+        commit = _ask(repo_id, revision, repo_type, timeout, endpoint=endpoint, token=token)
     except (ImportError, RevisionError):
         raise
     except Exception as error:
@@ -121,15 +118,19 @@ def pin_hub(
     return Pin(kind=repo_type, name=repo_id, requested=revision, revision=commit)
 
 
-def _ask(api: Any, repo_id: str, revision: str | None, repo_type: RepoType, timeout: float) -> str:
+def _ask(
+    repo_id: str, revision: str | None, repo_type: RepoType, timeout: float, **hub: Any
+) -> str:
+    from huggingface_hub import HfApi  # noqa: PLC0415 - an extra
     from huggingface_hub.errors import (  # noqa: PLC0415
         HFValidationError,
         RepositoryNotFoundError,
         RevisionNotFoundError,
     )
 
+    api = HfApi(**hub)
     try:
-        info: Any = api.repo_info(repo_id, revision=revision, repo_type=repo_type, timeout=timeout)
+        info = api.repo_info(repo_id, revision=revision, repo_type=repo_type, timeout=timeout)
     except (HFValidationError, RepositoryNotFoundError, RevisionNotFoundError) as error:
         wanted = f"'{shown(repo_id)}'" + (f" at '{shown(revision)}'" if revision else "")
         problem = f"the hub shows no {repo_type} {wanted} to you; is the name right, is it private?"

@@ -163,33 +163,26 @@ def make_plan(
     files = _whole_files(files)
     known = sorted(map(identity_of, files), key=canonical_json)
     fingerprint = f"sha256:{hashlib.sha256(canonical_json(known)).hexdigest()}"
-    resolved = resolved_tokenizer(tokenizer)
     settings = msgspec.convert(plain(config or {}, "config"), dict[str, Any])
-    constraints = {**(determinism or {}), "assignment": _METHOD}
-    parts = {
+    said: dict[str, Any] = {
         "dataset_name": dataset_name,
-        "num_shards": n_shards,
         "source_fingerprint": fingerprint,
-        "resolved_tokenizer": resolved,
-        "determinism_constraints": constraints,
+        "resolved_tokenizer": resolved_tokenizer(tokenizer),
+        "determinism_constraints": {**(determinism or {}), "assignment": _METHOD},
         "config_hash": hash_of(settings),
-        "file_paths": sorted(str(identity["path"]) for identity in known),
     }
+    paths = sorted(str(identity["path"]) for identity in known)
     now = datetime.datetime.now(datetime.UTC)
     return Plan(
         version="1.0",
         created_at=now.isoformat(timespec="seconds").replace("+00:00", "Z"),
-        plan_hash=hash_of(parts),
-        dataset_name=dataset_name,
+        plan_hash=hash_of(said | {"num_shards": n_shards, "file_paths": paths}),
         n_shards=n_shards,
-        source_fingerprint=fingerprint,
-        config_hash=hash_of(settings),
-        determinism_constraints=constraints,
-        resolved_tokenizer=resolved,
         file_assignments=assign(files, n_shards),
         config=settings,
         pins=tuple(pins),
         kinds=_told_apart(kinds),
+        **said,
     )
 
 
