@@ -206,6 +206,15 @@ class TestLost:
         with pytest.raises(ClaimLostError, match="was taken over by uid"):
             lost.raise_if_lost()
 
+    def test_it_does_not_spoil_what_the_winner_did(self, store, lost) -> None:
+        with self.winner as work:
+            work.output("shard_000000.bin").write_bytes(b"in time")
+        with pytest.raises(ClaimLostError):
+            lost.__exit__(None, None, None)
+        assert (store.path / "shard_000000.bin").read_bytes() == b"in time"
+        assert store.is_completed(0, level="valid")
+        assert entries(store) == []
+
     def test_the_end_of_the_work_says_so(self, store, lost) -> None:
         with pytest.raises(ClaimLostError):
             lost.__exit__(None, None, None)

@@ -466,16 +466,6 @@ class TestEnd:
 
 
 class TestClaimPending:
-    def test_each_pending_shard_once(self, store, caplog) -> None:
-        complete(store, 1)
-        done = []
-        for work in store.claim_pending():
-            with work:
-                done.append(work.index)
-                work.mark_empty()
-        assert done == [0, 2]
-        assert store.pending() == []
-
     def test_those_of_others_are_skipped_and_the_log_says_whose(self, store, caplog) -> None:
         other = ReceiptStore(store.path)
         held = other.claim(1)
