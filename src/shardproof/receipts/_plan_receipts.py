@@ -86,19 +86,15 @@ class PlanVerdicts:
             others = self._by_name.setdefault(folded, {})
             others[index] = None
             named = (other for other in others if other != index and folded in says(other).folded)
-            if not self._is_spoilt(index, said) and (other := next(named, None)) is not None:
+            if (other := next(named, None)) is not None:
                 self._spoil(index, said, name, other)
                 self._spoil(other, says(other), name, index)
-        if not self._is_spoilt(index, said):
-            return None
-        return Verdict(index, False, "completed", self._spoilt[index][1])
-
-    def _is_spoilt(self, index: int, said: _Named) -> bool:
-        return index in self._spoilt and self._spoilt[index][0] == said
+        spoilt, why = self._spoilt.get(index, (None, ""))
+        return Verdict(index, False, "completed", why) if spoilt == said else None
 
     def _spoil(self, index: int, said: _Named, name: str, other: int) -> None:
         """Note why a receipt is not believed, unless that is known; an earlier one's is past."""
-        if not self._is_spoilt(index, said):
+        if index not in self._spoilt or self._spoilt[index][0] != said:
             why = f"completed, but its output {quoted(name)} is that of shard {other} too"
             advice = "one of them wrote over the other's: give each outputs of its own"
             self._spoilt[index] = said, f"{why}, by its receipt; {advice}"
