@@ -167,14 +167,12 @@ def test_a_place_that_is_chosen_is_where_the_next_pass_begins():
     assert whole_pass(passes, turns(seed=4)) == {EpochPosition(4)}
 
 
-def test_there_is_room_for_so_many():
+def test_there_is_room_for_many_workers_and_for_many_parts():
     passes = Passes()
-    assert whole_pass(passes, turns(seed=1, n_workers=1024)) == {EpochPosition(0)}
-    with pytest.raises(ValueError, match="num_workers: expected at most 1024"):
-        passes.enter(WorkerTurn(2, 0, 0, 1025))
-    passes.begin_with(EpochPosition(0, (DeliveredPart(1, 1),) * 64))
-    with pytest.raises(ValueError, match="delivered: expected at most 64 parts, found 65"):
-        passes.begin_with(EpochPosition(0, (DeliveredPart(1, 1),) * 65))
+    assert whole_pass(passes, turns(seed=1, n_workers=1025)) == {EpochPosition(0)}
+    place = EpochPosition(0, (DeliveredPart(1, 1),) * 65)
+    passes.begin_with(place)
+    assert whole_pass(passes, turns(seed=2)) == {place}
 
 
 def test_a_forked_process_shares_and_a_copy_does_not():

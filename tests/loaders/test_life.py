@@ -21,7 +21,6 @@ from shardproof import (
     IndexedDataset,
     OrderedDataLoader,
     ShardReadError,
-    ShardValidationError,
     ShuffledDataLoader,
 )
 from shardproof.loaders.io import _file_pool, _memory, _open_shards, _read_ahead
@@ -57,16 +56,6 @@ def wait_until_held(n_threads: int, n_files: int) -> None:
 @pytest.fixture
 def path(shards_dir_factory):
     return shards_dir_factory(n_shards=4, examples_per_shard=8)
-
-
-@KINDS
-def test_a_hundred_abandoned_iterations_leave_nothing(kind, path):
-    loader = kind(path, layer=6, batch_size=8)
-    before = held()
-    for _ in range(100):
-        next(iter(loader))
-    gc.collect()
-    assert held() == before
 
 
 @KINDS
@@ -338,16 +327,6 @@ def test_no_permission_is_not_waited_for(kind, path):
         assert fault.n_calls == 1
 
 
-@ALL
-@pytest.mark.parametrize("n_bytes", [1, 33])
-def test_short_reads_are_no_end(kind, n_bytes, path):
-    whole = everything(kind(path, layer=6))
-    loader = kind(path, layer=6)
-    with FileSystemFaults(path) as fs:
-        fs.short("read", n_bytes, match="acts000001.bin")
-        assert everything(loader) == whole
-
-
 @pytest.fixture
 def c_library(monkeypatch):
     """What the C library's preadv answers, where a test decides about it."""
@@ -477,14 +456,6 @@ def test_tensors_without_torch_are_refused_at_construction(kind, path, monkeypat
         return
     with pytest.raises(ImportError, match=r"torch_dataset\(\) needs torch"):
         kind(path, layer=6).torch_dataset()
-
-
-@ALL
-def test_labels_of_another_size(kind, shards_dir_factory):
-    path = shards_dir_factory(labels=True)
-    os.truncate(path / "labels.bin", 5)
-    with pytest.raises(ShardValidationError, match=r"labels\.bin"):
-        kind(path, layer=6)
 
 
 @ALL

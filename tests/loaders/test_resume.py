@@ -44,21 +44,6 @@ def test_so_many_epochs_and_no_more(make, expected):
     assert run(loader, 4) == {3: expected(3)}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("n_done", [0, 2, 3, 4, 9])
-def test_it_goes_on_after_any_batch(make, expected, n_done):
-    """Of 3 batches an epoch: before the first, in the midst, inside the loop after the last."""
-    batches = [(epoch, batch) for epoch in range(3) for batch in expected(epoch)]
-    assert len(batches) == 9
-    loader = make()
-    every = ((epoch, batch) for epoch in loader.epochs(3) for batch in loader)
-    for _ in itertools.islice(every, n_done):
-        pass
-    found = run(resumed(make, saved(loader)), 3)
-    assert [(epoch, batch) for epoch in found for batch in found[epoch]] == batches[n_done:]
-    assert list(found) == list(range(n_done // 3, 3))
-
-
 @pytest.mark.parametrize("n_taken", [0, 1, 3])
 @pytest.mark.parametrize("tells", [False, True], ids=["", "set_epoch"])
 def test_an_epoch_that_is_broken_off_is_over(make, expected, n_taken, tells):

@@ -6,7 +6,7 @@ import os
 import numpy as np
 import pytest
 
-from shardproof import IndexedDataset, ShardReadError, ShuffledDataLoader
+from shardproof import IndexedDataset, ShardReadError
 from shardproof.loaders.io import _file_pool, _open_shards, _submissions
 from shardproof.loaders.io._memory import vectors
 from shardproof.loaders.io._submissions import (
@@ -15,7 +15,7 @@ from shardproof.loaders.io._submissions import (
     read_singly,
     requests_of,
 )
-from tests.helpers.loading import flat, taken
+from tests.helpers.loading import taken
 from tests.helpers.memmaps import rows
 
 
@@ -143,11 +143,6 @@ def test_rows_by_number(kernel, n_rows, path):
     with IndexedDataset(path, layer=6) as dataset:
         (found,) = taken([dataset[numbers]], 6)
     assert found == [expected[number] for number in numbers]
-
-
-def test_a_permutation_of_rows(kernel, path):
-    loader = ShuffledDataLoader(path, layer=6, batch_size=100, buffer_size=None)
-    assert sorted(flat(taken(loader, 6))) == sorted(rows(path, 6, "content"))
 
 
 def test_long_reads_need_no_queue(path, monkeypatch):

@@ -8,7 +8,6 @@ pass or for many. A pass is known by the seed that torch gives to its workers.
 
 import contextlib
 import fcntl
-import mmap
 import os
 import weakref
 from collections.abc import Iterator
@@ -17,38 +16,9 @@ from multiprocessing.reduction import DupFd
 from typing import Any, Literal, NamedTuple
 
 import msgspec
-import numpy as np
 
 from shardproof._base import files
 from shardproof.loaders.order._epoch_plan import Count, DeliveredPart, EpochPosition, RankShare
-
-_MAX_WORKERS = 1024
-_MAX_PARTS = 64
-
-_POSITION = np.dtype(
-    [
-        ("epoch", np.int64),
-        ("n_batches", np.int64),
-        ("n_before", np.int64),
-        ("before", np.int64, (_MAX_PARTS, 2)),
-    ]
-)
-_TABLE = np.dtype(
-    [
-        ("wish", np.int64),  # how often it was chosen where to begin
-        ("start", _POSITION),  # the last choice
-        ("number", np.int64),  # how many passes there were
-        ("of_wish", np.int64),  # of the last pass, as all below
-        ("seed", np.int64),
-        ("turn", np.int64),
-        ("n_workers", np.int64),
-        ("position", _POSITION),
-        ("joined", np.int64, _MAX_WORKERS),  # the number of the latest pass that each worker began
-        ("finished", np.int64, _MAX_WORKERS),  # and of the latest of which it had its last batch
-        ("loaded", np.int64, _MAX_WORKERS),  # the epoch of the state that each worker began with
-        ("is_over", np.bool_, _MAX_WORKERS),  # whether nothing of that was left for it
-    ]
-)
 
 
 class WorkerTurn(NamedTuple):
@@ -60,127 +30,136 @@ class WorkerTurn(NamedTuple):
     n_workers: int
 
 
+class _Worker(msgspec.Struct):
+    """What is known of one worker; passes are counted from 1."""
+
+    joined: int = 0  # the latest pass that it began
+    finished: int = 0  # and the latest of which it had its last batch
+    loaded: int = 0  # the epoch of the state that it began with
+    is_over: bool = False  # whether nothing of that was left for it
+
+
+class _PassTable(msgspec.Struct):
+    """What all workers know of the passes."""
+
+    wish: int = 0  # how often it was chosen where to begin
+    start: EpochPosition = EpochPosition(0)  # the last choice
+    number: int = 0  # how many passes there were
+    of_wish: int = 0  # of the last pass, as all below
+    seed: int = 0
+    turn: int = 0
+    n_workers: int = 0
+    position: EpochPosition = EpochPosition(0)
+    workers: dict[int, _Worker] = {}
+
+    def worker(self, number: int) -> _Worker:
+        """Return what is known of a worker."""
+        return self.workers.get(number, _Worker())
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all workers of the last pass had their last batch."""
+        workers = [self.worker(number) for number in range(self.n_workers)]
+        return bool(workers) and all(each.finished == self.number for each in workers)
+
+    def is_of(self, turn: WorkerTurn) -> bool:
+        """Whether this turn is the last pass's."""
+        return (self.seed, self.turn) == (turn.seed, turn.number)
+
+    def has(self, turn: WorkerTurn) -> bool:
+        """Whether this turn is in the last pass, or in one before it."""
+        if self.seed != turn.seed or self.turn < turn.number or not self.number:
+            return False
+        # With a seed that is set anew for each pass, workers of two passes look the same.
+        return self.turn > turn.number or self.worker(turn.worker).joined != self.number
+
+
 class Passes:
     """Lets workers agree on epochs, by a table in memory that forks and spawned processes share."""
 
-    def __init__(self, content: bytes = b"") -> None:
+    def __init__(self, content: bytes = b"{}") -> None:
         fd = files.nameless()
-        os.truncate(fd, _TABLE.itemsize)
         os.pwrite(fd, content, 0)
         self._open(fd)
 
     def _open(self, fd: int) -> None:
         weakref.finalize(self, os.close, fd)
         self._fd = fd
-        self._memory = mmap.mmap(fd, _TABLE.itemsize)
-        self._table: Any = np.frombuffer(self._memory, _TABLE)[0]
 
     def begin_with(self, position: EpochPosition) -> None:
         """Begin the next pass at a position, whatever was delivered until now."""
-        with self._locked():
-            self._write("start", position)
-            self._table["wish"] += 1
+        with self._locked() as table:
+            table.start = position
+            table.wish += 1
 
     def enter(
         self, turn: WorkerTurn, loaded: EpochPosition | None = None, *, is_over: bool = False
     ) -> EpochPosition:
         """Return where a pass begins, the same for each of its workers."""
-        if turn.n_workers > _MAX_WORKERS:
-            raise ValueError(f"num_workers: expected at most {_MAX_WORKERS}")
-        with self._locked():
-            if not self._is_present(turn):
-                start = loaded
-                if start is None and self._table["of_wish"] != self._table["wish"]:
-                    start = self._read("start")
-                if start is None:
-                    last = self._read("position")
-                    start = EpochPosition(last.epoch + 1) if self._is_finished() else last
-                self._write("position", start)
-                self._table["number"] += 1
-                self._table["of_wish"] = self._table["wish"]
-                self._table["seed"], self._table["turn"] = turn.seed, turn.number
-                self._table["n_workers"] = turn.n_workers
-            self._table["joined"][turn.worker] = self._table["number"]
-            position = self._read("position")
-            self._table["loaded"][turn.worker] = (loaded or position).epoch
-            self._table["is_over"][turn.worker] = is_over
-            return position
+        with self._locked() as table:
+            if not table.has(turn):
+                if loaded is not None:
+                    table.position = loaded
+                elif table.of_wish != table.wish:
+                    table.position = table.start
+                elif table.is_finished:
+                    table.position = EpochPosition(table.position.epoch + 1)
+                table.number += 1
+                table.of_wish = table.wish
+                table.seed, table.turn, table.n_workers = turn.seed, turn.number, turn.n_workers
+            worker = table.workers.setdefault(turn.worker, _Worker())
+            worker.joined, worker.is_over = table.number, is_over
+            worker.loaded = (loaded or table.position).epoch
+            return table.position
 
     def after_end(self, turn: WorkerTurn) -> EpochPosition | None:
         """Return what comes for a worker that was told to begin where its part of an epoch ends."""
         # The next epoch, if others were told of that or have nothing left either; else nothing.
-        with self._locked():
-            joined = self._table["joined"][: turn.n_workers]
-            if not self._is_of(turn) or not (joined == self._table["number"]).all():
+        with self._locked() as table:
+            workers = [table.worker(number) for number in range(turn.n_workers)]
+            if not table.is_of(turn) or any(each.joined != table.number for each in workers):
                 return None
-            epochs = self._table["loaded"][: turn.n_workers]
-            is_over = bool(self._table["is_over"][: turn.n_workers].all())
-            epoch = max(int(epochs.max()), int(epochs[turn.worker]) + is_over)
-            if epoch == epochs[turn.worker]:
+            own = workers[turn.worker].loaded
+            more = own + all(each.is_over for each in workers)
+            epoch = max(more, *(each.loaded for each in workers))
+            if epoch == own:
                 return None
-            self._write("position", EpochPosition(epoch))
-            return EpochPosition(epoch)
+            table.position = EpochPosition(epoch)
+            return table.position
 
     def finish(self, turn: WorkerTurn) -> None:
         """Write down that a worker had its last batch."""
-        with self._locked():
-            if self._is_of(turn):
-                self._table["finished"][turn.worker] = self._table["number"]
+        with self._locked() as table:
+            if table.is_of(turn):
+                table.workers.setdefault(turn.worker, _Worker()).finished = table.number
 
     def last_finished(self) -> tuple[int, int] | None:
         """Return number and epoch of the last pass, if all its workers had their last batch."""
         # None also if it was chosen after that where to begin.
-        with self._locked():
-            if self._table["of_wish"] != self._table["wish"] or not self._is_finished():
-                return None
-            return int(self._table["number"]), int(self._table["position"]["epoch"])
-
-    def _is_present(self, turn: WorkerTurn) -> bool:
-        """Whether this turn is in the last pass, or in one before it."""
-        table = self._table
-        if table["seed"] != turn.seed or table["turn"] < turn.number or not table["number"]:
-            return False
-        # With a seed that is set anew for each pass, workers of two passes look the same.
-        return bool(table["turn"] > turn.number or table["joined"][turn.worker] != table["number"])
-
-    def _is_of(self, turn: WorkerTurn) -> bool:
-        return bool(self._table["seed"] == turn.seed and self._table["turn"] == turn.number)
-
-    def _is_finished(self) -> bool:
-        table = self._table
-        n_workers = int(table["n_workers"])
-        return bool(n_workers and (table["finished"][:n_workers] == table["number"]).all())
-
-    def _read(self, name: str) -> EpochPosition:
-        position = self._table[name]
-        before = position["before"][: int(position["n_before"])].tolist()
-        parts = tuple(DeliveredPart(world_size, n_batches) for world_size, n_batches in before)
-        return EpochPosition(int(position["epoch"]), parts, int(position["n_batches"]))
-
-    def _write(self, name: str, position: EpochPosition) -> None:
-        n_parts = len(position.before)
-        if n_parts > _MAX_PARTS:
-            raise ValueError(f"delivered: expected at most {_MAX_PARTS} parts, found {n_parts}")
-        row = self._table[name]
-        row["epoch"], row["n_batches"] = position.epoch, position.n_batches
-        row["n_before"] = n_parts
-        for number, part in enumerate(position.before):
-            row["before"][number] = part.world_size, part.n_batches
+        with self._locked() as table:
+            is_last = table.of_wish == table.wish and table.is_finished
+            return (table.number, table.position.epoch) if is_last else None
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Hold a lock between processes, which the kernel takes from one that dies."""
+    def _locked(self) -> Iterator[_PassTable]:
+        """Yield the table under a lock between processes, which the kernel takes from the dead."""
         fcntl.lockf(self._fd, fcntl.LOCK_EX)
         try:
-            yield
+            content = os.pread(self._fd, os.fstat(self._fd).st_size, 0)
+            table = msgspec.json.decode(content, type=_PassTable)
+            yield table
+            # In one piece, with spaces where it was longer: a worker may die at any moment.
+            after = msgspec.json.encode(table).ljust(len(content))
+            if after != content:
+                os.pwrite(self._fd, after, 0)
         finally:
             fcntl.lockf(self._fd, fcntl.LOCK_UN)
 
     def __getstate__(self) -> dict[str, Any]:
         if get_spawning_popen() is not None:
             return {"fd": DupFd(self._fd)}
-        with self._locked():
-            return {"content": bytes(self._memory)}
+        with self._locked() as table:
+            return {"content": msgspec.json.encode(table)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "fd" in state:

@@ -104,27 +104,19 @@ class Order:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class PoolOrder(Order):
+class ShuffledOrder(Order):
     """Examples permuted over the directory, and their rows permuted within windows."""
 
-    window_seed: int  # of both permutations
+    # Without a ``window_seed``, all rows are permuted, and each of them is a read of its own.
+
+    seed: int
     selection: Selection
     kept: Mask | None  # None for all
 
     def stream(self, epoch: int, /) -> Stream:
-        """Return the rows of an epoch, example by example."""
-        examples = permutation(self.selection.metadata.n_examples, self.window_seed, epoch)
-        return ShuffledExamples(examples, self.selection.rows_per_example, self.kept)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RowOrder(Order):
-    """All rows permuted; each of them is a read of its own."""
-
-    seed: int
-    kept: Mask | None  # None for all
-
-    def stream(self, epoch: int, /) -> Stream:
         """Return the rows of an epoch."""
-        order = permutation(self.n_rows, self.seed, epoch)
-        return Listed(order if self.kept is None else np.flatnonzero(self.kept)[order])
+        if self.window_seed is None:
+            order = permutation(self.n_rows, self.seed, epoch)
+            return Listed(order if self.kept is None else np.flatnonzero(self.kept)[order])
+        examples = permutation(self.selection.metadata.n_examples, self.seed, epoch)
+        return ShuffledExamples(examples, self.selection.rows_per_example, self.kept)
