@@ -90,12 +90,12 @@ class Crew:
         early: dict[int, Settled[Result]] = {}
         todo, n_begun = iter(jobs), 0
 
-        def begin(number: int, job: Callable[[], Result]) -> None:
+        def put(number: int, job: Callable[[], Result]) -> None:
             self.calls.put(lambda: found.put((number, settle(job))))
 
         for number in itertools.count():
             for job in itertools.islice(todo, number + depth - n_begun):
-                begin(n_begun, job)
+                put(n_begun, job)
                 n_begun += 1
             if number == n_begun:
                 return
