@@ -13,20 +13,21 @@ from hypothesis.stateful import run_state_machine_as_test
 from shardproof import ReceiptStore
 from tests.helpers.receipts_machine import ReceiptsMachine
 
-runs = settings(max_examples=30, stateful_step_count=40, deadline=None, derandomize=True)
+runs = settings(stateful_step_count=40, deadline=None, derandomize=True)
 # A bug is found out when it is found: how little of a run shows it is Hypothesis' own work.
 caught = settings(runs, max_examples=300, phases=[Phase.generate], print_blob=False, database=None)
 
 
 @pytest.mark.slow
-def test_our_store_does_what_the_model_does() -> None:
-    run_state_machine_as_test(ReceiptsMachine, settings=runs)
+@pytest.mark.parametrize("n_runs", [10, pytest.param(100, marks=pytest.mark.exhaustive)])
+def test_our_store_does_what_the_model_does(n_runs: int) -> None:
+    run_state_machine_as_test(ReceiptsMachine, settings=settings(runs, max_examples=n_runs))
 
 
 def test_nothing_is_left_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     now = time.time
-    run_state_machine_as_test(ReceiptsMachine, settings=settings(runs, max_examples=5))
+    run_state_machine_as_test(ReceiptsMachine, settings=settings(runs, max_examples=2))
     assert os.listdir(tmp_path) == []
     assert time.time is now
 
