@@ -10,7 +10,7 @@ import pytest
 
 from shardproof._base import files
 from shardproof.repairing import _exchange, _fetch
-from shardproof.staging import _copy, _proofs, _stage
+from shardproof.staging import CopyDirectory, _copy, _make_own, _proofs
 from tests.attacks import directories as made
 from tests.attacks.moments import cut, kill, moments_of
 from tests.attacks.subjects import Subject
@@ -86,9 +86,9 @@ def in_place(source: str, target: str, *, target_fd: int) -> None:
         file.write(Path(source).read_bytes())
 
 
-def at_once_in_place(home: _stage.CopyDirectory) -> None:
+def at_once_in_place(home: CopyDirectory) -> None:
     home.place = home.final
-    _stage._make_own(home.final)
+    _make_own(home.final)
 
 
 def unlinks_first(part: str, _part_fd: int, path: str, base_fd: int) -> None:
@@ -125,9 +125,7 @@ def breaking(name: str, room: object, what: str, bug: object, *harms: str) -> ob
     [
         breaking("completes, purged", files, "move", in_place, "torn"),
         breaking("seal, plain", files, "sweep_leftovers", lambda _: [], "leftover"),
-        breaking(
-            "stage, checkpoint", _stage.CopyDirectory, "_choose_place", at_once_in_place, "torn"
-        ),
+        breaking("stage, checkpoint", CopyDirectory, "_choose_place", at_once_in_place, "torn"),
         breaking("repair, sealed", _fetch, "exchange", unlinks_first, "lost"),
         breaking("repair, sealed", _fetch, "exchange", writes_in_place, "torn"),
         breaking("repair, sealed", _fetch, "exchange", leaves_it, "leftover"),
