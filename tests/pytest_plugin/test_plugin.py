@@ -705,7 +705,6 @@ class TestLoading:
             "shardproof.formats._format",
             "shardproof.formats.signs",
             "shardproof.pytest_plugin",
-            "shardproof.pytest_plugin._fixtures",
             "shardproof.pytest_plugin._nodes",
             "shardproof.pytest_plugin._hooks",
         }

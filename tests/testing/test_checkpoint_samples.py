@@ -25,8 +25,12 @@ from shardproof.testing.samples.checkpoint import (
     expected_problems,
     tensor_bytes,
 )
-from shardproof.testing.samples.checkpoint._content import harmed_shard, metadata_bytes, sealed
-from shardproof.testing.samples.checkpoint._states import ITEM_SIZES
+from shardproof.testing.samples.checkpoint._content import (
+    ITEM_SIZES,
+    harmed_shard,
+    metadata_bytes,
+    sealed,
+)
 from shardproof.testing.strategies import checkpoint_tensors, layouts
 from tests.helpers import ROOT
 from tests.helpers.checkpoint_reader import is_whole_checkpoint, read_checkpoint

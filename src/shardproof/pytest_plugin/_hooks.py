@@ -60,19 +60,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--shards-level",
         metavar="LEVEL",
-        default=None,
         help="How much to check: present (default), complete or valid.",
     )
     group.addoption(
         "--shards-format",
         metavar="NAME",
-        default=None,
         help="The format; by default each directory's is recognized (shardproof formats).",
     )
     group.addoption(
         "--shards-against",
         metavar="SOURCE",
-        default=None,
         help="What every directory must hold: hf://..., a list of digests or its address, another "
         "directory; write --shards-against=SOURCE",
     )
@@ -119,11 +116,7 @@ def pytest_configure(config: pytest.Config) -> None:
         )
         config.stash[VALIDATION] = validation
         config.pluginmanager.register(validation, "shardproof-validation")
-    else:
-        _refuse_what_does_nothing(config)
-
-
-def _refuse_what_does_nothing(config: pytest.Config) -> None:
+        return
     for name in ("dir", "format", "against"):
         if config.getoption(f"shards_{name}") not in (None, []):
             raise pytest.UsageError(

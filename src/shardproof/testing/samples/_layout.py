@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -323,3 +324,20 @@ def layout_of(
     n_shards = integer("n_shards", said.pop("n_shards"), at_least=form.options.least_shards)
     states = taken_states(said, n_shards, names, whole)
     return Layout.of(states, format=form, **said)
+
+
+def index_of(layout: Layout, name: str, *others: Callable[[int], str], first: int = 0) -> int:
+    """Return of which shard a file is; not by a list of all, since each is asked for its bytes."""
+    for number in re.findall("[0-9]+", name.rpartition("/")[2]):
+        index = int(number) - first
+        names = (layout.options.shard_name, *others)
+        if 0 <= index < layout.n_shards and name in (each(index) for each in names):
+            return index
+    raise unknown(layout, name)
+
+
+def unknown(layout: Layout, name: str) -> ValueError:
+    """Return the error of a name that no file has."""
+    known = [*layout.file_names, *layout.manifest_names]
+    some = known if len(known) < 9 else [*known[:3], "...", *known[-3:]]
+    return ValueError(f"name: expected one of {', '.join(some)}, found {name!r}")
