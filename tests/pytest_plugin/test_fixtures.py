@@ -1,7 +1,6 @@
 """Layouts, the writer, and the fixtures and the context manager over both."""
 
 import base64
-import dataclasses
 import hashlib
 import json
 import os
@@ -59,17 +58,6 @@ class TestLayout:
         assert repr(value) == text
 
     @pytest.mark.parametrize(
-        ("n_shards", "examples_per_shard", "n_examples"),
-        [(0, 4, 0), (1, 4, 3), (3, 4, 11), (1, 1, 1), (3, 1, 3), (2, 2, 3)],
-    )
-    def test_examples_by_default(
-        self, n_shards: int, examples_per_shard: int, n_examples: int
-    ) -> None:
-        value = Layout(n_shards, examples_per_shard=examples_per_shard)
-        assert value.n_examples == n_examples
-        assert sum(map(value.examples_in, range(n_shards))) == n_examples
-
-    @pytest.mark.parametrize(
         ("arguments", "error", "text"),
         [
             ({"n_shards": -1}, ValueError, "n_shards: expected 0 or more, found -1"),
@@ -89,48 +77,20 @@ class TestLayout:
         with pytest.raises(error, match=text):
             Layout(**arguments)
 
-    def test_the_last_shard_may_be_full_or_empty(self) -> None:
+    def test_the_last_shard_may_be_full_or_empty_and_has_room_by_default(self) -> None:
         assert [Layout(3, n_examples=n).n_examples for n in (8, 9, 12)] == [8, 9, 12]
-
-
-@dataclasses.dataclass
-class SaevMetadata:
-    """The fields of saev's own class, which is a dataclass: that decides the order in its hash."""
-
-    family: str
-    ckpt: str
-    layers: tuple[int, ...]
-    content_tokens_per_example: int
-    cls_token: bool
-    d_model: int
-    n_examples: int
-    max_tokens_per_shard: int
-    data: str
-    dataset: str
-    pixel_agg: str
-    dtype: str
-    protocol: str
-
-    def hash(self) -> str:
-        compact = orjson.dumps(self, option=orjson.OPT_SORT_KEYS)
-        return hashlib.sha256(compact).hexdigest()[:8]
+        for n_shards, room, n_examples in [(0, 4, 0), (1, 4, 3), (1, 1, 1), (3, 1, 3), (2, 2, 3)]:
+            value = Layout(n_shards, examples_per_shard=room)
+            assert value.n_examples == n_examples
+            assert sum(map(value.examples_in, range(n_shards))) == n_examples
 
 
 class TestWriteLayout:
     def test_what_saev_and_orjson_write(self, tmp_path: Path) -> None:
-        path = write_layout(Layout(), tmp_path)
-        assert path.parent == tmp_path / "saev" / "shards"
-        assert path.name == SaevMetadata(**json.loads((path / "metadata.json").read_text())).hash()
-        for name in ("metadata.json", "shards.json"):
-            text = (path / name).read_bytes()
-            assert text == orjson.dumps(json.loads(text), option=orjson.OPT_INDENT_2)
-        with pytest.raises(FileExistsError):
-            write_layout(Layout(missing=[1]), tmp_path)
-
-    def test_the_fields_that_saev_has(self, tmp_path: Path) -> None:
         path = write_layout(Layout(2, layers=(1, 5), cls_token=False), tmp_path)
         metadata = json.loads((path / "metadata.json").read_text())
-        assert metadata == {
+        # saev sorts the keys of dicts, and its metadata are none: the order of fields decides.
+        fields = {
             "family": "clip",
             "ckpt": "ViT-B-32/openai",
             "layers": [1, 5],
@@ -145,8 +105,16 @@ class TestWriteLayout:
             "dtype": "float32",
             "protocol": "2.1",
         }
+        assert [*metadata.items()] == [*fields.items()]
         with pytest.raises(pickle.UnpicklingError):
             pickle.loads(base64.b64decode(metadata["data"], validate=True))
+        name = hashlib.sha256(orjson.dumps(metadata)).hexdigest()[:8]
+        assert path == tmp_path / "saev" / "shards" / name
+        for name in ("metadata.json", "shards.json"):
+            text = (path / name).read_bytes()
+            assert text == orjson.dumps(json.loads(text), option=orjson.OPT_INDENT_2)
+        with pytest.raises(FileExistsError):
+            write_layout(Layout(2, layers=(1, 5), cls_token=False, missing=[1]), tmp_path)
 
     @examples(30)
     @given(layouts(states=["missing"]))
@@ -195,30 +163,22 @@ class TestShardsDir:
             assert not base.exists()
 
     @pytest.mark.parametrize("form", FORMATS)
-    def test_a_link_in_the_place_of_its_folder_is_not_followed(
+    def test_a_link_in_the_place_of_its_folder_is_not_followed_and_pipes_get_a_writer(
         self, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "file").touch(mode=0o400)
         (tmp_path / "temporary").mkdir()
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+        poll = select.poll()
         with shards_dir(Layout(format=form)):
             (folder,) = (tmp_path / "temporary").glob("*/*")
             folder.rename(folder.with_name("aside"))
             folder.symlink_to(tmp_path)
-        assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o400
-
-    @pytest.mark.parametrize("form", FORMATS)
-    def test_pipes_beside_its_folder_get_a_writer_too(
-        self, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-        poll = select.poll()
-        with shards_dir(Layout(format=form)):
-            (base,) = tmp_path.iterdir()
-            os.mkfifo(base / "pipe")
-            reader = os.open(base / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+            os.mkfifo(folder.with_name("pipe"))
+            reader = os.open(folder.with_name("pipe"), os.O_RDONLY | os.O_NONBLOCK)
             poll.register(reader)
             assert poll.poll(0) == []
+        assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o400
         assert poll.poll(0) == [(reader, select.POLLHUP)]  # a writer came, and went
         os.close(reader)
 
