@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, SupportsIndex
 
-from shardproof.testing.samples._keywords import integer, one_of, refuse_unknown, taken_states
+from shardproof.testing.samples._keywords import integer, integers, one_of, refuse_unknown
 from shardproof.testing.samples._states import ShardState
 
 FORMATS = {
@@ -322,7 +322,15 @@ def layout_of(
     refuse_unknown(function, keywords.keys() - known, sorted(known))
     said = dict(keywords)
     n_shards = integer("n_shards", said.pop("n_shards"), at_least=form.options.least_shards)
-    states = taken_states(said, n_shards, names, whole)
+    taken: dict[int, str] = {}
+    for name in names:
+        for index in integers(name, said.pop(name, None)):
+            if not 0 <= index < n_shards:
+                raise ValueError(f"{name}: expected indices from 0 below {n_shards}, found {index}")
+            if index in taken:
+                raise ValueError(f"{name}: shard {index} is already named under {taken[index]}")
+            taken[index] = name
+    states = (names[taken[i]] if i in taken else whole for i in range(n_shards))
     return Layout.of(states, format=form, **said)
 
 

@@ -32,6 +32,8 @@ _KINDS = {"datasets", "models"}
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
 _PAGE = 1000  # entries of a listing in one answer, as from the Hub
 _DATE = "2024-01-01T00:00:00.000Z"
+_SAME_OF_ALL = {"private": False, "disabled": False, "downloads": 0, "likes": 0, "tags": []}
+_SAME_OF_ALL |= {"lastModified": _DATE, "createdAt": _DATE}
 _SMALL = {"", ".csv", ".json", ".md", ".py", ".toml", ".txt", ".yaml", ".yml"}
 
 
@@ -265,19 +267,13 @@ def _info(call: RepoRequest) -> Answer:
             file = call.commit.files[sibling["rfilename"]]
             sibling |= {"size": file.content.size, "blobId": file.blob_id, **_lfs("sha256", file)}
     return _json(
-        {
+        _SAME_OF_ALL
+        | {
             "_id": _sha1(call.repo.name.encode())[:24],
             "id": call.repo.name,
             "author": call.repo.name.rpartition("/")[0] or None,
             "sha": call.commit.sha,
-            "lastModified": _DATE,
-            "createdAt": _DATE,
-            "private": False,
             "gated": "manual" if call.repo.token else False,
-            "disabled": False,
-            "downloads": 0,
-            "likes": 0,
-            "tags": [],
             "siblings": siblings,
         }
     )
