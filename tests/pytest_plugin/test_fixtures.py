@@ -11,14 +11,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import orjson
 import pytest
 from hypothesis import example, given
 
-from shardproof import FindingKind, Metadata, ShardInfo, validate
+from shardproof import Metadata, ShardInfo, validate
 from shardproof.testing import (
     Layout,
     MakeShardsDir,
@@ -27,6 +26,7 @@ from shardproof.testing import (
     without_root_override,
     write_layout,
 )
+from shardproof.testing.samples import saev
 from shardproof.testing.samples._directories import restore_modes, writer
 from shardproof.testing.samples._layout import FORMATS
 from shardproof.testing.strategies import layouts
@@ -71,9 +71,7 @@ class TestLayout:
             ({"n_examples": 13}, ValueError, r"n_examples: .* found n_shards=3"),
         ],
     )
-    def test_wrong_arguments(
-        self, arguments: dict[str, Any], error: type[Exception], text: str
-    ) -> None:
+    def test_wrong_arguments(self, arguments, error, text) -> None:
         with pytest.raises(error, match=text):
             Layout(**arguments)
 
@@ -135,22 +133,18 @@ class TestWriteLayout:
                 np.testing.assert_array_equal(array[: shard.n_examples], expected)
                 assert not array[shard.n_examples :].any()
 
-    def test_labels(self, tmp_path: Path) -> None:
+    def test_labels_and_numbers_begin_anew_where_their_types_end(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         path = write_layout(Layout(2, labels=True, content_tokens_per_example=50), tmp_path)
         labels = np.fromfile(path / "labels.bin", np.uint8)
         np.testing.assert_array_equal(labels, np.arange(7 * 50) % 256)
-        assert "labels.bin" not in os.listdir(write_layout(Layout(), tmp_path))
-
-    def test_numbers_begin_anew_where_float32_ends(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        from shardproof.testing.samples import saev
-
         assert np.float32(saev._PERIOD) + np.float32(1) == saev._PERIOD
         monkeypatch.setattr(saev, "_PERIOD", 10)
         path = write_layout(Layout(1, d_model=1, n_examples=4), tmp_path)
         numbers = np.fromfile(path / "acts000000.bin", "<f4")
         np.testing.assert_array_equal(numbers[:12], [*range(1, 11), 1, 2])
+        assert "labels.bin" not in os.listdir(path)
 
 
 class TestShardsDir:
@@ -207,34 +201,17 @@ class TestRestoreModes:
         assert stat.S_IMODE((inside / "model_shard_0.shard").stat().st_mode) == 0o600
 
 
-class TestMakeShardsDir:
-    def test_every_keyword(self, make_shards_dir: MakeShardsDir) -> None:
-        path = make_shards_dir(
-            6,
-            empty_shards=[0],
-            missing_shards=[1],
-            unreadable_shards=[2],
-            directory_shards=[3],
-            n_examples=11,
-            examples_per_shard=2,
-            layers=(3, 1),
-            content_tokens_per_example=5,
-            cls_token=False,
-            d_model=2,
-            labels=True,
-        )
-        metadata = Metadata.load(path)
-        assert metadata.shard_shape == (2, 2, 5, 2)
-        assert metadata.layers == (3, 1)
-        assert metadata.n_examples == 11
-        assert (path / "labels.bin").stat().st_size == 55
-        findings = validate(path).findings
-        assert [finding.kind for finding in findings] == [
-            FindingKind.EMPTY,
-            FindingKind.MISSING,
-            FindingKind.UNREADABLE,
-            FindingKind.NOT_REGULAR,
-        ]
+def test_every_keyword_of_make_shards_dir(make_shards_dir: MakeShardsDir) -> None:
+    states = {"empty_shards": [0], "missing_shards": [1], "unreadable_shards": [2]}
+    options = {"n_examples": 11, "examples_per_shard": 2, "layers": (3, 1), "d_model": 2}
+    options |= {"content_tokens_per_example": 5, "cls_token": False, "labels": True}
+    path = make_shards_dir(6, directory_shards=[3], **states, **options)
+    metadata = Metadata.load(path)
+    assert metadata.shard_shape == (2, 2, 5, 2)
+    assert (metadata.layers, metadata.n_examples) == ((3, 1), 11)
+    assert (path / "labels.bin").stat().st_size == 55
+    kinds = [finding.kind for finding in validate(path).findings]
+    assert kinds == ["empty", "missing", "unreadable", "not-regular"]
 
 
 class TestShardsDirFactory:

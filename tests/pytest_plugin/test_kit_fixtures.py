@@ -95,9 +95,7 @@ def test_a_fake_file_system_until_the_test_ends(pytester: pytest.Pytester) -> No
         ("make_checkpoint", {"metadata": "unreadable"}, "model.metadata.json"),
     ],
 )
-def test_unreadable_is_unreadable_until_the_test_ends(
-    fixture: str, keywords: dict, name: str, pytester: pytest.Pytester
-) -> None:
+def test_unreadable_is_unreadable_until_the_test_ends(fixture, keywords, name, pytester) -> None:
     pytester.makepyfile(f"""
         import pytest
         from pathlib import Path

@@ -141,9 +141,7 @@ class TestInTheTestTree:
         result.stdout.fnmatch_lines([f"Could not read the manifest at '{manifest}'*"])
 
     @pytest.mark.usefixtures("passing")
-    def test_code_in_it_is_not_imported(
-        self, run: Run, inside: Make, outside: Make, tmp_path: Path
-    ) -> None:
+    def test_code_in_it_is_not_imported(self, run, inside, outside, tmp_path) -> None:
         named = outside()
         for planted in (inside(where="tests"), named, named.parent):
             plant_code(planted, tmp_path / "imported")
@@ -189,9 +187,7 @@ class TestNamesThatOthersUse:
     @pytest.mark.parametrize(
         ("plan", "told"), [(None, "1 finding"), ("{", "could not be validated")]
     )
-    def test_a_plan(
-        self, run_all: Run, beside: Path, make_receipts_dir: Make, plan: str | None, told: str
-    ) -> None:
+    def test_a_plan(self, run_all, beside, make_receipts_dir, plan, told) -> None:
         write_files(make_receipts_dir(n_shards=2, missing_bin=[1]), beside)
         if plan is not None:
             (beside / "plan.json").write_text(plan)
@@ -223,15 +219,7 @@ class TestWhatNobodyCouldLookAt:
             (errno.EACCES, None, "*shards.json': permission denied*"),
         ],
     )
-    def test_a_directory_of_data(
-        self,
-        run_all: Run,
-        inside: Make,
-        pytester: pytest.Pytester,
-        number: int,
-        times: int | None,
-        told: str,
-    ) -> None:
+    def test_a_directory_of_data(self, run_all, inside, pytester, number, times, told) -> None:
         path = inside(Layout(2, missing=[1]))
         with FileSystemFaults(pytester.path) as fs:
             fs.fail("stat", number, match=f"*/{path.name}/shards.json", times=times)
@@ -244,15 +232,7 @@ class TestWhatNobodyCouldLookAt:
     @pytest.mark.parametrize(
         ("call", "match"), [("open", "*/plan.json"), ("scandir", "*/receipts")]
     )
-    def test_a_plan(
-        self,
-        run_all: Run,
-        beside: Path,
-        make_receipts_dir: Make,
-        number: int,
-        call: str,
-        match: str,
-    ) -> None:
+    def test_a_plan(self, run_all, beside, make_receipts_dir, number, call, match) -> None:
         write_files(make_receipts_dir(n_shards=2), beside)
         if call == "scandir":  # asked for where the plan's own text says nothing
             begin = (beside / "plan.json").read_text()
@@ -266,9 +246,7 @@ class TestWhatNobodyCouldLookAt:
         result.stdout.fnmatch_lines(["*unit/plan.json::present*"])
 
     @pytest.mark.parametrize(("call", "match"), [("open", "*/x.metadata.json"), ("scandir", "*")])
-    def test_what_might_be_a_checkpoint(
-        self, run_all: Run, beside: Path, call: str, match: str
-    ) -> None:
+    def test_what_might_be_a_checkpoint(self, run_all, beside, call, match) -> None:
         (beside / "x.metadata.json").write_text("{}")
         with FileSystemFaults(beside) as fs:
             fs.fail(call, errno.EIO, match=match)
@@ -294,9 +272,7 @@ class TestNamedDirectories:
         result.assert_outcomes(passed=1)
         result.stdout.fnmatch_lines(["present: 1 shards directory with 3 files validated*"])
 
-    def test_ini_paths_start_at_the_ini_file(
-        self, run: Run, inside: Make, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_ini_paths_start_at_the_ini_file(self, run, inside, pytester, monkeypatch) -> None:
         path = inside().relative_to(pytester.path)
         pytester.makeini(
             f"[pytest]\nvalidate_shards = true\nshards_dirs = {path}\n  gone\nnorecursedirs = data"
@@ -305,9 +281,7 @@ class TestNamedDirectories:
         run().assert_outcomes(passed=1, failed=1)
 
     @pytest.mark.parametrize("name", ["it's my data", 'a "b', "a\\b", "x#y"])
-    def test_a_line_of_the_ini_file_is_a_path_as_it_is(
-        self, run: Run, inside: Make, pytester: pytest.Pytester, name: str
-    ) -> None:
+    def test_a_line_of_the_ini_file_is_a_path_as_it_is(self, run, inside, pytester, name) -> None:
         paths = [inside(where=f"{name} {n}").relative_to(pytester.path) for n in range(2)]
         lines = "".join(f"  {path}\n" for path in paths)
         pytester.makeini(f"[pytest]\nnorecursedirs = *\nshards_dirs =\n{lines}")
@@ -323,9 +297,7 @@ class TestNamedDirectories:
         ],
     )
     @pytest.mark.usefixtures("passing")
-    def test_what_is_no_whole_directory_fails(
-        self, run: Run, outside: Make, how: str, text: str
-    ) -> None:
+    def test_what_is_no_whole_directory_fails(self, run, outside, how, text) -> None:
         path = outside()
         if how == "half-written":
             (path / "shards.json").unlink()
@@ -337,9 +309,7 @@ class TestNamedDirectories:
         assert result.ret == pytest.ExitCode.TESTS_FAILED
         result.stdout.fnmatch_lines([f"Could not read the manifest at *: *{text}*"])
 
-    def test_the_rootdir_stays_and_nothing_is_written(
-        self, run: Run, outside: Make, pytester: pytest.Pytester
-    ) -> None:
+    def test_the_rootdir_stays_and_nothing_is_written(self, run, outside, pytester) -> None:
         path = outside()
         before = sorted(path.parents[2].rglob("*"))
         result = run("--validate-shards", f"--shards-dir={path}")
@@ -347,9 +317,7 @@ class TestNamedDirectories:
         result.stdout.fnmatch_lines([f"rootdir: {pytester.path}"])
         assert sorted(path.parents[2].rglob("*")) == before
 
-    def test_each_directory_is_validated_once(
-        self, run: Run, inside: Make, outside: Make, pytester: pytest.Pytester
-    ) -> None:
+    def test_each_directory_is_validated_once(self, run, inside, outside, pytester) -> None:
         in_tree, elsewhere = inside(), outside(Layout(2))
         (pytester.path / "link").symlink_to(in_tree)
         elsewhere.with_name("link").symlink_to(elsewhere)
@@ -417,9 +385,7 @@ class TestSelection:
         result = run("--validate-shards", deselect)
         result.assert_outcomes(passed=2, deselected=1)
 
-    def test_a_name_that_would_paint_the_terminal(
-        self, run: Run, inside: Make, beside: Path
-    ) -> None:
+    def test_a_name_that_would_paint_the_terminal(self, run, inside, beside) -> None:
         name, shown = "a\x1b]0;b\x07\nc\u202e", "a?x1b]0;b?x07?nc?u202e"
         path = inside().rename(inside(where="other").with_name(name))
         (beside / f"{name}.metadata.json").write_text('{"schema_version": 1, "world_size": 1}')
@@ -431,9 +397,7 @@ class TestSelection:
             result.stdout.fnmatch_lines(lines)
             assert not {"\x1b", "\x07", "\u202e"} & set(str(result.stdout))
 
-    def test_collect_only_looks_at_nothing(
-        self, run: Run, three: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_collect_only_looks_at_nothing(self, run, three, monkeypatch) -> None:
         (three[0] / "shards.json").write_text("{")
         monkeypatch.setattr(shardproof, "validate", None)
         result = run("--validate-shards", "--collect-only", "-q")
@@ -446,9 +410,7 @@ class TestSelection:
 
 
 class TestOptions:
-    def test_the_option_wins_over_the_ini_file(
-        self, run: Run, inside: Make, pytester: pytest.Pytester
-    ) -> None:
+    def test_the_option_wins_over_the_ini_file(self, run, inside, pytester) -> None:
         inside()
         pytester.makeini("[pytest]\nvalidate_shards = true\nshards_level = complete")
         result = run("--shards-level=valid", "-v")
@@ -510,9 +472,7 @@ class TestFailures:
             ]
         )
 
-    def test_a_bug_shows_its_traceback(
-        self, run: Run, inside: Make, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_bug_shows_its_traceback(self, run, inside, monkeypatch) -> None:
         def validate(*_: object, **__: object) -> None:
             raise RuntimeError("a bug")
 
@@ -550,9 +510,7 @@ class TestSummary:
         )
 
     @pytest.mark.usefixtures("passing")
-    def test_junit(
-        self, run: Run, outside: Make, pytester: pytest.Pytester, tmp_path: Path
-    ) -> None:
+    def test_junit(self, run, outside, pytester, tmp_path) -> None:
         path, gone = outside(Layout(4, missing=[1])), outside()
         odd = write_layout(Layout(missing=[0]), tmp_path / os.fsdecode(b"caf\xe9"))  # no UTF-8
         shutil.rmtree(gone)
@@ -585,9 +543,7 @@ def read_junit(path: Path) -> dict[str, dict[str, str]]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("passing")
-def test_with_xdist_each_item_runs_once(
-    inside: Make, outside: Make, pytester: pytest.Pytester
-) -> None:
+def test_with_xdist_each_item_runs_once(inside, outside, pytester) -> None:
     pytest.importorskip("xdist")
     pytester.makeini("[pytest]")
     inside(Layout(2))
@@ -618,9 +574,7 @@ class TestOtherFormats:
         result.assert_outcomes(failed=1)
         result.stdout.fnmatch_lines(["*Files with another digest (1):", f"*{tmp_path}/a.bin"])
 
-    def test_against_a_promise(
-        self, run: Run, tmp_path: Path, make_shards_dir: Make, pytester: pytest.Pytester
-    ) -> None:
+    def test_against_a_promise(self, run, tmp_path, make_shards_dir, pytester) -> None:
         one = make_shards_dir(2)
         backup = os.path.relpath(shutil.copytree(one, tmp_path / "backup"), pytester.path)
         os.truncate(one / "acts000001.bin", 1)

@@ -71,10 +71,8 @@ def shard_bytes(value: Layout, rank: int) -> bytes:
 class TestLayout:
     def test_defaults_are_left_out(self) -> None:
         assert repr(Layout(format="checkpoint")) == "Layout(n_shards=3, format='checkpoint')"
-        value = Layout(
-            2, format="checkpoint", step=7, stale={1}, tensors=TENSORS, prefix="a", seed=3
-        )
-        assert repr(value) == (
+        said: Any = {"stale": {1}, "tensors": TENSORS, "prefix": "a", "step": 7, "seed": 3}
+        assert repr(Layout(2, format="checkpoint", **said)) == (
             "Layout(n_shards=2, format='checkpoint', stale=[1], "
             f"tensors={tuple(map(tuple, TENSORS))!r}, prefix='a', step=7, seed=3)"
         )
@@ -137,9 +135,7 @@ class TestLayout:
 
 
 class TestWriting:
-    def test_a_name_that_the_format_lacks_is_refused_when_it_is_written(
-        self, tmp_path: Path
-    ) -> None:
+    def test_a_name_that_the_format_lacks_is_refused_when_it_is_written(self, tmp_path) -> None:
         with pytest.raises(ValueError, match="expected names of 1 to 4096 characters"):
             write_layout(Layout(1, format="checkpoint", tensors=[[("", "int8", ())]]), tmp_path)
 
@@ -196,9 +192,7 @@ class TestDamage:
             (SHARDS.FLIPPED, 256, 8),
         ],
     )
-    def test_one_field_or_one_bit(
-        self, state: CheckpointShardState, start: int, field: bytes | int
-    ) -> None:
+    def test_one_field_or_one_bit(self, state, start, field) -> None:
         whole, content = self.both(state)
         if isinstance(field, int):
             bits = [(a ^ b).bit_count() for a, b in zip(whole, content, strict=True)]
@@ -250,9 +244,7 @@ class TestDamage:
 class TestOracles:
     @pytest.mark.parametrize("level", LEVELS)
     @pytest.mark.parametrize("state", SHARDS)
-    def test_of_shards_they_say_what_the_table_says(
-        self, state: CheckpointShardState, level: str
-    ) -> None:
+    def test_of_shards_they_say_what_the_table_says(self, state, level) -> None:
         value, kind = in_state(state), FOUND[state][LEVELS.index(level)]
         assert expected_problems(value, level=level) == (((1, kind), (2, kind)) if kind else ())
         with shards_dir(value) as prefix:
@@ -260,9 +252,7 @@ class TestOracles:
 
     @pytest.mark.parametrize("level", LEVELS)
     @pytest.mark.parametrize("state", METADATA)
-    def test_broken_metadata_are_found_at_every_level(
-        self, state: CheckpointMetadataState, level: str
-    ) -> None:
+    def test_broken_metadata_are_found_at_every_level(self, state, level) -> None:
         value = Layout(format="checkpoint", metadata=state, missing=[])
         kinds = dict.fromkeys(["missing", "unfinished", "pruned"], "missing")
         kinds |= {"unreadable": "unreadable", "directory": "not-regular"}
@@ -275,16 +265,6 @@ class TestOracles:
         tensors = [[("a", "int8", (n,))] for n in (1, 2, 2)]
         value = Layout(format="checkpoint", tensors=tensors, swapped=[0, 1, 2])
         assert expected_problems(value) == ((0, "size"), (1, "structure"), (2, "size"))
-
-    @pytest.mark.slow
-    @examples(200)
-    @given(layouts(["checkpoint"]))
-    def test_they_agree(self, value: Layout) -> None:
-        with shards_dir(value) as prefix:
-            for level in LEVELS:
-                assert is_whole_checkpoint(prefix, level=level) != bool(
-                    expected_problems(value, level=level)
-                )
 
     @examples(100)
     @given(layouts(["checkpoint"], states=["ok"], metadata=st.just("ok")))
@@ -325,7 +305,7 @@ class TestStrategies:
         least = find(some, lambda value: value.metadata == state)
         assert least == Layout(1, format="checkpoint", metadata=state)
 
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     def test_all_sorts_of_tensors_and_metadata_come(self) -> None:
         def all_came(values: list[Layout]) -> None:
             assert {value.algorithm for value in values} == {"sha256", "sha256-tree"}
@@ -345,12 +325,11 @@ class TestStrategies:
         [
             ({"n_ranks": 0}, ValueError, "n_ranks: expected 1 or more, found 0"),
             ({"max_tensors": -1}, ValueError, "max_tensors: expected 0 or more, found -1"),
-            ({"max_tensors": 1.5}, TypeError, "max_tensors: expected int, found 1.5"),
             ({"dtypes": ["int4"]}, ValueError, "dtypes: expected some of bool.*found {'int4'}"),
             ({"dtypes": []}, ValueError, "dtypes: expected some of bool"),
         ],
     )
-    def test_wrong_tensors(self, arguments: dict, error: type[Exception], text: str) -> None:
+    def test_wrong_tensors(self, arguments, error, text) -> None:
         with pytest.raises(error, match=text):
             checkpoint_tensors(**{"n_ranks": 2} | arguments)
 

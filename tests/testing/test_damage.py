@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,9 +80,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @given(st.lists(CONTENTS, min_size=1, max_size=4), DAMAGES, BOUNDARIES, st.booleans())
-def test_it_is_taken_back_exactly(
-    files: list[bytes], drawn: Damage, boundary: int, keep_times: bool
-) -> None:
+def test_it_is_taken_back_exactly(files, drawn, boundary, keep_times) -> None:
     with directory_of(*files) as path:
         before = look(path.parent)
         with (
@@ -176,9 +174,7 @@ def test_swap_reaches_each_file_of_the_same_suffix_and_keeps_modes(path: Path) -
     ],
 )
 @pytest.mark.parametrize("kind", [DamageKind.STRAY, DamageKind.RENAMED])
-def test_names_that_nobody_promised(
-    path: Path, kind: DamageKind, name: str, following: str
-) -> None:
+def test_names_that_nobody_promised(path, kind, name, following) -> None:
     path = path.rename(path.with_name(name))
     path.with_name(name + ".old").touch()
     found = set()
@@ -203,9 +199,7 @@ def test_names_that_nobody_promised(
         ("swapped", b"same", 512, "found 1 with the same suffix, and none with other contents"),
     ],
 )
-def test_what_would_change_nothing_is_refused(
-    tmp_path: Path, kind: str, content: bytes, boundary: int, text: str
-) -> None:
+def test_what_would_change_nothing_is_refused(tmp_path, kind, content, boundary, text) -> None:
     path = write(tmp_path, {NAME: content, "acts000000.bin": b"same", "other.json": b"other"})
     before = look(tmp_path)
     for seed in range(5):
@@ -243,13 +237,7 @@ def test_links_and_other_sorts_of_file_are_refused(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("verb", [damage, damaged])
-def test_wrong_arguments(
-    path: Path,
-    verb: Callable[..., Any],
-    arguments: dict[str, Any],
-    error: type[Exception],
-    text: str,
-) -> None:
+def test_wrong_arguments(path, verb, arguments, error, text) -> None:
     with pytest.raises(error, match=text):
         contextlib.ExitStack().enter_context(verb(**{"path": path, "kind": "flipped", **arguments}))
 
@@ -301,9 +289,7 @@ def link(path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("change", [overwrite, replace, link])
-def test_what_the_body_changed_stays_and_its_error_is_not_hidden(
-    path: Path, kind: DamageKind, change: Callable[[Path], None]
-) -> None:
+def test_what_the_body_changed_stays_and_its_error_is_not_hidden(path, kind, change) -> None:
     text = f"Nothing was put back, .*: '{path}'.*use damage()"
     for error in (None, ZeroDivisionError()):
         stack = contextlib.ExitStack()
@@ -330,9 +316,7 @@ def test_a_damage_that_fails_says_why(path: Path, monkeypatch: pytest.MonkeyPatc
         pass
 
 
-def test_the_times_of_a_foreign_directory_are_let_be(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_times_of_a_foreign_directory_are_let_be(path, monkeypatch) -> None:
     def utime(name: Path, **keywords: Any) -> None:
         if name == path.parent:
             raise PermissionError(errno.EPERM, "not the owner")

@@ -194,9 +194,7 @@ def test_every_function_has_an_action() -> None:
 
 
 @every_action
-def test_a_call_is_recorded_and_fails_as_planned_but_not_elsewhere(
-    name: str, root: Path, elsewhere: Path
-) -> None:
+def test_a_call_is_recorded_and_fails_as_planned_but_not_elsewhere(name, root, elsewhere) -> None:
     operation, action = ACTIONS[name]
     with FileSystemFaults(root) as fs:
         action(root)
@@ -241,21 +239,23 @@ ABSENT: dict[str, Action] = {
 
 
 @pytest.mark.parametrize("name", ABSENT)
-def test_an_error_looks_as_the_real_one(name: str, root: Path) -> None:
-    with pytest.raises(FileNotFoundError) as real:
-        ABSENT[name](root)
+def test_a_planned_error_looks_as_the_real_one_which_is_recorded_as_such(
+    name: str, root: Path
+) -> None:
     fs = FileSystemFaults(root)
-    fs.fail("any", errno.ENOENT)
-    with fs, pytest.raises(FileNotFoundError) as planned:
-        ABSENT[name](root)
+    with fs:
+        with pytest.raises(FileNotFoundError) as real:
+            ABSENT[name](root)
+        fs.fail("any", errno.ENOENT)
+        with pytest.raises(FileNotFoundError) as planned:
+            ABSENT[name](root)
     assert planned.value.args == real.value.args
     assert (names(planned.value), str(planned.value)) == (names(real.value), str(real.value))
+    assert [call.outcome for call in fs.calls] == [Outcome.RAISED, Outcome.FAILED]
 
 
 @pytest.mark.parametrize("function", [os.stat, os.scandir, os.fsync])
-def test_an_error_about_a_descriptor_looks_as_the_real_one(
-    function: Callable[[int], object], root: Path
-) -> None:
+def test_an_error_about_a_descriptor_looks_as_the_real_one(function, root) -> None:
     with descriptor(root, os.O_RDONLY) as fd:
         fs = FileSystemFaults(root)
         fs.fail("any", errno.EBADF)
@@ -264,12 +264,6 @@ def test_an_error_about_a_descriptor_looks_as_the_real_one(
     with pytest.raises(OSError, match="Bad file") as real:
         function(fd)
     assert names(planned.value) == names(real.value)
-
-
-def test_a_real_error_is_recorded_as_such(root: Path) -> None:
-    with FileSystemFaults(root) as fs, pytest.raises(FileNotFoundError):
-        os.stat(root / "x")
-    assert [(call.path, call.outcome) for call in fs.calls] == [(root / "x", Outcome.RAISED)]
 
 
 @pytest.mark.parametrize(
@@ -295,9 +289,7 @@ def test_a_wrong_argument_is_for_the_real_function_to_refuse(wrong: Action, root
     assert {call.outcome for call in fs.calls} <= {Outcome.RAISED}
 
 
-def test_descriptors_without_a_name_and_relative_paths(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_descriptors_without_a_name_and_relative_paths(root, monkeypatch) -> None:
     with FileSystemFaults(root) as fs, pipe() as (_, inlet):
         os.write(inlet, b"1")
         assert fs.calls == ()

@@ -49,18 +49,13 @@ def assert_the_same(function: Callable[[Path], Any], root: Path) -> None:
 
 def described(file: Any) -> list[object]:
     names = ("mode", "closed", "encoding", "errors", "line_buffering", "newlines", "closefd")
-    layers = [file]
-    while layers[-1] is not None:
-        layers.append(getattr(layers[-1], "buffer", getattr(layers[-1], "raw", None)))
-    return [
-        (
-            [isinstance(it, kind) for kind in (io.FileIO, io.BufferedIOBase, io.TextIOBase)],
-            [getattr(it, name, None) for name in names],
-            os.fspath(it.name),
-            (it.readable(), it.writable(), it.seekable(), it.isatty()),
-        )
-        for it in layers[:-1]
-    ]
+    kinds, found = (io.FileIO, io.BufferedIOBase, io.TextIOBase), []
+    while file is not None:
+        found += [[isinstance(file, kind) for kind in kinds], os.fspath(file.name)]
+        found += [getattr(file, name, None) for name in names]
+        found += [file.readable(), file.writable(), file.seekable(), file.isatty()]
+        file = getattr(file, "buffer", getattr(file, "raw", None))
+    return found
 
 
 MODES = ["r", "rt", "rb", "r+", "b+r", "w", "wb+", "a", "a+b", "x", "xb"]
@@ -110,9 +105,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("name", "arguments"), REFUSED)
-def test_what_is_refused_and_how_text_is_read(
-    name: str, arguments: dict[str, Any], root: Path
-) -> None:
+def test_what_is_refused_and_how_text_is_read(name, arguments, root) -> None:
     def use(path: Path) -> Any:
         os.stat(path)
         with open(path / name, **arguments) as file:

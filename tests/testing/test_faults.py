@@ -4,7 +4,7 @@ import concurrent.futures
 import errno
 import os
 import signal
-import traceback
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from shardproof import validate
-from shardproof.testing import MakeShardsDir
 from shardproof.testing.faults import OPERATIONS, Call, FileSystemFaults, Outcome, PlannedFault
 from tests.helpers.waiting import until
 
@@ -65,29 +64,18 @@ def test_which_calls_suffer(when: Any, expected: str, root: Path) -> None:
     assert fault.n_calls == 5
 
 
-@pytest.mark.parametrize(
-    ("match", "expected"),
-    [
-        ("a", "x."),
-        ("acts*.bin", ".x"),
-        ("*", "xx"),
-        ("root/a", "x."),
-        ("other/a", ".."),
-    ],
-)
-def test_which_files_suffer(match: str, expected: str, root: Path) -> None:
-    with FileSystemFaults(root) as fs:
-        fault = fs.fail("stat", errno.EIO, match=match, optional=True)
-        assert stats(root / "a", 1) + stats(root / "acts000000.bin", 1) == expected
-    assert fault.n_calls == expected.count("x")
-
-
-@pytest.mark.parametrize("match", ["a", "new"])
-def test_either_path_of_a_rename_matches(match: str, root: Path) -> None:
-    fs = FileSystemFaults(root)
-    fs.fail("rename", errno.EXDEV, match=match)
-    with fs, pytest.raises(OSError, match="cross-device"):
-        os.replace(root / "a", root / "new")
+def test_which_files_suffer(root: Path) -> None:
+    suffer = {"a": "x.", "acts*.bin": ".x", "*": "xx", "root/a": "x.", "other/a": ".."}
+    for match, expected in suffer.items():
+        with FileSystemFaults(root) as fs:
+            fault = fs.fail("stat", errno.EIO, match=match, optional=True)
+            assert stats(root / "a", 1) + stats(root / "acts000000.bin", 1) == expected
+        assert fault.n_calls == expected.count("x")
+    for match in ("a", "new"):  # either path of a rename
+        fs = FileSystemFaults(root)
+        fs.fail("rename", errno.EXDEV, match=match)
+        with fs, pytest.raises(OSError, match="cross-device"):
+            os.replace(root / "a", root / "new")
 
 
 def test_every_call_is_recorded_and_any_means_each(root: Path) -> None:
@@ -110,15 +98,11 @@ def test_a_fault_is_shown_as_it_was_planned(root: Path) -> None:
     fs = FileSystemFaults(root)
     found = [
         fs.fail("read", errno.EIO, nth=2, times=1, match="acts*.bin"),
-        fs.slow("any", 0.5),
-        fs.short("write", 7),
-        fs.kill("rename", nth=3),
+        *(fs.slow("any", 0.5), fs.short("write", 7), fs.kill("rename", nth=3)),
     ]
-    assert [repr(fault) for fault in found] == [
+    assert [*map(repr, found)] == [
         "fail('read', EIO, nth=2, times=1, match='acts*.bin')",
-        "slow('any', 0.5, nth=1)",
-        "short('write', 7, nth=1)",
-        "kill('rename', nth=3)",
+        *("slow('any', 0.5, nth=1)", "short('write', 7, nth=1)", "kill('rename', nth=3)"),
     ]
 
 
@@ -191,32 +175,22 @@ def test_who_holds_a_function_that_was_intercepted_makes_real_calls_afterwards(r
 # Several contexts
 
 
-def test_contexts_nest(root: Path, tmp_path: Path) -> None:
+def test_contexts_nest_and_a_call_below_two_roots_suffers_for_both(root, tmp_path) -> None:
     real = os.stat
-    other = tmp_path / "other"
-    other.mkdir()
-    with FileSystemFaults(root) as fs:
-        fs.fail("stat", errno.EIO)
-        with FileSystemFaults(other) as inner:
-            inner.fail("stat", errno.EACCES)
-            assert stats(root, 2) + stats(other, 3) + stats(tmp_path, 1) == "xxxxx."
-        assert stats(root, 1) + stats(other, 1) == "x."
+    with FileSystemFaults(tmp_path) as outer:
+        fault = outer.fail("stat", errno.EIO, nth=2, times=1)
+        with FileSystemFaults(root) as inner:
+            inner.fail("stat", errno.EACCES, times=2)
+            for error in (PermissionError, OSError):
+                with pytest.raises(error) as caught:
+                    os.stat(root)
+            assert caught.value.errno == errno.EIO  # planned first, of the outermost root
+            assert stats(root, 1) + stats(tmp_path, 1) == ".."
+        assert stats(root, 1) == "."
     assert os.stat is real
-    assert (len(fs.calls), len(inner.calls)) == (3, 3)
-
-
-def test_a_call_below_two_roots_suffers_for_both(root: Path, tmp_path: Path) -> None:
-    with FileSystemFaults(tmp_path) as outer, FileSystemFaults(root) as inner:
-        fault = inner.fail("stat", errno.EACCES, times=2)
-        outer.fail("stat", errno.EIO, times=1)
-        with pytest.raises(OSError, match="Input/output"):
-            os.stat(root)
-        with pytest.raises(PermissionError):
-            os.stat(root)
-        os.stat(root)
-    assert fault.n_calls == 3
-    assert outcomes(outer) == [Outcome.FAILED, Outcome.RAISED, Outcome.OK]
-    assert outcomes(inner) == [Outcome.FAILED, Outcome.FAILED, Outcome.OK]
+    assert (fault.n_calls, len(inner.calls)) == (5, 3)
+    assert outcomes(outer) == ["raised", "failed", "ok", "ok", "ok"]
+    assert outcomes(inner) == ["failed", "failed", "ok"]
 
 
 # FileSystemFaults that were not reached
@@ -230,9 +204,7 @@ def test_a_call_below_two_roots_suffers_for_both(root: Path, tmp_path: Path) -> 
         lambda fs: fs.short("read", 100),
     ],
 )
-def test_a_fault_that_was_not_reached_is_complained_of(
-    plan: Callable[[FileSystemFaults], PlannedFault], root: Path
-) -> None:
+def test_a_fault_that_was_not_reached_is_complained_of(plan, root) -> None:
     fs = FileSystemFaults(root)
     fault = plan(fs)
     with pytest.raises(AssertionError) as caught, fs:
@@ -248,18 +220,16 @@ def test_a_fault_that_was_not_reached_is_complained_of(
     assert not fs.reached
 
 
-def test_another_error_is_not_taken_for_the_planned_one(root: Path) -> None:
-    fs = FileSystemFaults(root)
-    fs.fail("open", errno.EIO, match="acts*.bin")
+def test_another_error_is_not_taken_for_the_planned_one_and_a_failed_assertion_comes_first(
+    root: Path,
+) -> None:
+    fs, again = FileSystemFaults(root), FileSystemFaults(root)
+    for each in (fs, again):
+        each.fail("open", errno.EIO, match="acts*.bin")
     with pytest.raises(AssertionError, match="never reached") as caught, fs:
         open(root / "mistyped").close()
     assert isinstance(caught.value.__cause__, FileNotFoundError)
-
-
-def test_a_failed_assertion_comes_first(root: Path) -> None:
-    fs = FileSystemFaults(root)
-    fs.fail("open", errno.EIO)
-    with pytest.raises(AssertionError, match="mine") as caught, fs:
+    with pytest.raises(AssertionError, match="mine") as caught, again:
         raise AssertionError("mine")
     assert "never reached" in caught.value.__notes__[0]
 
@@ -273,10 +243,8 @@ def test_a_failed_assertion_comes_first(root: Path) -> None:
         ("fail", ["reed", 5], {}, ValueError, "operation: there is no 'reed'; did you mean 'read'"),
         ("kill", ["close"], {}, ValueError, ", ".join((*OPERATIONS, "any"))),
         ("kill", [["read"]], {}, TypeError, "operation: expected str, found"),
-        ("short", ["open", 1], {}, ValueError, "operation: expected one of read, write"),
         ("short", ["any", 1], {}, ValueError, "operation: expected one of read, write"),
         ("kill", ["read"], {"nth": 0}, ValueError, "nth: expected 1 or more, found 0"),
-        ("slow", ["read", 1], {"nth": True}, TypeError, "nth: expected int, found True"),
         ("short", ["read", 1], {"times": 0}, ValueError, "times: expected 1 or more, found 0"),
         ("fail", ["read", 5], {"match": "."}, ValueError, "match: expected a pattern, found '.'"),
         ("fail", ["read", 5], {"match": Path("a")}, TypeError, "match: expected str, found Posix"),
@@ -287,15 +255,11 @@ def test_a_failed_assertion_comes_first(root: Path) -> None:
         ("fail", ["read", errno.EINTR], {}, ValueError, "times: expected a number for EINTR"),
         ("slow", ["read", "1"], {}, TypeError, "seconds: expected"),
         ("slow", ["read", float("nan")], {}, ValueError, "seconds: expected"),
-        ("slow", ["read", float("inf")], {}, ValueError, "seconds: expected"),
         ("short", ["read", -1], {}, ValueError, "n_bytes: expected 0 or more"),
         ("short", ["write", 0], {}, ValueError, "n_bytes: expected 1 or more"),
-        ("short", ["write", 1.0], {}, TypeError, "n_bytes: expected int"),
     ],
 )
-def test_wrong_arguments(
-    verb: str, values: Any, when: Any, error: type[Exception], text: str, root: Path
-) -> None:
+def test_wrong_arguments(verb, values, when, error, text, root) -> None:
     with FileSystemFaults(root) as fs:
         with pytest.raises(error, match=text):
             getattr(fs, verb)(*values, **when)
@@ -322,10 +286,8 @@ def status_of_child(function: Callable[[], object]) -> int:
         signal.alarm(DEADLINE)
         try:
             function()
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
+        finally:
+            os._exit(0 if sys.exception() is None else 1)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
@@ -358,9 +320,7 @@ def test_a_writer_is_killed_at_each_call(root: Path) -> None:
 
 
 @pytest.mark.parametrize("operation", ["open", "stat"])
-def test_validate_says_what_it_could_not_look_at(
-    operation: str, make_shards_dir: MakeShardsDir
-) -> None:
+def test_validate_says_what_it_could_not_look_at(operation, make_shards_dir) -> None:
     path = make_shards_dir(n_shards=20, missing_shards=[7])
     with FileSystemFaults(path) as fs:
         fs.fail(operation, errno.EIO, match="acts000003.bin")

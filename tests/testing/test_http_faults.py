@@ -45,9 +45,6 @@ class Wire(NamedTuple):
     end: str = "next request"
 
 
-OF_RANGES = {fault for fault in HubFault if fault.startswith("range-")} - {HubFault.RANGE_UNASKED}
-"""What happens only to requests with a range."""
-
 ALL = "Content-Length: 1000"
 FROM_300 = "Content-Range: bytes 300-999/1000"
 
@@ -208,7 +205,7 @@ def test_retry_after_a_date(hub: Hub) -> None:
     assert before + 1 <= email.utils.parsedate_to_datetime(value).timestamp()
 
 
-def test_another_etag(hub: Hub) -> None:
+def test_another_etag_and_then_the_right_one(hub: Hub) -> None:
     hub.fault("data/*", HubFault.RANGE_OTHER_ETAG, times=1)
     wrong, right = (ask(hub, "/data/x.bin", Range="bytes=300-").headers["ETag"] for _ in range(2))
     assert right == f'"{SHA256}"' != wrong
@@ -305,19 +302,6 @@ def test_a_small_file_suffers_too(hub: Hub, fault: HubFault) -> None:
 
 
 # When it happens
-
-
-@pytest.mark.parametrize("fault", HubFault)
-def test_after_its_times_all_is_well(hub: Hub, fault: HubFault) -> None:
-    headers = ["Range: bytes=300-"] if fault in OF_RANGES else []
-    hub.fault("data/*", fault, times=2)
-    for attempt in (1, 2):
-        with dial(hub, *headers):
-            until(lambda n=attempt: len(hub.requests) >= n)
-    right = Wire(["206", FROM_300, "Content-Length: 700"], DATA[300:])
-    with dial(hub, *headers) as client:
-        check(hub, client, right if headers else Wire(["200", ALL], DATA))
-    assert [request.fault for request in hub.requests_for("data/*")] == [fault, fault, None]
 
 
 def faults(hub: Hub, pattern: str = "*") -> list[str | None]:
@@ -417,30 +401,21 @@ def test_patterns(hub: Hub, pattern: str, suffer: list[bool]) -> None:
         (ValueError, "retry_after: expected a line", {"retry_after": "1\r\nX: y"}),
         (TypeError, "match: expected str, found PosixPath", {"match": Path("x")}),
         (ValueError, "method: expected 'GET', found 'get'", {"method": "get"}),
+        *(
+            (ValueError, f"match: expected one that fits a file, .*'{near}'", {"match": pattern})
+            for pattern, near in [
+                *(("data/y.bin", "data/x.bin"), ("x.bin", "data/x.bin"), ("", "train.bin")),
+                ("datasets/owner/nmae/train.bin", "datasets/owner/name/train.bin"),
+            ]
+        ),
     ],
 )
-def test_wrong_arguments(
-    hub: Hub, error: type[Exception], text: str, arguments: dict[str, object]
-) -> None:
+def test_wrong_arguments(hub, error, text, arguments) -> None:
+    hub.put("train.bin", DATA, repo="owner/name")
     with pytest.raises(error, match=text):
         hub.fault(**{"match": "*", "fault": "status-503", **arguments})
     ask(hub, "/data/x.bin")
     assert faults(hub) == [None]
-
-
-@pytest.mark.parametrize(
-    ("pattern", "near"),
-    [
-        ("data/y.bin", "data/x.bin"),
-        ("x.bin", "data/x.bin"),
-        ("datasets/owner/nmae/train.bin", "datasets/owner/name/train.bin"),
-        ("", "train.bin"),
-    ],
-)
-def test_a_pattern_that_fits_no_file_is_refused(hub: Hub, pattern: str, near: str) -> None:
-    hub.put("train.bin", DATA, repo="owner/name")
-    with pytest.raises(ValueError, match=f"match: expected one that fits a file, .*'{near}'"):
-        hub.fault(pattern, "status-503")
 
 
 def test_without_files_only_requests_can_be_meant() -> None:

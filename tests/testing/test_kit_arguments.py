@@ -120,9 +120,7 @@ MISSPELT = [
 
 
 @pytest.mark.parametrize(("maker", "wrong", "right"), MISSPELT)
-def test_a_misspelt_keyword_names_the_nearest(
-    maker: str, wrong: str, right: str, makers: Makers
-) -> None:
+def test_a_misspelt_keyword_names_the_nearest(maker, wrong, right, makers) -> None:
     with pytest.raises(
         TypeError, match=f"^[A-Za-z_]+: there is no '{wrong}'; did you mean '{right}'"
     ):

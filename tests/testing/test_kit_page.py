@@ -146,26 +146,28 @@ def put_pages_tests(pytester: pytest.Pytester, loader: str) -> None:
     pytester.syspathinsert()
 
 
-@pytest.mark.mutants
 @pytest.mark.parametrize(
-    ("fault", "wrongs"), [*zip(FAULTS, WRONG, strict=True)], ids=[fault.does for fault in FAULTS]
+    ("fault", "wrong"),
+    [
+        pytest.param(fault, wrong, marks=pytest.mark.exhaustive if more else pytest.mark.mutants)
+        for fault, some in zip(FAULTS, WRONG, strict=True)
+        for more, wrong in enumerate(some)
+    ],
+    ids=lambda each: each.does if isinstance(each, Fault) else "",
 )
-def test_each_fault_is_found_as_the_page_says(
-    fault: Fault, wrongs: list, pytester: pytest.Pytester
-) -> None:
-    for wrong in wrongs:
-        loader = loader_of(wrong)
-        pytester.makepyfile(test_contract=contract("strict", loader))
-        found = failures(pytester, "test_contract.py", "-k", fault.contract)
-        assert fault.harm in harms(found), wrong
-        # Once more at strength safe, where what is unsafe is found by the same test.
-        pytester.makepyfile(test_safe=contract("safe", loader))
-        only = ["-k", fault.contract] if fault.harm == "unsafe" else ["-k", "not_missing"]
-        found = failures(pytester, "test_safe.py", *only)
-        assert set(harms(found)) == ({"unsafe"} if fault.harm == "unsafe" else set()), wrong
-        put_pages_tests(pytester, loader)
-        for name, test in ((FIXTURE, fault.fixture), (STRATEGY, fault.strategy)):
-            assert not test or failures(pytester, name, "-k", test), wrong
+def test_each_fault_is_found_as_the_page_says(fault, wrong, pytester) -> None:
+    loader = loader_of(wrong)
+    pytester.makepyfile(test_contract=contract("strict", loader))
+    found = failures(pytester, "test_contract.py", "-k", fault.contract)
+    assert fault.harm in harms(found)
+    # Once more at strength safe, where what is unsafe is found by the same test.
+    pytester.makepyfile(test_safe=contract("safe", loader))
+    only = ["-k", fault.contract] if fault.harm == "unsafe" else ["-k", "not_missing"]
+    found = failures(pytester, "test_safe.py", *only)
+    assert set(harms(found)) == ({"unsafe"} if fault.harm == "unsafe" else set())
+    put_pages_tests(pytester, loader)
+    for name, test in ((FIXTURE, fault.fixture), (STRATEGY, fault.strategy)):
+        assert not test or failures(pytester, name, "-k", test)
 
 
 @pytest.mark.mutants
@@ -183,9 +185,7 @@ def test_a_right_loader_passes_the_pages_tests(pytester: pytest.Pytester) -> Non
         (("not-regular", "unreadable"), "ValueError"),
     ],
 )
-def test_what_the_table_has_passes_contract_and_page(
-    taken_for: tuple[str, str], raises: str, pytester: pytest.Pytester
-) -> None:
+def test_what_the_table_has_passes_contract_and_page(taken_for, raises, pytester) -> None:
     put_pages_tests(pytester, "Loader")
     (pytester.path / "my_loader.py").write_text(f"""
 from tests.mutants.loaders import Loader

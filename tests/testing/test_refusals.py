@@ -101,9 +101,7 @@ def test_unreadable_is_said_in_many_ways(text: str) -> None:
         (ExceptionGroup("bad", [ValueError("broken")]), set()),
     ],
 )
-def test_the_class_and_members_count_where_nothing_is_said(
-    error: Exception, kinds: set[str]
-) -> None:
+def test_the_class_and_members_count_where_nothing_is_said(error, kinds) -> None:
     assert reported_kinds(error, PATH) == kinds
 
 

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import find, given, settings
@@ -79,9 +78,7 @@ class TestLayouts:
             ({"states": ["nonsense"]}, ValueError, "'nonsense' is not a valid ShardState"),
         ],
     )
-    def test_wrong_arguments_are_refused_before_any_example(
-        self, arguments: dict[str, Any], error: type[Exception], text: str
-    ) -> None:
+    def test_wrong_arguments_are_refused_before_any_example(self, arguments, error, text) -> None:
         with pytest.raises(error, match=text):
             layouts(**arguments)
 
@@ -105,33 +102,25 @@ def test_hypothesis_knows_them_without_an_import_of_the_kit() -> None:
     assert run.stdout == "Layout\n", run.stderr
 
 
-class TestStates:
-    def test_all_are_drawn(self) -> None:
-        assert set(drawn(shard_states())) == set(ShardState)
+def test_states_and_damages_are_drawn_all_and_none_is_refused() -> None:
+    assert set(drawn(shard_states())) == set(ShardState)
+    assert {damage.kind for damage in drawn(damages())} == set(DamageKind)
+    for some in (damages, shard_states, layouts):
+        with pytest.raises(ValueError, match="expected one or more, found none"):
+            some([])
 
 
-class TestDamages:
-    def test_all_are_drawn(self) -> None:
-        assert {damage.kind for damage in drawn(damages())} == set(DamageKind)
-
-    def test_none_is_refused(self) -> None:
-        for some in (damages, shard_states, layouts):
-            with pytest.raises(ValueError, match="expected one or more, found none"):
-                some([])
-
-
-class TestManifests:
-    @pytest.mark.slow
-    @examples(60)
-    @given(st.data())
-    def test_readers_must_accept_them(self, data: st.DataObject) -> None:
-        value = data.draw(layouts())
-        files = data.draw(manifests(st.just(value)))
-        with shards_dir(value) as path:
-            promised = Metadata.load(path), ShardInfo.load(path)
-            for name, text in files.items():
-                (path / name).write_bytes(text)
-            assert (Metadata.load(path), ShardInfo.load(path)) == promised
+@pytest.mark.slow
+@examples(60)
+@given(st.data())
+def test_readers_must_accept_each_spelling_of_a_manifest(data: st.DataObject) -> None:
+    value = data.draw(layouts())
+    files = data.draw(manifests(st.just(value)))
+    with shards_dir(value) as path:
+        promised = Metadata.load(path), ShardInfo.load(path)
+        for name, text in files.items():
+            (path / name).write_bytes(text)
+        assert (Metadata.load(path), ShardInfo.load(path)) == promised
 
 
 class TestHostile:
