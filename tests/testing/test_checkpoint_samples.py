@@ -49,8 +49,7 @@ def what_is_found() -> dict[str, tuple[str | None, ...]]:
     said: dict[str, tuple[str | None, ...]] = {"ok": (None, None, None)}
     rows = re.findall(r"(?m)^\| (`.*`) \| .* \| ([a-z-]+)[^|]* at (`.*`) \|$", PAGE)
     for states, kind, levels in rows:
-        at = re.findall(r"`(\w+)`", levels)
-        found = tuple(kind if level in at else None for level in LEVELS)
+        found = tuple(kind if f"`{level}`" in levels else None for level in LEVELS)
         said |= dict.fromkeys(re.findall(r"`(\w+)`", states), found)
     return said
 

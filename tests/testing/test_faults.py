@@ -3,22 +3,17 @@
 import concurrent.futures
 import errno
 import os
-import signal
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shardproof import validate
+from shardproof.testing.contracts._child import run_in_child
 from shardproof.testing.faults import OPERATIONS, Call, FileSystemFaults, Outcome, PlannedFault
 from tests.helpers.waiting import until
 
 DEADLINE = 60  # seconds; only a hang takes so long
-
-# A test run has threads of its own (pytest-xdist); Python 3.12 and later warn of a fork then.
-forks = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
 
 @pytest.fixture
@@ -106,9 +101,6 @@ def test_a_fault_is_shown_as_it_was_planned(root: Path) -> None:
     ]
 
 
-# What is slow
-
-
 def test_a_slow_call_waits_and_is_made(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     with FileSystemFaults(root) as fs:
@@ -130,9 +122,6 @@ def test_leaving_the_context_ends_the_wait(root: Path) -> None:
             assert outcomes(fs) == [Outcome.RUNNING]
         assert future.result(DEADLINE).st_size == 10
     assert outcomes(fs) == [Outcome.SLOW]
-
-
-# Threads
 
 
 def test_all_threads_suffer(root: Path) -> None:
@@ -172,9 +161,6 @@ def test_who_holds_a_function_that_was_intercepted_makes_real_calls_afterwards(r
     assert len(again.calls) == 1
 
 
-# Several contexts
-
-
 def test_contexts_nest_and_a_call_below_two_roots_suffers_for_both(root, tmp_path) -> None:
     real = os.stat
     with FileSystemFaults(tmp_path) as outer:
@@ -191,9 +177,6 @@ def test_contexts_nest_and_a_call_below_two_roots_suffers_for_both(root, tmp_pat
     assert (fault.n_calls, len(inner.calls)) == (5, 3)
     assert outcomes(outer) == ["raised", "failed", "ok", "ok", "ok"]
     assert outcomes(inner) == ["failed", "failed", "ok"]
-
-
-# FileSystemFaults that were not reached
 
 
 @pytest.mark.parametrize(
@@ -232,9 +215,6 @@ def test_another_error_is_not_taken_for_the_planned_one_and_a_failed_assertion_c
     with pytest.raises(AssertionError, match="mine") as caught, again:
         raise AssertionError("mine")
     assert "never reached" in caught.value.__notes__[0]
-
-
-# Wrong arguments
 
 
 @pytest.mark.parametrize(
@@ -277,20 +257,6 @@ def test_what_a_context_is_not_for(root: Path) -> None:
         FileSystemFaults(root / "a")
 
 
-# Children
-
-
-def status_of_child(function: Callable[[], object]) -> int:
-    pid = os.fork()
-    if pid == 0:
-        signal.alarm(DEADLINE)
-        try:
-            function()
-        finally:
-            os._exit(0 if sys.exception() is None else 1)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
 def write_whole(path: Path) -> None:
     """A writer without a fault."""
     temporary = path.with_name("temporary")
@@ -301,7 +267,6 @@ def write_whole(path: Path) -> None:
     os.replace(temporary, path)
 
 
-@forks
 def test_a_writer_is_killed_at_each_call(root: Path) -> None:
     path, found = root / "file", []
     for nth in range(1, 6):  # open, write, fsync, rename; none
@@ -312,8 +277,8 @@ def test_a_writer_is_killed_at_each_call(root: Path) -> None:
                 fs.kill("any", nth=nth)
                 write_whole(path)
 
-        found.append((status_of_child(killed), path.read_bytes()))
-    assert found == [(-signal.SIGKILL, b"old")] * 4 + [(0, b"new")]
+        found.append((run_in_child(killed, deadline=DEADLINE).killed_by, path.read_bytes()))
+    assert found == [("SIGKILL", b"old")] * 4 + [("", b"new")]
 
 
 # shardproof itself

@@ -301,9 +301,6 @@ def test_a_small_file_suffers_too(hub: Hub, fault: HubFault) -> None:
         assert hub.requests[-1].fault == (fault if happens else None)
 
 
-# When it happens
-
-
 def faults(hub: Hub, pattern: str = "*") -> list[str | None]:
     return [request.fault for request in hub.requests_for(pattern)]
 

@@ -33,9 +33,6 @@ def hub() -> Iterator[Hub]:
         yield hub
 
 
-# Plain files
-
-
 def test_a_file_and_its_head(hub: Hub) -> None:
     got, head = ask(hub, "/data/x.bin"), ask(hub, "/data/x.bin", "HEAD", Range="bytes=1-2")
     assert (got.status, got.body, head.status, head.body) == (200, DATA, 200, b"")
@@ -111,9 +108,6 @@ def test_an_old_client_is_told_the_end_by_the_end(hub: Hub, line: str) -> None:
     assert data.endswith(b"Connection: close\r\n\r\n" + DATA)
 
 
-# Requests that lie
-
-
 @pytest.mark.parametrize(
     ("target", "status"),
     [
@@ -163,9 +157,6 @@ def test_what_a_request_brings_along_is_not_the_next_request(hub: Hub) -> None:
         while client.recv(2**16):
             pass
     assert [request.path for request in hub.requests] == ["a", "c"]
-
-
-# What is served
 
 
 def test_a_file_from_disk_and_one_that_is_put_again(hub: Hub, tmp_path: Path) -> None:
@@ -261,9 +252,6 @@ def test_what_cannot_be_served(error: type[Exception], text: str, arguments: dic
     assert descriptors() == before
 
 
-# The log
-
-
 def test_the_log(hub: Hub) -> None:
     names = ("Authorization", "Proxy-Authorization", "Cookie")
     secrets = {name.replace("-", "_"): "hf_secret" for name in names}
@@ -316,9 +304,6 @@ def test_bytes_that_a_client_did_not_want_are_not_counted(hub: Hub) -> None:
         assert len(b"".join(client.recv(1) for _ in range(1000))) == 1000  # header, some body
     until(lambda: hub_threads() == ["shardproof hub: accept"] * 2)
     assert 0 < hub.requests[0].bytes_sent < 2**25
-
-
-# The end
 
 
 def descriptors() -> list[str]:
@@ -389,18 +374,12 @@ def test_a_reset_does_not_wait_for_a_client_that_has_gone(hub: Hub) -> None:
     until(lambda: len(hub_threads()) == 2)
 
 
-# Rate and latency
-
-
 def test_an_answer_is_late_and_no_faster_than_its_rate() -> None:
     with serve_hub({"x": bytes(20_000)}, rate=100_000, latency=0.05) as hub:
         for path, least in (("/x", 0.25), ("/nothing", 0.05)):
             start = time.monotonic()
             ask(hub, path)
             assert time.monotonic() - start >= least
-
-
-# Repositories, asked by the client that people have
 
 
 @pytest.fixture(scope="module")

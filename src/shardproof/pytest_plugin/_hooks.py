@@ -9,7 +9,7 @@ import os
 import shlex
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -249,7 +249,8 @@ class _ShardsValidation:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say how many directories were validated, and which failed."""
-        looks = {}  # the last report about each directory; from pytest-xdist's workers too
+        # The last report about each directory; from pytest-xdist's workers too.
+        looks: dict[str, tuple[dict[str, Any], bool]] = {}
         for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
             if isinstance(report, pytest.TestReport) and report.when == "call":
                 properties = dict(report.user_properties)
@@ -257,12 +258,10 @@ class _ShardsValidation:
                     looks[str(properties["shards_dir"])] = properties, report.failed
         if not looks and terminalreporter.config.option.collectonly:
             return
-        counts = [properties for properties, _ in looks.values()]
-        failed = {
-            root: properties for root, (properties, has_failed) in looks.items() if has_failed
-        }
+        failed = {root: counts for root, (counts, has_failed) in looks.items() if has_failed}
         n_files, n_unproven = (
-            sum(_n(each, name) for each in counts) for name in ("shards_files", "shards_unproven")
+            sum(counts.get(name, 0) for counts, _ in looks.values())
+            for name in ("shards_files", "shards_unproven")
         )
         terminalreporter.section("shards directories")
         terminalreporter.write_line(
@@ -274,8 +273,8 @@ class _ShardsValidation:
             files = counted(n_unproven, "file")
             tip = ": `shardproof seal` gives them one" if self.level == "valid" else ""
             terminalreporter.write_line(f"{files} without a {lacking} to prove{tip}")
-        for root, properties in failed.items():
-            n_findings = _n(properties, "shards_findings")
+        for root, counts in failed.items():
+            n_findings = counts.get("shards_findings", 0)
             why = counted(n_findings, "finding") if n_findings else "could not be validated"
             terminalreporter.write_line(f"FAILED {shown(root)}: {why}")
 
@@ -319,8 +318,3 @@ def _looked(look: Callable[[Path], bool], path: Path) -> tuple[bool, OSError | N
         return look(path), None
     except OSError as error:
         return False, error
-
-
-def _n(properties: dict[str, object], name: str) -> int:
-    value = properties.get(name, 0)
-    return value if isinstance(value, int) else 0
