@@ -34,7 +34,7 @@ from shardproof import (
 )
 from shardproof._base import beneath, names
 from shardproof._base import json as _json
-from shardproof.checks import _check, _look
+from shardproof.checks import _look
 from shardproof.formats import _registry
 from shardproof.manifest import ExpectedFile, Manifest
 from tests.attacks.swapping import Steps, n_steps, swapping
@@ -403,7 +403,7 @@ HELD_BEFORE = {
 Patch = tuple[Any, str, Any]
 OLD_OPEN: Patch = (_look, "open_inside", old_open_inside)
 OLD_JSON: Patch = (_json, "open_inside", old_open_inside)
-OLD_ROOT: list[Patch] = [(m, "open_root", old_open_root) for m in (_check, _registry, validation)]
+OLD_ROOT: list[Patch] = [(m, "open_root", old_open_root) for m in (checks, _registry, validation)]
 AS_IT_WAS: dict[str, list[Patch]] = {
     **{f"{name}, valid False": [OLD_OPEN] for name in sorted(SWAPS.keys() - HELD_BEFORE)},
     "nothing, present True": [(_look, "_not_plainly_kept", old_quick_look)],

@@ -115,7 +115,7 @@ def test_a_source_that_can_not_be_asked(run, make_shards_dir, tmp_path: Path) ->
 def test_of_many_files_the_first_are_told(
     run, make_shards_dir, tmp_path: Path, monkeypatch, options: tuple[str, ...]
 ) -> None:
-    for module in ("cli.repair", "repairing._repair"):
+    for module in ("cli.repair", "repairing"):
         monkeypatch.setattr(f"shardproof.{module}.MOST_KEPT", 3)
     path, empty = make_shards_dir(9, missing=range(8)), tmp_path / "empty"
     empty.mkdir()
