@@ -89,42 +89,28 @@ SAEV: dict[str, Callable[[int], Any]] = {
     "names": lambda n: [{"name": f"é{i}.bin", "n_examples": 1} for i in range(n)],
     "a name of marks": lambda n: [{"name": marks(9 * n), "n_examples": 1}],
     "names of marks": lambda n: [{"name": marks(50) + str(i), "n_examples": 1} for i in range(n)],
-    "long names": lambda n: [{"name": f"{i}" + "x" * 500, "n_examples": 1} for i in range(n)],
-    "a long name": lambda n: [{"name": "x/" * 100 * n, "n_examples": 1}],
-    "the same": lambda n: [{"name": "é", "n_examples": 1}] * n,
     "twins": lambda n: [
         {"name": "aA"[i % 2] + "é" * (i // 2 % 45), "n_examples": 1} for i in range(n)
     ],
     "nothing right": lambda n: [{"name": 1}] * n,
-    "wrong at the end": lambda n: (
-        [{"name": f"{i}", "n_examples": 1} for i in range(n)] + [{"name": 1}]
-    ),
     "other fields": lambda n: [{"name": "a", "n_examples": 1} | {f"f{i}": i for i in range(n)}],
 }
 
 SPELLED: dict[str, Callable[[int], str]] = {
     "digits": lambda n: '[{"name":"a","n_examples":' + "1" * 50 * n + "}]",
-    "an exponent": lambda n: '[{"name":"a","n_examples":1e' + "9" * 50 * n + "}]",
     "nested lists": lambda n: "[" * 50 * n,
-    "nested objects": lambda n: '{"a":' * 50 * n + "1" + "}" * 50 * n,
     "one key": lambda n: "[{" + '"name":"a",' * 20 * n + '"n_examples":1}]',
     "a key twice at the end": lambda n: (
         "[" + '{"name":"a","n_examples":1},' * n + '{"name":"a","name":"a","n_examples":1}]'
     ),
-    "keys that are escaped": lambda n: "[{" + '"n\\u0061me":"a",' * n + '"n_examples":1}]',
     "braces": lambda n: '[{"name":"' + "{" * 100 * n + '","name":"a","n_examples":1}]',
-    "spaces": lambda n: '[{"name":"a","name"' + " " * 100 * n + ':"a","n_examples":1}]',
     "cut": lambda n: '[{"name":"' + "a" * 100 * n,
-    "no text": lambda n: '[{"name":"' + "\udcff" * 100 * n + '"}]',
 }
 
 METADATA: dict[str, Callable[[int], dict[str, Any]]] = {
     "layers": lambda n: {"layers": list(range(n))},
-    "one layer": lambda n: {"layers": [1] * n},
     "base64": lambda n: {"data": "QUFB" * 100 * n},
-    "no base64": lambda n: {"data": marks(n)},
     "fields": lambda n: {f"f{i}": "é" for i in range(n)},
-    "a field": lambda n: {marks(10 * n): 1},
     "a long text": lambda n: {"dtype": marks(10 * n)},
 }
 
@@ -158,12 +144,8 @@ def instead(of: Callable[[int], Any]) -> Change:
 RECEIPT: dict[str, Callable[[int], dict[str, Any]]] = {
     "files": lambda n: {"files": {f"k{i}": {"path": f"é{i}"} for i in range(n)}},
     "one file": lambda n: {"files": {f"k{i}": {"path": "é"} for i in range(n)}},
-    "a file of marks": lambda n: {"files": {"bin": {"path": marks(9 * n)}}},
     "kinds": lambda n: {"kinds": [f"k{i}" for i in range(n)]},
-    "stats": lambda n: {"stats": {f"s{i}": i for i in range(n)}},
-    "fields": lambda n: {f"f{i}": i for i in range(n)},
     "a message": lambda n: {"status": "failed", "error_message": marks(n)},
-    "a digest": lambda n: {"files": {"bin": {"path": "a", "checksum": "sha256:" + "g" * 99 * n}}},
 }
 
 PLAN: dict[str, Callable[[int], dict[str, Any]]] = {
@@ -179,8 +161,6 @@ PLAN: dict[str, Callable[[int], dict[str, Any]]] = {
     },
     "constraints": lambda n: {"determinism_constraints": {f"c{i}": marks(5) for i in range(n)}},
     "pins": lambda n: {"pins": [{}] * n},
-    "fields": lambda n: {f"f{i}": i for i in range(n)},
-    "a name": lambda n: {"dataset_name": marks(n)},
 }
 
 
@@ -247,9 +227,9 @@ def tensor(name: str, **changes: Any) -> dict[str, Any]:
     return said | changes
 
 
-def of_shard(**changes: Any) -> dict[str, Any]:
+def of_shard(tensors: list[dict[str, Any]]) -> dict[str, Any]:
     said = {"rank": 0, "file": "model_shard_0.shard", "file_size": 1, "checksum": ""}
-    return {"shards": [said | {"tensors": [tensor("a")]} | changes]}
+    return {"shards": [said | {"tensors": tensors}]}
 
 
 def unsigned(said: dict[str, Any]) -> dict[str, Any]:
@@ -258,16 +238,11 @@ def unsigned(said: dict[str, Any]) -> dict[str, Any]:
 
 
 CHECKPOINT: dict[str, Callable[[int], dict[str, Any]]] = {
-    "tensors": lambda n: of_shard(tensors=[tensor(f"é{i}") for i in range(n)]),
-    "one tensor": lambda n: of_shard(tensors=[tensor("é")] * n),
-    "a tensor of marks": lambda n: of_shard(tensors=[tensor(marks(9 * n))]),
-    "shapes": lambda n: of_shard(tensors=[tensor(f"{i}", shape=[2**62] * 32) for i in range(n)]),
-    "a shape": lambda n: of_shard(tensors=[tensor("a", shape=[2**62] * n)]),
-    "digests": lambda n: of_shard(tensors=[tensor("a", digest="xxh3-128:" + "g" * 99 * n)]),
-    "a checksum": lambda n: of_shard(checksum="é" * 99 * n),
-    "ranks": lambda n: {"world_size": n, "shards": of_shard()["shards"] * n},
-    "a timestamp": lambda n: {"timestamp": "2026-11-21T20:00:00." + "1" * 99 * n},
-    "a strategy": lambda n: {"sharding": {"strategy": marks(n), "shard_count": 1, "precision": ""}},
+    "tensors": lambda n: of_shard([tensor(f"é{i}") for i in range(n)]),
+    "one tensor": lambda n: of_shard([tensor("é")] * n),
+    "shapes": lambda n: of_shard([tensor(f"{i}", shape=[2**62] * 32) for i in range(n)]),
+    "digests": lambda n: of_shard([tensor("a", digest="xxh3-128:" + "g" * 99 * n)]),
+    "ranks": lambda n: {"world_size": n, "shards": of_shard([tensor("a")])["shards"] * n},
 }
 
 
@@ -278,10 +253,7 @@ def entry(begin: int = 0, **changes: Any) -> dict[str, Any]:
 HEADER: dict[str, Callable[[int], dict[str, Any]]] = {
     "tensors": lambda n: {f"é{i}": entry(i) for i in range(n)},
     "tensors in one place": lambda n: {f"é{i}": entry() for i in range(n)},
-    "a tensor of marks": lambda n: {marks(9 * n): entry()},
     "shapes": lambda n: {f"{i}": entry(shape=[2**62] * 32) for i in range(n)},
-    "a shape": lambda n: {"a": entry(shape=[2**62] * n)},
-    "no types": lambda n: {f"{i}": entry(dtype=marks(5)) for i in range(n)},
     "texts": lambda n: {"__metadata__": {f"t{i}": marks(5) for i in range(n)}, "a": entry()},
 }
 
@@ -290,7 +262,6 @@ INDEX: dict[str, Callable[[int], dict[str, Any]]] = {
     "files": lambda n: {"weight_map": {f"t{i}": f"{i}.safetensors" for i in range(n)}},
     "tensors": lambda n: {"weight_map": {f"t{i}": "model.safetensors" for i in range(n)}},
     "names": lambda n: {"weight_map": {f"t{i}": marks(50) + str(i) for i in range(n)}},
-    "a name": lambda n: {"weight_map": {"t": marks(9 * n)}},
 }
 
 
@@ -329,23 +300,16 @@ def records(base: Path, n: int) -> Callable[[], object]:
 CARD: dict[str, Callable[[int], str]] = {
     "configurations": lambda n: configs("{{config_name: c{i}, data_files: a.parquet}}", n),
     "a name twice": lambda n: configs("{{config_name: c, data_files: a.parquet}}", n),
-    "directories": lambda n: configs("{{config_name: c{i}, data_dir: d{i}}}", n),
     "one directory": lambda n: configs("{{config_name: c{i}, data_dir: d}}", n),
-    "no directory": lambda n: configs("{{config_name: c{i}}}", n),
     "splits": lambda n: (
         "configs:\n- config_name: c\n  data_files:\n"
         + "".join(f"  - {{split: s{i}, path: a.parquet}}\n" for i in range(n))
     ),
     "infos": lambda n: "dataset_info:\n" + "".join(f"- config_name: c{i}\n" for i in range(n)),
     "nesting": lambda n: "configs: " + "[" * 20 * n,
-    "keys": lambda n: "".join(f"k{i}: 1\n" for i in range(n)),
-    "a key": lambda n: "k: 1\n" * n,
-    "digits": lambda n: "configs: " + "1" * 99 * n,
     "sixties": lambda n: "configs: 1" + ":1" * 99 * n,
     "a text": lambda n: 'configs: "' + "\\u0301" * 20 * n + '"',
-    "lines": lambda n: "configs: |\n" + "  é\n" * 20 * n,
     "spaces": lambda n: "configs:" + " " * 99 * n,
-    "empty lines": lambda n: "\n" * 50 * n + "configs: 1",
 }
 
 
@@ -397,10 +361,7 @@ def nested_directories(base: Path, n: int) -> Callable[[], object]:
 
 GLOBS: dict[str, Callable[[int], tuple[str, list[str]]]] = {
     "stars": lambda n: ("*a" * (n // 8) + "b", ["a" * 250]),
-    "stars and a long name": lambda n: ("*a" * 20 + "b", ["a" * 20 * n]),
-    "questions": lambda n: ("*?" * (n // 8) + "b", ["a" * 250]),
     "sets": lambda n: ("*[ab]" * (n // 8) + "c", ["a" * 250]),
-    "open sets": lambda n: ("*[a" * (n // 10), ["a" * 250]),
     "levels": lambda n: ("**/a/" * 9 + "b", ["a/" * n + "c"]),
     "many levels": lambda n: ("**/a/" * n + "b", ["a/" * 9 + "c"]),
     "files": lambda n: ("**/*a*", [f"{i}/a" for i in range(n)]),

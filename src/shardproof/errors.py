@@ -71,7 +71,7 @@ class ShardproofError(Exception):
     Nothing in the text of one moves the cursor of a terminal or paints on it.
     """
 
-    _EXIT_CODE = 2
+    _EXIT_CODE: int | None = 2
 
     @property
     def exit_code(self) -> int | None:
@@ -329,6 +329,8 @@ class CheckpointError(ShardproofError):
         path: Absolute path of the file, or its address.
     """
 
+    _EXIT_CODE: int | None = None
+
     def __init__(self, problem: str, *, path: str | os.PathLike[str]) -> None:
         self.problem = printable(problem)
         self.path = os.fspath(path)
@@ -338,16 +340,14 @@ class CheckpointError(ShardproofError):
     def exit_code(self) -> int | None:
         """3 where the file system failed, or did not let it be seen."""
         cause = self.__cause__
-        return 3 if isinstance(cause, OSError) and may_be_whole(cause.errno) else None
+        is_unseen = isinstance(cause, OSError) and may_be_whole(cause.errno)
+        return 3 if is_unseen else self._EXIT_CODE
 
 
 class CheckpointNotFoundError(CheckpointError, FileNotFoundError):
     """There is no checkpoint, or one of its shards is gone."""
 
-    @property
-    def exit_code(self) -> int:
-        """There is nothing to read."""
-        return self._EXIT_CODE
+    _EXIT_CODE = 2
 
 
 class ReceiptError(ShardproofError):

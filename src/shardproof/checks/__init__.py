@@ -8,10 +8,10 @@ import contextlib
 import dataclasses
 import fnmatch
 import functools
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from shardproof._base import fanout
 from shardproof._base.fanout import Executor
@@ -30,13 +30,7 @@ from shardproof.checks._look import (
     judge,
     look_at_all,
 )
-from shardproof.manifest import (
-    Contradiction,
-    ExpectedFile,
-    Manifest,
-    RefusedEntry,
-    disagreements,
-)
+from shardproof.manifest import Contradiction, ExpectedFile, Manifest, RefusedEntry, disagreements
 from shardproof.report import Finding, FindingKind, Level, MoreFindings, Report
 
 __all__ = ["FileRead", "Links", "Noting", "OnProgress", "check", "flaw_of"]
@@ -81,10 +75,9 @@ def check(
     files, found, n_done = manifest.files, _Collected(question.root, manifest.files, most), 0
     dir_fd = open_root(question.root)
     try:
+        runs = _looks(question, dir_fd, files, workers, executor, list_first=list_first)
         # Closed before the descriptor, which the threads use until they are joined.
-        with contextlib.closing(
-            _looks(question, dir_fd, files, workers, executor, list_first=list_first)
-        ) as runs:
+        with contextlib.closing(runs):
             for n_looks, said in runs:
                 found.take(said)
                 n_done += n_looks
@@ -92,12 +85,7 @@ def check(
                     on_progress(n_done, len(files))
     finally:
         os.close(dir_fd)
-    n_broken = found.n_findings  # what follows is about the manifest
-    found.add(_structural(manifest, manifest.damaged))
-    if level != "present":
-        found.add(_structural(manifest, manifest.contradictions()))
-        found.add(_structural(manifest, disagreements(files)))
-        found.add(_structural(manifest, _unfinished(manifest)))
+    found.add(_about_the_manifest(manifest, level))
     if beside is not None or manifest.permits is not None:
         found.add(_strays(manifest, beside, follow=links == "follow"))
     return Report(
@@ -107,7 +95,7 @@ def check(
         n_files=len(files),
         findings=tuple(found.kept),
         unproven=tuple(each.path for each in found.unproven),
-        n_proven=len(files) - n_broken - len(found.unproven),
+        n_proven=len(files) - found.n_broken - len(found.unproven),
         n_unread=found.n_unread,
         n_agreed=sum(each.agrees for each in found.unproven),
         more=found.more,
@@ -121,11 +109,7 @@ class _Collected:
         self._begin, self._files, self._most = os.path.join(root, ""), files, most
         self._numbers = dict[str, int]()
         self.kept, self.more = list[Finding](), MoreFindings()
-        self.unproven, self.n_unread = list[Unproven](), 0
-
-    @property
-    def n_findings(self) -> int:
-        return len(self.kept) + self.more.counts.total()
+        self.unproven, self.n_unread, self.n_broken = list[Unproven](), 0, 0
 
     def take(self, said: Sequence[Said]) -> None:
         """Take in what was said of some files; of most of them that is nothing."""
@@ -135,6 +119,7 @@ class _Collected:
             if isinstance(each, Finding):
                 name = os.fspath(each.path).removeprefix(self._begin)
                 self.add([dataclasses.replace(each, index=self._numbers[name])])
+                self.n_broken += 1
             elif each is None:
                 self.n_unread += 1
             else:
@@ -209,8 +194,11 @@ def _look_from_afar(question: Question, files: Sequence[ExpectedFile]) -> list[S
         os.close(dir_fd)
 
 
-def _structural(manifest: Manifest, known: Iterable[Contradiction]) -> Iterator[Finding]:
-    for each in known:
+def _about_the_manifest(manifest: Manifest, level: Level) -> Iterator[Finding]:
+    known: list[Iterable[Contradiction]] = [manifest.damaged]
+    if level != "present":
+        known += [manifest.contradictions(), disagreements(manifest.files), _unfinished(manifest)]
+    for each in itertools.chain.from_iterable(known):
         path, is_of_entry = manifest.root / each.name, isinstance(each, RefusedEntry)
         yield Finding(
             FindingKind.STRUCTURE, path, each.expected, each.found, is_of_entry=is_of_entry
@@ -231,21 +219,17 @@ def _strays(manifest: Manifest, beside: Sequence[str] | None, *, follow: bool) -
 
 def _unfinished(manifest: Manifest) -> Iterator[Contradiction]:
     """Yield expected files beside which a download has left its mark, such as ``x.aria2``."""
-    folders = {file.name.rpartition("/")[0] for file in manifest.files}
-    marks = [mark for folder in sorted(folders) for mark in _marks_in(manifest.root, folder)]
-    promised = {file.name for file in manifest.files} if marks else set()
-    for mark in marks:
-        name = os.path.splitext(mark)[0]
-        if name in promised and mark not in promised:
-            found = f"{quoted(mark)} beside it: let that end, or remove both and fetch it again"
-            yield Contradiction(name, "a finished download", found)
-
-
-def _marks_in(root: Path, folder: str) -> list[str]:
-    try:
-        names = names_in(root / folder)
-    except OSError as error:
-        if is_conclusive(error.errno):  # it leads nowhere, or may not be listed
-            return []
-        raise
-    return [os.path.join(folder, name) for name in names if name.lower().endswith(UNFINISHED)]
+    promised = {file.name for file in manifest.files}
+    for folder in sorted({name.rpartition("/")[0] for name in promised}):
+        try:
+            names = names_in(manifest.root / folder)
+        except OSError as error:
+            if is_conclusive(error.errno):  # it leads nowhere, or may not be listed
+                continue
+            raise
+        for name in (name for name in names if name.lower().endswith(UNFINISHED)):
+            mark = os.path.join(folder, name)
+            whole = os.path.splitext(mark)[0]
+            if whole in promised and mark not in promised:
+                found = f"{quoted(mark)} beside it: let that end, or remove both and fetch it again"
+                yield Contradiction(whole, "a finished download", found)

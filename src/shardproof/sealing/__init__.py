@@ -3,9 +3,9 @@
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal
 
 from shardproof import formats
 from shardproof._base import digest, digest_lists, files, json
@@ -27,8 +27,6 @@ __all__ = ["Seal", "SealAlgorithm", "seal"]
 
 SealAlgorithm = Literal["sha256", "sha512", "blake3", "xxh3-128"]
 """Algorithms of which a list can be made; ``blake3`` where it is installed."""
-
-OnProgress = Callable[[int, int], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -110,24 +108,17 @@ def seal(
             dir_fd = open_root(root)  # what is written lies in the directory that was read
             try:
                 files.sweep_leftovers(dir_fd)
-                plan = _plan(root, form, algorithm, update=update)
-                return _seal(plan, dir_fd, workers, to_waiter(told))
+                how = {"workers": workers, "on_progress": to_waiter(told)}
+                return _seal(root, dir_fd, form, algorithm, update=update, **how)
             finally:
                 os.close(dir_fd)
 
         return apart(work)
 
 
-class _SealPlan(NamedTuple):
-    """What is to be read, what is written down already, and what is left out."""
-
-    manifest: Manifest
-    algorithm: str
-    before: Set[str]
-    left_out: Mapping[str, str]
-
-
-def _plan(root: str, form: formats.Format | None, algorithm: str, *, update: bool) -> _SealPlan:
+def _seal(
+    root: str, dir_fd: int, form: formats.Format | None, algorithm: str, *, update: bool, **how: Any
+) -> Seal:
     list_name = digest_lists.NAMES[algorithm]
     list_path = os.path.join(root, list_name)
     if not update:
@@ -143,7 +134,26 @@ def _plan(root: str, form: formats.Format | None, algorithm: str, *, update: boo
     }
     added = [file for file in manifest.files if file.name not in before]
     manifest = dataclasses.replace(manifest, files=added, contradictions=tuple)  # looked at above
-    return _SealPlan(manifest, algorithm, before, left_out)
+    digests, n_resumed = _digests_of(manifest, algorithm, dir_fd, **how)
+    data = b"".join(digest_lists.format_line(name, text) for name, text in digests.items())
+    if before:
+        whole = json.read_bytes(root, list_name, max_bytes=2**28)
+        data = whole.removesuffix(b"\n") + b"\n" + data
+        if not {*digests}.issubset(name for name, _ in digest_lists.parse(data, path=list_path)):
+            problem = "no line can be added to it: write it anew, in plain UTF-8"
+            raise SealError(problem, path=list_path)
+    else:
+        _refuse_sealed(list_path)  # by another one, meanwhile
+    files.write_whole(list_path, data, dir_fd=dir_fd)
+    return Seal(
+        path=Path(root),
+        list_path=Path(list_path),
+        algorithm=algorithm,
+        n_files=len(before) + len(digests),
+        added=tuple(digests),
+        n_resumed=n_resumed,
+        left_out=left_out,
+    )
 
 
 def _refuse_sealed(list_path: str) -> None:
@@ -152,11 +162,12 @@ def _refuse_sealed(list_path: str) -> None:
         raise SealError(problem, path=list_path)
 
 
-def _seal(
-    plan: _SealPlan, dir_fd: int, workers: int | None, on_progress: OnProgress | None
-) -> Seal:
-    root, list_name = os.fspath(plan.manifest.root), digest_lists.NAMES[plan.algorithm]
-    added, resumed = dict.fromkeys((file.name for file in plan.manifest.files), ""), list[str]()
+def _digests_of(
+    manifest: Manifest, algorithm: str, dir_fd: int, **how: Any
+) -> tuple[Mapping[str, str], int]:
+    """Return what each file hashes to, and how many of them an earlier attempt has read."""
+    root, list_name = os.fspath(manifest.root), digest_lists.NAMES[algorithm]
+    digests, resumed = dict.fromkeys((file.name for file in manifest.files), ""), list[str]()
 
     def note(name: str, read: FileRead) -> None:
         if stamp_of(read.after) != stamp_of(read.before):
@@ -166,35 +177,10 @@ def _seal(
             resumed.append(name)
         else:
             journal.note(name, read.found, read.before)
-        added[name] = str(read.found[plan.algorithm, 0])
+        digests[name] = str(read.found[algorithm, 0])
 
     with Journal(root, list_name, dir_fd=dir_fd) as journal:
-        check(
-            plan.manifest,
-            level="valid",
-            workers=workers,
-            on_progress=on_progress,
-            proofs=proofs_of(root, list_name),
-            noting=Noting(plan.algorithm, note),
-            most=MOST_KEPT,
-        ).raise_for_findings()
-    list_path = os.path.join(root, list_name)
-    data = b"".join(digest_lists.format_line(name, text) for name, text in added.items())
-    if plan.before:
-        before = json.read_bytes(root, list_name, max_bytes=2**28)
-        data = before.removesuffix(b"\n") + b"\n" + data
-        if not {*added}.issubset(name for name, _ in digest_lists.parse(data, path=list_path)):
-            problem = "no line can be added to it: write it anew, in plain UTF-8"
-            raise SealError(problem, path=list_path)
-    else:
-        _refuse_sealed(list_path)  # by another one, meanwhile
-    files.write_whole(list_path, data, dir_fd=dir_fd)
-    return Seal(
-        path=Path(root),
-        list_path=Path(list_path),
-        algorithm=plan.algorithm,
-        n_files=len(plan.before) + len(added),
-        added=tuple(added),
-        n_resumed=len(resumed),
-        left_out=plan.left_out,
-    )
+        proofs, noting = proofs_of(root, list_name), Noting(algorithm, note)
+        report = check(manifest, level="valid", proofs=proofs, noting=noting, most=MOST_KEPT, **how)
+        report.raise_for_findings()
+    return digests, len(resumed)
