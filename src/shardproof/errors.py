@@ -84,24 +84,14 @@ class ShardproofError(Exception):
     def __str__(self) -> str:
         return Exception.__str__(self)  # that of OSError shows errno and filename, not the text
 
-    def __reduce__(self) -> tuple[Callable[..., BaseException], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., BaseException], tuple[Any, ...], dict[str, Any]]:
         # Exception's own __reduce__ calls the class with `args`, which loses keyword arguments.
-        state = dict(self.__dict__)
+        state = {**self.__dict__, "args": self.args}
         if isinstance(self, OSError):
             # Not in __dict__; and a None that is set is shown.
             given = {"errno": self.errno, "filename": self.filename}
             state |= {name: value for name, value in given.items() if value is not None}
-        return _restore, (type(self), self.args, state)
-
-
-def _restore(
-    cls: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]
-) -> BaseException:
-    error = cls.__new__(cls)
-    error.args = args
-    for name, value in state.items():
-        setattr(error, name, value)
-    return error
+        return type(self).__new__, (type(self),), state
 
 
 class ManifestError(ShardproofError):

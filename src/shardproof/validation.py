@@ -17,7 +17,6 @@ from shardproof._base.plain import count
 from shardproof._base.progress import bar
 from shardproof._base.work import apart, to_waiter
 from shardproof.checks import Links, OnProgress, check
-from shardproof.errors import ManifestError
 from shardproof.promises import promise_of
 from shardproof.report import MOST_KEPT, Level, Report
 
@@ -124,10 +123,8 @@ def _held(root: str) -> Iterator[None]:
         before = os.fstat(fd)
         try:
             yield
-        except ManifestError:
+        finally:  # an error may be about the other one
             _refuse_another(root, before)
-            raise
-        _refuse_another(root, before)
     finally:
         os.close(fd)
 
