@@ -192,14 +192,19 @@ def test_the_kits_page_holds_three_test_files_that_pass(outcomes) -> None:
     assert outcomes(files | {name: strict}, name).keys() == {"passed"}
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_page_of_the_receipts_kit_holds_a_test_file_that_passes(outcomes) -> None:
     files = files_of(ROOT / "docs" / "receipts-kit.md")
     assert outcomes(files, "test_resume.py") == {"passed": 9}
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("page", ["loopback-hub.md", "fake-file-system.md"])
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param("loopback-hub.md", marks=pytest.mark.slow),
+        pytest.param("fake-file-system.md", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_pages_that_begin_with_a_test_file_that_passes(page: str, outcomes) -> None:
     text = (ROOT / "docs" / page).read_text()
     first = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]

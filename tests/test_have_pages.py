@@ -53,8 +53,16 @@ def commands(page: Path) -> list[tuple[str, str]]:
     return [(command, output.rstrip("\n")) for command, _, output in parts]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(
+            page, marks=getattr(pytest.mark, "slow" if page.stem == "mds" else "exhaustive")
+        )
+        for page in PAGES
+    ],
+    ids=lambda page: page.stem,
+)
 def test_each_command_prints_what_the_page_shows(page: Path, data: Path) -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     assert commands(page)

@@ -8,9 +8,7 @@ what marks on one letter take.
 import contextlib
 import json
 import math
-import os
 import shutil
-import struct
 import sys
 import threading
 import unicodedata
@@ -18,21 +16,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import shardproof
 from shardproof import testing
-from shardproof.datasets.rows._card import _configs, configs_of, told_default, yaml_block
+from shardproof.datasets.rows._card import configs_of, told_default, yaml_block
 from shardproof.datasets.rows._file_names import matching
 from shardproof.datasets.rows._splits import split_files
 from shardproof.errors import ShardproofError
 from shardproof.fetching.sources._source import RemoteFile
 from shardproof.fetching.transfer._partial_file import extents_in, provenance_in
-from shardproof.probes import npy as npy_probe
 from shardproof.receipts import claims_in
 from shardproof.receipts.plan._input_files import files_below
-from shardproof.receipts.verdict._records import Receipt, owed
 from shardproof.staging._proofs import Proofs as Sidecar
 from tests.attacks.targets import TARGETS, Target
 
@@ -196,24 +191,6 @@ def shared_outputs(base: Path, n: int) -> Callable[[], object]:
     )
 
 
-class Compared(str):
-    """A text of which it is counted how often it is compared."""
-
-    __slots__ = ()
-    __hash__ = str.__hash__
-
-    def __eq__(self, other: object) -> bool:
-        return str.__eq__(self, other)
-
-
-def owed_kinds(base: Path, n: int) -> Callable[[], object]:
-    """A receipt that names many outputs, and says that it owes as many others."""
-    files = {Compared(f"k{i}"): {"path": f"a{i}"} for i in range(n)}
-    kinds = tuple(Compared(f"x{i}") for i in range(n))
-    receipt = Receipt(status="completed", plan_hash="", shard_index=0, files=files, kinds=kinds)
-    return lambda: ends(lambda: owed(receipt, "x"))
-
-
 def claims(base: Path, n: int) -> Callable[[], object]:
     root = testing.write_layout(testing.Layout(n_shards=2, format="receipts"), base)
     (root / "claims").mkdir(exist_ok=True)
@@ -265,22 +242,6 @@ INDEX: dict[str, Callable[[int], dict[str, Any]]] = {
 }
 
 
-def numbered(base: Path, n: int) -> Callable[[], object]:
-    base.mkdir()
-    for i in range(n):
-        (base / f"{i}-00001-of-99999.safetensors").write_bytes(b"")
-    return lambda: ends(lambda: [*TARGET["index"].read(base)])
-
-
-def npy(base: Path, n: int) -> Callable[[], object]:
-    base.mkdir()
-    np.save(base / "a.npy", np.arange(3))
-    text = b"{" + b" " * 10 * n + b"'descr'" + b" " * 2 * n
-    (base / "a.npy").write_bytes(b"\x93NUMPY\1\0" + struct.pack("<H", len(text)) + text)
-    fd = os.open(base / "a.npy", os.O_RDONLY)
-    return lambda: (npy_probe.read_header(fd, os.fstat(fd).st_size), os.close(fd))
-
-
 def records(base: Path, n: int) -> Callable[[], object]:
     base.mkdir()
     source = {"source": marks(n), "resource": "r", "name": "x"}
@@ -330,12 +291,6 @@ def card(base: Path, text: str) -> Callable[[], object]:
             ends(lambda: split_files(files, "train", found[0].name, url, found))
 
     return read
-
-
-def names_of_configurations(base: Path, n: int) -> Callable[[], object]:
-    """Without the YAML, whose reading would hide what is done with them."""
-    said = [{"config_name": f"c{i}"} for i in range(n)]
-    return lambda: _configs(said, "x")
 
 
 def many_files_of(base: Path, n: int) -> Callable[[], object]:
@@ -403,9 +358,9 @@ def all_cases() -> Iterator[tuple[str, Case]]:
         yield f"card: {name}", lambda base, n, of=of: card(base, of(n))
     for name, of in GLOBS.items():
         yield f"glob: {name}", lambda base, n, of=of: lambda: matching(*of(n))
-    for work in (one_output, shared_outputs, owed_kinds, claims, numbered, npy, records, below):
+    for work in (one_output, shared_outputs, claims, records, below):
         yield work.__name__, work
-    for work in (names_of_configurations, many_files_of, nested_directories):
+    for work in (many_files_of, nested_directories):
         yield work.__name__, work
 
 
