@@ -164,15 +164,12 @@ def test_python_shown_in_the_pages_is_python(page: Path) -> None:
 
 
 def files_of(page: Path) -> dict[str, str]:
-    """The complete files that a page shows, by name."""
     blocks = re.findall(r'```python title="([^"]+)"\n(.*?)```', page.read_text(), re.DOTALL)
     return dict(blocks)
 
 
 @pytest.fixture
 def outcomes(pytester: pytest.Pytester) -> Callable[..., dict[str, int]]:
-    """Run one of some files as a test file."""
-
     def outcomes(files: dict[str, str], name: str) -> dict[str, int]:
         for each, text in files.items():
             (pytester.path / each).write_text(text)

@@ -29,7 +29,6 @@ PLACES = {
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A directory with what the pages tell of."""
     goldens = {golden.name: golden.path for golden in GOLDENS}
     for place, name in PLACES.items():
         shutil.copytree(goldens[name], tmp_path / place, symlinks=True)

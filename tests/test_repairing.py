@@ -69,7 +69,6 @@ def snapshot() -> str:
 
 
 def write_list(path: Path, files: dict[str, bytes]) -> None:
-    """Write the list of digests of such files."""
     lines = (f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in files.items())
     (path / "SHA256SUMS").write_text("".join(lines))
 
@@ -349,7 +348,6 @@ class TestElsewhere:
 
 
 def access_list(*entries: tuple[int, int, int]) -> bytes:
-    """Return the list of who may what with a file, as the kernel has it (acl(5))."""
     return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
 
 

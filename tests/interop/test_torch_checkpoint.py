@@ -36,10 +36,6 @@ def test_every_type_comes_back(tmp_path, name: str, shape: tuple[int, ...]) -> N
     assert bits(found) == bits(tensor)
 
 
-def test_there_are_the_types_of_training() -> None:
-    assert {"bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2", "bool"} <= {*TYPES}
-
-
 @pytest.mark.parametrize(
     "tensor",
     [
