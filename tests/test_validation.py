@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -32,7 +33,7 @@ from shardproof import (
     validation,
 )
 from shardproof.cli import app
-from shardproof.testing import without_root_override
+from shardproof.testing import time_limit, without_root_override
 from shardproof.testing.faults import serve_hub
 
 
@@ -394,6 +395,19 @@ class TestAPromiseFromElsewhere:
             validate(path, against=address)
         done = CliRunner().invoke(app.app, ["validate", "--against", address, str(path)])
         assert done.exit_code == 2
+
+    @pytest.mark.parametrize("target", ["../outside", "../fifo", "gone", "loop"])
+    def test_with_links_to_what_is_no_file_is_refused(self, make_shards_dir, tmp_path, target):
+        (tmp_path / "outside").mkdir()
+        other = shutil.copytree(make_shards_dir(2), tmp_path / "other")
+        os.mkfifo(tmp_path / "fifo")
+        (other / "loop").symlink_to(target)
+        args = ["validate", "--against", str(other), str(make_shards_dir(2))]
+        with time_limit(10):
+            done = CliRunner().invoke(app.app, args)
+        assert isinstance(done.exception, SystemExit)
+        assert done.exit_code in {2, 3}
+        assert f"{other}/loop'" in done.output
 
     @pytest.fixture
     def at(self, tmp_path: Path) -> Iterator[Callable[[str], str]]:

@@ -18,26 +18,10 @@ from tests.cli.test_entry import CODES, ENTRIES, said, started, until
 from tests.helpers import ROOT
 
 SUBJECTS = (
-    "a new loader",
-    "a prefetcher that nobody closes",
-    "a shard of tokens",
-    "adopt",
-    "checkpoint",
-    "few rows",
-    "fetch",
-    "indexed rows",
-    "metadata",
-    "one row",
-    "ordered loader",
-    "pending",
-    "prefetch",
-    "saver",
-    "shuffled loader",
-    "stage",
-    "tensor by tensor",
-    "validate",
-    "validate present",
-    "verifier",
+    *("a new loader", "a prefetcher that nobody closes", "a shard of tokens", "adopt"),
+    *("checkpoint", "few rows", "fetch", "indexed rows", "metadata", "one row", "ordered loader"),
+    *("pending", "prefetch", "saver", "shuffled loader", "stage", "tensor by tensor", "validate"),
+    *("validate present", "verifier"),
 )
 CONTROL = "a pool of concurrent.futures"
 N_MOMENTS = 1120

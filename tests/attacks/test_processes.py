@@ -46,13 +46,7 @@ HARMS: dict[str, Harm] = {
 
 
 class Crowd:
-    """Processes that do one thing each, and say what they met.
-
-    Args:
-        base: A directory for what they say.
-        seed: Of all that is left to chance.
-        locks: ``"real"`` or ``"void"``.
-    """
+    """Processes that do one thing each, and say what they met; locks are real, or void."""
 
     def __init__(self, base: Path, seed: int, locks: str) -> None:
         self.luck, self.locks = random.Random(f"{seed} {locks}"), locks

@@ -109,7 +109,6 @@ def exchange(place: Path, base: Path, *, back: bool) -> None:
 
 @pytest.fixture(params=["one call", "a walk"])
 def way(request, monkeypatch) -> None:
-    """Both ways of opening."""
     if request.param == "a walk":
         monkeypatch.setattr(beneath, "_openat2", lambda: None)
 
@@ -317,8 +316,6 @@ READERS = {
 
 
 class Scene(NamedTuple):
-    """Who looks, what is swapped meanwhile, and where the stand-in is."""
-
     subject: Callable[[Tally], object]
     place: Path
     base: Path
