@@ -1,5 +1,6 @@
 """Every kind of finding, at every level, by every way of looking."""
 
+import contextlib
 import errno
 import hashlib
 import multiprocessing
@@ -17,6 +18,7 @@ from shardproof import FindingKind, ManifestNotFoundError, testing
 from shardproof._base import digest, fanout
 from shardproof.checks import check
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
+from shardproof.testing.faults import FileSystemFaults
 
 
 @pytest.fixture
@@ -29,6 +31,10 @@ def root(tmp_path) -> Path:
 def manifest(root: Path, *files: ExpectedFile | str, **keywords) -> Manifest:
     promised = [ExpectedFile(name=file) if isinstance(file, str) else file for file in files]
     return Manifest(root=root, path=root / "index.json", format="test", files=promised, **keywords)
+
+
+def sha256(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def kinds(report) -> dict[str, str]:
@@ -179,36 +185,29 @@ class TestAFileSystemThatFails:
         assert log == ["open"]
 
     def test_a_listing_that_fails_is_done_without(self, zoo, monkeypatch) -> None:
-        def broken(_fd):
-            raise OSError(errno.EIO, "I/O error")
-
-        monkeypatch.setattr(os, "scandir", broken)
+        monkeypatch.setattr(os, "scandir", fails_with(OSError(errno.EIO, "I/O error")))
         assert kinds(check(zoo)) == expected_of(zoo)
 
     def test_fstat_that_fails(self, root, monkeypatch) -> None:
         (root / "a").write_bytes(b"x")
-
-        def broken(_fd):
-            raise OSError(errno.EIO, "Input/output error")
-
         with monkeypatch.context() as patch:
-            patch.setattr(os, "fstat", broken)
+            patch.setattr(os, "fstat", fails_with(OSError(errno.EIO, "Input/output error")))
             report = check(manifest(root, "a"))
-        assert report.findings[0].errno == errno.EIO
-        assert report.exit_code == 3
+        assert (report.findings[0].errno, report.exit_code) == (errno.EIO, 3)
 
     def test_an_error_without_a_number(self, root, monkeypatch) -> None:
         (root / "a").write_bytes(b"x")
-        real = os.open
-
-        def broken(path, *args, **keywords):
-            if path == "a":
-                raise OSError("who knows")
-            return real(path, *args, **keywords)
-
-        monkeypatch.setattr(os, "open", broken)
+        monkeypatch.setattr(os, "fstat", fails_with(OSError("who knows")))
         (finding,) = check(manifest(root, "a")).findings
+        monkeypatch.undo()
         assert finding.found == "who knows"
+
+
+def fails_with(error: OSError):
+    def failing(*_args):
+        raise error
+
+    return failing
 
 
 class TestADirectoryThatChanges:
@@ -223,7 +222,7 @@ class TestADirectoryThatChanges:
                 with real(fd) as entries:
                     listed = list(entries)
                 action()
-                return _Entries(listed)
+                return contextlib.nullcontext(listed)
 
             monkeypatch.setattr(os, "scandir", scandir)
 
@@ -238,21 +237,18 @@ class TestADirectoryThatChanges:
         after_listing(lambda: (root / "a").write_bytes(b"x"))
         assert check(manifest(root, "a")).ok
 
-    @pytest.mark.parametrize("kind", ["directory", "fifo", "link"])
+    @pytest.mark.parametrize(
+        "make", [os.mkdir, os.mkfifo, lambda path: path.symlink_to("../outside")]
+    )
     def test_a_file_that_turns_into_something_else(
-        self, root, tmp_path, after_listing, kind
+        self, root, tmp_path, after_listing, make
     ) -> None:
         (root / "a").write_bytes(b"x")
         (tmp_path / "outside").write_bytes(b"secret")
 
         def replace() -> None:
             (root / "a").unlink()
-            if kind == "directory":
-                (root / "a").mkdir()
-            elif kind == "fifo":
-                os.mkfifo(root / "a")
-            else:
-                (root / "a").symlink_to("../outside")
+            make(root / "a")
 
         after_listing(replace)
         assert kinds(check(manifest(root, "a"))) == {"a": "not-regular"}
@@ -267,14 +263,6 @@ class TestADirectoryThatChanges:
         after_listing(lambda: (root / "sub").symlink_to("../outside"))
         promise = manifest(root, ExpectedFile(name="a", size=1), ExpectedFile(name="sub/b", size=1))
         assert kinds(check(promise, level=level)) == {"b": "not-regular"}
-
-
-class _Entries(list):
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return None
 
 
 class TestComplete:
@@ -299,9 +287,8 @@ class TestComplete:
 
     def test_a_file_that_shall_be_empty(self, root) -> None:
         (root / "a").touch()
-        promised = ExpectedFile(name="a", size=0)
-        assert check(manifest(root, promised), level="complete").ok
-        assert check(manifest(root, promised)).ok
+        for level in ("present", "complete"):
+            assert check(manifest(root, ExpectedFile(name="a", size=0)), level=level).ok
 
     def test_the_formats_probe(self, root) -> None:
         (root / "good").write_bytes(b"MAGICx")
@@ -314,12 +301,8 @@ class TestComplete:
         (finding,) = report.findings
         assert check(promise).ok
         assert check(promise, level="valid").unproven == (root / "good", root / "good2")
-        assert finding.path == root / "bad"
-        assert (finding.kind, finding.expected, finding.found) == (
-            FindingKind.STRUCTURE,
-            "MAGIC",
-            "b'magic'",
-        )
+        assert (finding.path, finding.kind) == (root / "bad", FindingKind.STRUCTURE)
+        assert (finding.expected, finding.found) == ("MAGIC", "b'magic'")
         assert report.unproven == ()
 
     def test_contradictions_of_the_manifest(self, root) -> None:
@@ -340,18 +323,14 @@ def begins_with_magic(_file: ExpectedFile, fd: int, size: int) -> Mismatch | Non
 
 class TestValid:
     def test_digests(self, root) -> None:
-        right = "sha256:" + hashlib.sha256(b"x").hexdigest()
         for name in ("ok", "flipped", "unstated"):
             (root / name).write_bytes(b"y" if name == "flipped" else b"x")
-        files = [
-            ExpectedFile(name="ok", size=1, digest=right),
-            ExpectedFile(name="flipped", size=1, digest=right),
-        ]
+        right = sha256(b"x")
+        files = [ExpectedFile(name=name, size=1, digest=right) for name in ("ok", "flipped")]
         report = check(manifest(root, *files, "unstated"), level="valid")
 
         assert kinds(report) == {"flipped": "digest"}
-        assert report.findings[0].expected == right
-        assert report.findings[0].found == "sha256:" + hashlib.sha256(b"y").hexdigest()
+        assert (report.findings[0].expected, report.findings[0].found) == (right, sha256(b"y"))
         assert report.unproven == (root / "unstated",)
 
     @pytest.mark.parametrize(
@@ -376,14 +355,9 @@ class TestValid:
 
         monkeypatch.setattr(fanout, "over_threads", over_threads)
         monkeypatch.setattr(fanout, "available_cpus", lambda: 3)
-        check(
-            manifest(root, ExpectedFile(name="a", size=1, digest=digest)),
-            level=level,
-            workers=workers,
-        )
-        listing, looks = calls
-        assert looks == asked
-        assert listing == (workers, None)
+        promise = manifest(root, ExpectedFile(name="a", size=1, digest=digest))
+        check(promise, level=level, workers=workers)
+        assert calls == [(workers, None), asked]  # of the listing, and of the files
 
     @pytest.mark.parametrize(
         ("n_hashed", "workers", "each"), [(1, None, 4), (2, None, 2), (5, None, 1), (5, 2, 2)]
@@ -400,8 +374,7 @@ class TestValid:
 
         monkeypatch.setattr(digest, "begin", begin)
         monkeypatch.setattr(fanout, "available_cpus", lambda: 4)
-        right = "sha256:" + hashlib.sha256(b"x").hexdigest()
-        files = [ExpectedFile(name=str(i), size=1, digest=right) for i in range(n_hashed)]
+        files = [ExpectedFile(name=str(i), size=1, digest=sha256(b"x")) for i in range(n_hashed)]
         for file in [*files, ExpectedFile(name="unstated")]:
             (root / file.name).write_bytes(b"x")
         check(manifest(root, *files, "unstated"), level="valid", workers=workers)
@@ -409,9 +382,8 @@ class TestValid:
 
     def test_a_wrong_size_is_found_without_reading(self, root) -> None:
         (root / "a").write_bytes(b"xx")
-        right = "sha256:" + hashlib.sha256(b"x").hexdigest()
-        report = check(manifest(root, ExpectedFile(name="a", size=1, digest=right)), level="valid")
-        assert kinds(report) == {"a": "size"}
+        promised = ExpectedFile(name="a", size=1, digest=sha256(b"x"))
+        assert kinds(check(manifest(root, promised), level="valid")) == {"a": "size"}
 
 
 class TestTheDirectory:
@@ -507,3 +479,174 @@ def test_each_finding_has_the_number_of_its_file(root, workers: int | None) -> N
     for report in reports:
         found = [(finding.index, finding.path.name) for finding in report.findings]
         assert found == [(index, name) for index, name in enumerate(names) if index % 3 != 1]
+
+
+# What a look tells beyond sizes and digests: impostors, holes, links, checksums inside
+
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid {sha256(b'')}\nsize 1234567\n"
+TOLD = "Git LFS pointer of 1 234 567 bytes: run `git lfs pull`"
+
+
+def look(root: Path, file: ExpectedFile, level="complete", **keywords) -> tuple[str, str] | None:
+    links = keywords.pop("links", "inside")
+    findings = check(manifest(root, file, **keywords), level=level, links=links).findings
+    return (findings[0].kind.value, findings[0].found) if findings else None
+
+
+def never(promised: ExpectedFile, fd: int, size: int) -> Mismatch:
+    return Mismatch(expected="a header", found="none")
+
+
+class TestImpostors:
+    @pytest.mark.parametrize(
+        "promised",
+        [
+            {"size": 1234567},
+            {"digest": "sha256:" + "0" * 64, "size": len(POINTER)},
+            {},
+        ],
+    )
+    def test_where_the_promise_is_broken_or_can_not_be_proven(self, root: Path, promised) -> None:
+        (root / "a").write_text(POINTER)
+        level = "valid" if "digest" in promised else "complete"
+        assert look(root, ExpectedFile(name="a", **promised), level) == ("impostor", TOLD)
+        assert look(root, ExpectedFile(name="a"), probe=never) == ("impostor", TOLD)
+
+    def test_a_file_that_is_promised_so_is_none(self, root: Path) -> None:
+        (root / "a").write_text(POINTER)
+        digest = sha256(POINTER.encode())
+        for level in ("complete", "valid"):
+            promised = ExpectedFile(name="a", size=len(POINTER), digest=digest)
+            assert look(root, promised, level) is None
+        assert look(root, ExpectedFile(name="a", digest=digest), "valid") is None
+
+    def test_a_page_is_one_unless_its_name_says_so(self, root: Path) -> None:
+        for name in ("a.bin", "a.html"):
+            (root / name).write_text("<html>")
+        assert look(root, ExpectedFile(name="a.html")) is None
+        kind, found = look(root, ExpectedFile(name="a.bin"))
+        assert (kind, found[:9]) == ("impostor", "HTML page")
+
+
+class TestUnwritten:
+    @pytest.fixture
+    def root(self, root: Path) -> Path:
+        with (root / "a").open("wb") as file:
+            file.truncate(2**20)
+        return root
+
+    def test_a_hole(self, root: Path) -> None:
+        found = ("unwritten", "a hole of 1048576 bytes")
+        assert look(root, ExpectedFile(name="a", size=2**20)) == found
+        assert look(root, ExpectedFile(name="a")) == found
+        assert look(root, ExpectedFile(name="a"), "valid") == found
+        assert look(root, ExpectedFile(name="a"), "present") is None
+
+    def test_nothing_was_owed(self, root: Path) -> None:
+        assert look(root, ExpectedFile(name="a", size=2**20, n_items=0)) is None
+
+    def test_a_digest_is_the_better_proof(self, root: Path) -> None:
+        zeros = ExpectedFile(name="a", digest=sha256(bytes(2**20)))
+        assert look(root, zeros, "valid") is None
+        kind, _ = look(root, ExpectedFile(name="a", digest="sha256:" + "0" * 64), "valid")
+        assert kind == "digest"
+
+    def test_one_byte_was_written(self, root: Path) -> None:
+        with (root / "a").open("wb") as file:
+            file.seek(2**20)
+            file.write(b"x")
+        assert look(root, ExpectedFile(name="a", size=2**20 + 1)) is None
+
+    def test_where_it_can_not_be_told_nothing_is_said(self, root: Path, monkeypatch) -> None:
+        """NFS before 4.2: the file is one piece of data."""
+        monkeypatch.setattr(os, "lseek", lambda fd, offset, whence: 0)
+        assert look(root, ExpectedFile(name="a", size=2**20)) is None
+
+
+class TestLinks:
+    @pytest.fixture
+    def store(self, root: Path) -> Path:
+        store = root.parent / "store"
+        store.mkdir()
+        (store / "a").write_bytes(b"abc")
+        (root / "a").symlink_to(store / "a")
+        return store
+
+    def test_one_that_leads_out_is_a_finding_that_says_where(self, root, store) -> None:
+        found = f"symbolic link to '{store}/a', outside the root"
+        assert look(root, ExpectedFile(name="a")) == ("not-regular", found)
+
+    def test_it_is_followed_into_a_store_of_the_format(self, root, store) -> None:
+        assert look(root, ExpectedFile(name="a", size=3), stores=[str(store)]) is None
+        beside = str(store)[:-1]
+        assert look(root, ExpectedFile(name="a", size=3), stores=[beside])[0] == "not-regular"
+        kind, _ = look(root, ExpectedFile(name="a", size=4), stores=[str(store)])
+        assert kind == "size"
+
+    @pytest.mark.parametrize("level", ["present", "complete", "valid"])
+    def test_it_is_followed_when_that_is_asked_for(self, root, store, level) -> None:
+        promised = ExpectedFile(name="a", size=3, digest=sha256(b"abc"))
+        assert look(root, promised, level, links="follow") is None
+
+    def test_even_then_only_to_a_regular_file(self, root, tmp_path) -> None:
+        (root / "a").symlink_to("/dev/zero")
+        (root / "b").symlink_to(tmp_path / "gone")
+        found = ("not-regular", "character device")
+        assert look(root, ExpectedFile(name="a"), links="follow") == found
+        assert look(root, ExpectedFile(name="b"), links="follow") == ("missing", "nothing")
+
+    def test_of_a_folder(self, root, store) -> None:
+        (root / "folder").symlink_to(store)
+        assert look(root, ExpectedFile(name="folder/a"))[0] == "not-regular"
+        assert look(root, ExpectedFile(name="folder/a", size=3), links="follow") is None
+
+
+class TestChecksumsInside:
+    @pytest.mark.parametrize(
+        ("answer", "finding", "n_unproven"),
+        [
+            (True, None, 0),
+            (False, None, 1),
+            (Mismatch(expected="page 3 as it was", found="another"), ("digest", "another"), 0),
+        ],
+    )
+    def test_what_they_prove(self, root: Path, answer, finding, n_unproven) -> None:
+        (root / "a").write_bytes(b"abc")
+        asked = []
+
+        def prove(promised: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
+            asked.append((promised.name, os.pread(fd, 9, 0), size))
+            return answer
+
+        report = check(manifest(root, ExpectedFile(name="a"), prove=prove), level="valid")
+        found = [(each.kind.value, each.found) for each in report.findings]
+        assert found == ([finding] if finding else [])
+        assert (len(report.unproven), report.n_proven) == (n_unproven, answer is True)
+        assert asked == [("a", b"abc", 3)]
+
+    @pytest.mark.parametrize("answer", [True, False, Mismatch(expected="x", found="y")])
+    def test_they_are_looked_at_beside_a_digest(self, root: Path, answer) -> None:
+        (root / "a").write_bytes(b"abc")
+        promised = ExpectedFile(name="a", digest=sha256(b"abc"))
+        report = check(manifest(root, promised, prove=lambda *_: answer), level="valid")
+        assert (report.ok, report.unproven) == (isinstance(answer, bool), ())
+
+    @pytest.mark.parametrize("level", ["present", "complete"])
+    def test_below_valid_they_are_not_read(self, root: Path, level) -> None:
+        (root / "a").write_bytes(b"abc")
+        promise = manifest(root, "a", prove=lambda *_: pytest.fail("it was read"))
+        assert check(promise, level=level).ok
+
+
+def test_a_probe_that_can_not_read_is_unreadable(root: Path) -> None:
+    (root / "a").write_bytes(b"abc")
+
+    def probe(promised: ExpectedFile, fd: int, size: int) -> None:
+        os.pread(fd, 1, 0)
+
+    with FileSystemFaults(root) as fs:
+        fs.fail("read", 5, match="a")
+        assert look(root, ExpectedFile(name="a"), probe=probe) == (
+            "unreadable",
+            "Input/output error",
+        )

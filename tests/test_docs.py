@@ -7,6 +7,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,11 +66,6 @@ def test_examples_in_docstrings(name: str, make_shards_dir, tmp_path) -> None:
         assert runner.failures == 0, test.name
 
 
-def test_each_function_with_arguments_that_readers_call_has_an_example() -> None:
-    for function in (shardproof.validate, shardproof.Metadata, shardproof.ShardInfo):
-        assert ">>>" in (function.__doc__ or "")
-
-
 def links(page: Path) -> list[tuple[str, str]]:
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     found = re.findall(r"\]\(([^)#\s]*)(#[^)\s]*)?\)", text)
@@ -122,7 +118,7 @@ def test_no_line_of_a_script_loses_an_exit_code() -> None:
         assert not re.search(r'[^=]"?\$\((python -m )?shardproof ', warning.sub("", line)), line
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("damage", [{}, {"missing": [1]}])
 def test_the_job_script_of_the_page_about_staging(tmp_path, damage: dict) -> None:
     """Run with stubs of slurm and of the training: it begins with a copy that is whole, or not."""
@@ -138,16 +134,12 @@ def test_the_job_script_of_the_page_about_staging(tmp_path, damage: dict) -> Non
     }.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{code}\n")
         (tmp_path / name).chmod(0o755)
-    environment = {
-        **os.environ,
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "TMPDIR": str(tmp_path),
-    }
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "TMPDIR": str(tmp_path)}
     # Whole, and without the first line that stages, so that the second one is tried alone.
     for lines in (text, re.sub(r"(?m)^srun .*\|\| exit\n", "", text)):
-        done = subprocess.run(
-            ["bash", "-c", lines], capture_output=True, text=True, env=environment
-        )
+        command = ["bash", "-c", lines]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
         assert (done.returncode, "trained" in done.stdout) == ((1, False) if damage else (0, True))
         assert damage or f"trained on {tmp_path}/shardproof-" in done.stdout
 
@@ -172,49 +164,48 @@ def test_python_shown_in_the_pages_is_python(page: Path) -> None:
 
 
 def files_of(page: Path) -> dict[str, str]:
-    """The complete files that a page shows, by name."""
     blocks = re.findall(r'```python title="([^"]+)"\n(.*?)```', page.read_text(), re.DOTALL)
     return dict(blocks)
 
 
-@pytest.mark.slow
-def test_the_kits_page_holds_three_test_files_that_pass(pytester: pytest.Pytester) -> None:
+@pytest.fixture
+def outcomes(pytester: pytest.Pytester) -> Callable[..., dict[str, int]]:
+    def outcomes(files: dict[str, str], name: str) -> dict[str, int]:
+        for each, text in files.items():
+            (pytester.path / each).write_text(text)
+        return pytester.runpytest_subprocess("-pno:cacheprovider", "-Werror", name).parseoutcomes()
+
+    return outcomes
+
+
+@pytest.mark.exhaustive
+def test_the_kits_page_holds_three_test_files_that_pass(outcomes) -> None:
     files = files_of(ROOT / "docs" / "testing-kit.md")
-    for name, text in files.items():
-        (pytester.path / name).write_text(text)
     tests = [name for name in files if name.startswith("test_")]
     assert len(tests) == 3
     for name in tests:
-        result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-Werror", name)
-        outcomes = result.parseoutcomes()
-        assert set(outcomes) - {"skipped"} == {"passed"}, name
-    (pytester.path / name).write_text(
-        files[name].replace('strength = "safe"', 'strength = "strict"')
-    )
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-Werror", name)
-    assert set(result.parseoutcomes()) == {"passed"}
+        assert outcomes(files, name).keys() - {"skipped"} == {"passed"}, name
+    strict = files[name].replace('strength = "safe"', 'strength = "strict"')
+    assert outcomes(files | {name: strict}, name).keys() == {"passed"}
 
 
-@pytest.mark.slow
-def test_the_page_of_the_receipts_kit_holds_a_test_file_that_passes(
-    pytester: pytest.Pytester,
-) -> None:
-    for name, text in files_of(ROOT / "docs" / "receipts-kit.md").items():
-        (pytester.path / name).write_text(text)
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-Werror", "test_resume.py")
-    result.assert_outcomes(passed=9)
+@pytest.mark.exhaustive
+def test_the_page_of_the_receipts_kit_holds_a_test_file_that_passes(outcomes) -> None:
+    files = files_of(ROOT / "docs" / "receipts-kit.md")
+    assert outcomes(files, "test_resume.py") == {"passed": 9}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", ["loopback-hub.md", "fake-file-system.md"])
-def test_pages_that_begin_with_a_test_file_that_passes(
-    page: str, pytester: pytest.Pytester
-) -> None:
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param("loopback-hub.md", marks=pytest.mark.slow),
+        pytest.param("fake-file-system.md", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_pages_that_begin_with_a_test_file_that_passes(page: str, outcomes) -> None:
     text = (ROOT / "docs" / page).read_text()
     first = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
-    pytester.makepyfile(test_page=first)
-    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-Werror")
-    assert set(result.parseoutcomes()) == {"passed"}
+    assert outcomes({"test_page.py": first}, "test_page.py").keys() == {"passed"}
 
 
 def test_the_kits_page_names_every_state() -> None:
@@ -257,7 +248,7 @@ class TestPrepare:
         for name in "abc":
             (corpus / f"{name}.txt").write_text(f"{name} is a text\n" * (ord(name) - 90))
 
-        def run(output_dir: Path, **keywords) -> subprocess.Popen:
+        def run(output_dir: Path) -> subprocess.Popen:
             command = [sys.executable, "prepare.py", str(corpus), str(output_dir)]
             return subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
 
@@ -273,7 +264,7 @@ class TestPrepare:
         texts = b"".join(path.read_bytes() for path in (tmp_path / "corpus").glob("*.txt"))
         assert sorted(tokens[::2]) == sorted(texts)
 
-    @pytest.mark.slow
+    @pytest.mark.exhaustive
     def test_it_goes_on_where_it_stopped(self, run, tmp_path) -> None:
         with run(tmp_path / "whole") as job:
             job.communicate()
@@ -290,10 +281,6 @@ class TestPrepare:
         (whole,) = (tmp_path / "whole").glob("runs/*/datasets/corpus/*")
         for path in whole.glob("*.bin"):
             assert (plan_dir / path.name).read_bytes() == path.read_bytes()
-
-    def test_it_is_about_thirty_lines(self) -> None:
-        text = files_of(ROOT / "docs" / "receipts.md")["prepare.py"]
-        assert len([line for line in text.splitlines() if line.strip()]) <= 33
 
 
 def test_the_script_that_reads_shards_from_elsewhere(shard_hub, tmp_path) -> None:

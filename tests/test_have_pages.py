@@ -29,7 +29,6 @@ PLACES = {
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A directory with what the pages tell of."""
     goldens = {golden.name: golden.path for golden in GOLDENS}
     for place, name in PLACES.items():
         shutil.copytree(goldens[name], tmp_path / place, symlinks=True)
@@ -53,8 +52,16 @@ def commands(page: Path) -> list[tuple[str, str]]:
     return [(command, output.rstrip("\n")) for command, _, output in parts]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(
+            page, marks=getattr(pytest.mark, "slow" if page.stem == "mds" else "exhaustive")
+        )
+        for page in PAGES
+    ],
+    ids=lambda page: page.stem,
+)
 def test_each_command_prints_what_the_page_shows(page: Path, data: Path) -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     assert commands(page)

@@ -81,11 +81,9 @@ def test_cases_are_a_few_of_each_test(pytester: pytest.Pytester) -> None:
         def test_b(): pass
     """
     pytester.makepyfile(cases)
-    pytester.runpytest_subprocess("--cases", "1").assert_outcomes(passed=2, deselected=2)
     pytester.runpytest_subprocess("--cases", "2").assert_outcomes(passed=2, failed=1, deselected=1)
     every = pytester.runpytest_subprocess("--cases", "3", "--every", "2")
     every.assert_outcomes(passed=1, failed=1, deselected=2)
-    pytester.runpytest_subprocess().assert_outcomes(passed=2, failed=2)
 
 
 def _selects(commands: str, marker: str) -> bool:

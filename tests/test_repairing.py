@@ -10,7 +10,7 @@ import shutil
 import stat
 import struct
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -45,20 +45,6 @@ def listing(path: Path) -> dict[str, bytes | str]:
     }
 
 
-_hooks: list[Callable[[str, tuple], None]] = []
-sys.addaudithook(lambda event, args: [hook(event, args) for hook in _hooks] and None)
-
-
-@contextlib.contextmanager
-def audited(hook: Callable[[str, tuple], None]) -> Iterator[None]:
-    """Call a hook at each event that the interpreter audits (PEP 578)."""
-    _hooks.append(hook)
-    try:
-        yield
-    finally:
-        _hooks.remove(hook)
-
-
 @pytest.fixture
 def sealed(make_shards_dir) -> Path:
     path = make_shards_dir(6)
@@ -83,7 +69,6 @@ def snapshot() -> str:
 
 
 def write_list(path: Path, files: dict[str, bytes]) -> None:
-    """Write the list of digests of such files."""
     lines = (f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in files.items())
     (path / "SHA256SUMS").write_text("".join(lines))
 
@@ -110,35 +95,27 @@ class TestRepaired:
         assert told[-1] == (4, 4)
         assert validate(sealed, level="valid").n_proven == 6
 
-    def test_from_another_directory(self, sealed, whole, tmp_path) -> None:
-        backup = shutil.copytree(sealed, tmp_path / "backup")
-        break_some(sealed)
-        assert repair(sealed, str(backup)).ok
-        assert contents(sealed) == whole
-
-    @pytest.mark.parametrize("called", ["name", "checksums"])
-    def test_from_the_hub_against_its_listing(self, tmp_path, monkeypatch, called) -> None:
+    def test_from_the_hub_against_its_listing(self, tmp_path, monkeypatch) -> None:
         root = tmp_path / "data"
         root.mkdir()
         with serve_hub() as hub:
             files = {f"train/{n}.bin": bytes([n]) * 100 for n in range(3)} | {"README.md": b"# x"}
             for name, data in files.items():
-                hub.put(name, data, repo=f"org/{called}")
+                hub.put(name, data, repo="org/name")
                 (root / name).parent.mkdir(exist_ok=True)
                 (root / name).write_bytes(data)
             flip(root / "train/1.bin")
             (root / "README.md").unlink()
             monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
             monkeypatch.setattr("huggingface_hub.hf_api.ENDPOINT", hub.url, raising=False)
-            promise = f"hf://datasets/org/{called}"
-            report = validate(root, level="valid", against=promise)
+            report = validate(root, level="valid", against="hf://datasets/org/name")
             assert {each.path.name: each.kind for each in report.findings} == {
                 "1.bin": FindingKind.DIGEST,
                 "README.md": FindingKind.MISSING,
             }
             monkeypatch.undo()  # the client's own addresses begin with what was replaced
             write_list(tmp_path, files)
-            with HubSource(f"org/{called}", endpoint=hub.url) as source:
+            with HubSource("org/name", endpoint=hub.url) as source:
                 done = repair(root, source, against=tmp_path / "SHA256SUMS")
         assert set(done.repaired) == {"train/1.bin", "README.md"}, done.failed
         assert contents(root) == files
@@ -195,23 +172,19 @@ class TestNotRepaired:
         assert (bool(done), done.report.exit_code) == (False, 1)
         assert (sealed / "acts000005.bin").read_bytes() == bad
 
-    def test_a_link_out_of_the_directory(self, sealed, whole, tmp_path) -> None:
+    def test_a_link_out_of_the_directory_and_a_folder_stay(self, sealed, whole, tmp_path) -> None:
         (tmp_path / "elsewhere").write_bytes(b"mine")
-        (sealed / "acts000001.bin").unlink()
+        for name in ("acts000001.bin", "acts000002.bin"):
+            (sealed / name).unlink()
         (sealed / "acts000001.bin").symlink_to(tmp_path / "elsewhere")
+        (sealed / "acts000002.bin").mkdir()
+        (sealed / "acts000002.bin/mine").touch()
         with serve_hub(whole) as hub:
             done = repair(sealed, hub.url, limits=LIMITS)
         assert "leads out" in done.failed["acts000001.bin"]
+        assert "move it away" in done.failed["acts000002.bin"]
         assert (tmp_path / "elsewhere").read_bytes() == b"mine"
-
-    def test_a_directory_in_its_place(self, sealed, whole) -> None:
-        (sealed / "acts000001.bin").unlink()
-        (sealed / "acts000001.bin").mkdir()
-        (sealed / "acts000001.bin/mine").touch()
-        with serve_hub(whole) as hub:
-            done = repair(sealed, hub.url, limits=LIMITS)
-        assert "move it away" in done.failed["acts000001.bin"]
-        assert (sealed / "acts000001.bin/mine").exists()
+        assert (sealed / "acts000002.bin/mine").exists()
 
     def test_what_could_not_be_looked_at_is_let_be(self, sealed, whole) -> None:
         with serve_hub(whole) as hub, FileSystemFaults(sealed) as fs:
@@ -241,15 +214,10 @@ class TestNotRepaired:
 class TestJudgedByTheLastPromise:
     """What a wrong index says of files that are whole counts no more once the right one came."""
 
-    @pytest.fixture
-    def listed(self, tmp_path: Path) -> tuple[Path, Path]:
-        """A directory whose index has a digest, and a copy as its source."""
-        path = golden("mds-raw").copy(tmp_path / "source")
-        write_list(path, contents(path))
-        return shutil.copytree(path, tmp_path / "root"), path
-
-    def test_what_was_broken_too_is_fetched_as_it_is_promised_now(self, listed) -> None:
-        root, source = listed
+    def test_what_was_broken_too_is_fetched_as_it_is_promised_now(self, tmp_path) -> None:
+        source = golden("mds-raw").copy(tmp_path / "source")
+        write_list(source, contents(source))
+        root = shutil.copytree(source, tmp_path / "root")
         index, [shard, *_] = root / "index.json", sorted(root.glob("*.mds"))
         index.write_text(index.read_text().replace('"bytes": ', '"bytes": 9'))
         os.truncate(shard, 70)
@@ -283,18 +251,14 @@ class TestSources:
             done = repair(root, f"{scheme}{source}", limits=LIMITS)
         assert (done.ok, done.repaired) == (True, ("a.bin", "sub/b.bin"))
 
-    def test_what_is_wanted_is_behind_a_loop(self, root: Path, tmp_path: Path) -> None:
+    def test_what_is_wanted_is_behind_a_loop_or_below_a_file(self, root, tmp_path) -> None:
         (tmp_path / "source/a.bin").unlink()
         (tmp_path / "source/a.bin").symlink_to("a.bin")
-        done = repair(root, str(tmp_path / "source"), limits=LIMITS)
-        assert (done.repaired, [*done.failed]) == (("sub/b.bin",), ["a.bin"])
-        assert "symbolic links" in done.failed["a.bin"]
-
-    def test_a_file_where_the_folder_should_be(self, root: Path, tmp_path: Path) -> None:
         shutil.rmtree(tmp_path / "source/sub")
         (tmp_path / "source/sub").touch()
         done = repair(root, str(tmp_path / "source"), limits=LIMITS)
-        assert done.failed == {"sub/b.bin": "the source has no such file"}
+        assert "symbolic links" in done.failed.pop("a.bin")
+        assert (done.repaired, done.failed) == ((), {"sub/b.bin": "the source has no such file"})
 
     @pytest.mark.parametrize("name", ["hf-cache", "hf-cache-dataset"])
     def test_a_copy_of_the_cache_and_not_of_a_snapshot(self, tmp_path: Path, name: str) -> None:
@@ -365,16 +329,9 @@ class TestElsewhere:
         assert validate(plain, level="valid", against=other).n_proven == 3
         (plain / "b").write_bytes(b"x" * 10)
         os.truncate(plain / "c", 3)
-        assert [
-            each.path.name for each in validate(plain, level="complete", against=other).findings
-        ] == ["c"]
-        assert [
-            each.path.name for each in validate(plain, level="valid", against=other).findings
-        ] == ["b", "c"]
-
-    def test_a_source_that_can_not_list(self, plain) -> None:
-        with serve_hub({"a": b"a"}) as hub, pytest.raises(ManifestError, match="lists no files"):
-            validate(plain, against=hub.url)
+        for level, names in {"complete": ["c"], "valid": ["b", "c"]}.items():
+            found = validate(plain, level=level, against=other).findings
+            assert [each.path.name for each in found] == names
 
     @pytest.mark.parametrize(
         ("name", "hidden"), [("torch-dcp", ".metadata"), ("energon", ".nv-meta/index.sqlite")]
@@ -391,7 +348,6 @@ class TestElsewhere:
 
 
 def access_list(*entries: tuple[int, int, int]) -> bytes:
-    """Return the list of who may what with a file, as the kernel has it (acl(5))."""
     return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
 
 
@@ -591,7 +547,7 @@ class TestPlaces:
 class TestNamesOfSources:
     """A directory is that directory, whatever it is called."""
 
-    @pytest.mark.parametrize("name", ["b::2", "b::", "::b", "b::file", "a #?%41*[x]::~ ", "memory"])
+    @pytest.mark.parametrize("name", ["b::", "::b", "b::file", "a #?%41*[x]::~ "])
     def test_any_name(self, tmp_path: Path, monkeypatch, name: str) -> None:
         (tmp_path / "root").mkdir()
         for each, data in {name: b"right", "b": b"wrong", "a #?%41*[x]": b"wrong"}.items():
@@ -604,17 +560,6 @@ class TestNamesOfSources:
         assert repair("root", f"file://{tmp_path}/{name}", against=tmp_path / name).ok
         with pytest.raises(ValueError, match="found the directory itself"):
             validate(name, against=f"file://{tmp_path}/{name}")
-
-
-class TestBroken:
-    def test_names_and_numbers(self, make_shards_dir) -> None:
-        path = make_shards_dir(9, missing=[0, 3, 4, 5], truncated=[8])
-        broken = validate(path, level="complete").broken()
-        assert broken.indices == (0, 3, 4, 5, 8)
-        assert broken.ranges == "0,3-5,8"
-        assert broken.names[1] == "acts000003.bin"
-        assert len(broken) == 5
-        assert validate(make_shards_dir(2)).broken().ranges == ""
 
 
 class TestWithoutDigests:
@@ -637,8 +582,7 @@ class TestWithoutDigests:
         assert (done.ok, done.repaired, list(done.failed)) == (False, (), [shard.name])
         assert contents(root) == before
 
-    @pytest.mark.parametrize("others", ["gone", "whole"])
-    def test_a_folder_that_is_gone(self, root: Path, tmp_path, others: str) -> None:
+    def test_a_folder_that_is_gone(self, root: Path, tmp_path) -> None:
         """Of a folder that nothing comes into, nothing is made."""
         listed = shutil.copytree(root, tmp_path / "source/x/y", dirs_exist_ok=True).parents[1]
         root, nothing = tmp_path / "empty", tmp_path / "nothing"

@@ -40,40 +40,20 @@ def test_the_groups_keep_their_order_and_the_files_theirs() -> None:
     kinds = [*reversed(FindingKind), FindingKind.MISSING]
     findings = [finding(kind, f"{index}-{kind}") for index, kind in enumerate(kinds)]
 
-    assert str(report(*findings)) == (
-        "Shard validation failed in '/d':\n"
-        "\n"
-        "Missing files (2):\n"
-        "  - /d/9-missing\n"
-        "  - /d/10-missing\n"
-        "\n"
-        "Empty files (1):\n"
-        "  - /d/8-empty\n"
-        "\n"
-        "Unreadable files (1):\n"
-        "  - /d/7-unreadable\n"
-        "\n"
-        "Not regular files (1):\n"
-        "  - /d/6-not-regular\n"
-        "\n"
-        "Files that are something else (1):\n"
-        "  - /d/5-impostor: that\n"
-        "\n"
-        "Files of which nothing was written (1):\n"
-        "  - /d/4-unwritten\n"
-        "\n"
-        "Files of another size (1):\n"
-        "  - /d/3-size\n"
-        "\n"
-        "Files of another structure (1):\n"
-        "  - /d/2-structure\n"
-        "\n"
-        "Files with another digest (1):\n"
-        "  - /d/1-digest\n"
-        "\n"
-        "Unexpected files (1):\n"
-        "  - /d/0-stray"
-    )
+    groups = {
+        "Missing files (2)": "9-missing\n  - /d/10-missing",
+        "Empty files (1)": "8-empty",
+        "Unreadable files (1)": "7-unreadable",
+        "Not regular files (1)": "6-not-regular",
+        "Files that are something else (1)": "5-impostor: that",
+        "Files of which nothing was written (1)": "4-unwritten",
+        "Files of another size (1)": "3-size",
+        "Files of another structure (1)": "2-structure",
+        "Files with another digest (1)": "1-digest",
+        "Unexpected files (1)": "0-stray",
+    }
+    text = "".join(f"\n\n{title}:\n  - /d/{names}" for title, names in groups.items())
+    assert str(report(*findings)) == f"Shard validation failed in '/d':{text}"
 
 
 @pytest.mark.parametrize(
@@ -81,21 +61,15 @@ def test_the_groups_keep_their_order_and_the_files_theirs() -> None:
     [
         ("present", 0, "present: 9 of 9 files of '/d'"),
         ("valid", 0, "valid: 9 of 9 files of '/d'"),
-        (
-            "valid",
-            3,
-            (
-                "valid: 6 proven, 3 without a digest, of 9 files of '/d'; "
-                "`shardproof seal` gives them one"
-            ),
-        ),
+        ("valid", 3, "valid: 6 proven, 3 without a digest, of 9 files of '/d'; `shardproof seal` "),
         ("complete", 9, "complete: 0 proven, 9 without a size or structure, of 9 files of '/d'"),
     ],
 )
 def test_success_says_what_was_proven(level: str, n_unproven: int, text: str) -> None:
     unproven = tuple(ROOT / str(index) for index in range(n_unproven))
 
-    assert str(report(level=level, unproven=unproven)) == text
+    seal = "gives them one" if "seal" in text else ""
+    assert str(report(level=level, unproven=unproven)) == text + seal
 
 
 def test_exit_codes() -> None:
@@ -109,21 +83,13 @@ def test_exit_codes() -> None:
     assert report(missing, stale, denied).exit_code == 3
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EMFILE, errno.ETIMEDOUT])
-def test_what_could_not_be_looked_at_says_so(number: int) -> None:
-    unseen = finding(FindingKind.UNREADABLE, "a", number)
-
-    assert not unseen.conclusive
-    assert unseen.to_dict()["errno"] == errno.errorcode[number]
-
-
-@pytest.mark.parametrize("number", [None, errno.ENOENT, errno.EACCES, errno.ELOOP, errno.ENOTDIR])
-def test_what_lies_in_the_file_was_looked_at(number: int | None) -> None:
-    assert finding(FindingKind.UNREADABLE, "a", number).conclusive
-
-
-def test_an_errno_without_a_name_is_a_number() -> None:
+def test_what_could_not_be_looked_at_says_so() -> None:
+    for name in ("EIO", "ESTALE", "EMFILE", "ETIMEDOUT"):
+        unseen = finding(FindingKind.UNREADABLE, "a", getattr(errno, name))
+        assert (unseen.conclusive, unseen.to_dict()["errno"]) == (False, name)
     assert finding(FindingKind.UNREADABLE, "a", 9999).to_dict()["errno"] == "9999"
+    for number in (None, errno.ENOENT, errno.EACCES, errno.ELOOP, errno.ENOTDIR):
+        assert finding(FindingKind.UNREADABLE, "a", number).conclusive
 
 
 def test_to_dict_is_json() -> None:
@@ -243,24 +209,21 @@ class TestBounded:
             fs.fail("open", errno.EIO, match="acts000002.bin", times=None)
             manifest = formats.read_manifest(formats.get("saev"), str(path))
             report = check(manifest, most=1)
-        assert ([each.path.name for each in report.findings], report.exit_code) == (
-            ["acts000000.bin"],
-            3,
-        )
-        assert report.broken().names == ("acts000000.bin",)
+        assert [each.path.name for each in report.findings] == ["acts000000.bin"]
+        assert (report.exit_code, report.broken().names) == (3, ("acts000000.bin",))
 
     @pytest.mark.slow
     def test_an_index_of_very_many_that_are_gone_takes_little_memory(self, tmp_path: Path) -> None:
         """What `validate` needs beyond the manifest itself; of findings it was 1.2 kB for each."""
         chunk = {"chunk_bytes": 9, "chunk_size": 1, "dim": None}
-        chunks = [chunk | {"filename": f"chunk-0-{n}.bin"} for n in range(60_000)]
+        chunks = [chunk | {"filename": f"chunk-0-{n}.bin"} for n in range(20_000)]
         config = {"compression": None, "item_loader": None}
         (tmp_path / "index.json").write_text(json.dumps({"chunks": chunks, "config": config}))
         tracemalloc.start()
         report = validate(tmp_path, level="complete", workers=1)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert (len(report.findings), report.n_findings) == (10_000, 60_000)
-        assert len(report.broken()) == 60_000
-        assert str(report).endswith("\n  and 50000 more")
-        assert peak < 45e6
+        assert (len(report.findings), report.n_findings) == (10_000, 20_000)
+        assert len(report.broken()) == 20_000
+        assert str(report).endswith("\n  and 10000 more")
+        assert peak < 18e6

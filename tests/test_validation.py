@@ -41,13 +41,8 @@ def test_a_healthy_directory(make_shards_dir) -> None:
     shards_dir = make_shards_dir(3)
     report = validate(shards_dir)
 
-    assert report.ok
-    assert (report.path, report.format, report.level, report.n_files) == (
-        shards_dir,
-        "saev",
-        "present",
-        3,
-    )
+    assert (report.ok, report.path, report.format) == (True, shards_dir, "saev")
+    assert (report.level, report.n_files) == ("present", 3)
     assert report.findings == report.unproven == ()
 
 
@@ -95,27 +90,22 @@ def test_workers_and_executor_exclude_each_other(tmp_path) -> None:
 
 
 class TestNoReadablePromise:
-    def test_no_such_directory(self, tmp_path) -> None:
-        with pytest.raises(ManifestNotFoundError, match=f"'{tmp_path}/gone': there is no such"):
-            validate(tmp_path / "gone")
-
-    def test_a_dangling_link(self, tmp_path) -> None:
+    @pytest.mark.parametrize(
+        ("name", "error", "match"),
+        [
+            ("gone", ManifestNotFoundError, "/gone': there is no such"),
+            ("link", ManifestNotFoundError, "/gone': there is no such"),
+            ("file", ManifestError, "found a file"),
+            ("a\0b", ValueError, "null"),
+            ("empty", ManifestNotFoundError, "found nothing"),
+        ],
+    )
+    def test_what_is_no_shards_directory(self, tmp_path, name: str, error, match: str) -> None:
         (tmp_path / "link").symlink_to("gone")
-        with pytest.raises(ManifestNotFoundError):
-            validate(tmp_path / "link")
-
-    def test_a_file(self, tmp_path) -> None:
         (tmp_path / "file").write_bytes(b"x")
-        with pytest.raises(ManifestError, match="found a file"):
-            validate(tmp_path / "file")
-
-    def test_a_path_with_nul(self) -> None:
-        with pytest.raises(ValueError, match="null"):
-            validate("a\0b")
-
-    def test_an_empty_directory(self, tmp_path) -> None:
-        with pytest.raises(ManifestNotFoundError, match="found nothing"):
-            validate(tmp_path)
+        (tmp_path / "empty").mkdir()
+        with pytest.raises(error, match=match):
+            validate(tmp_path / name)
 
     @pytest.mark.parametrize(
         ("which", "mode"),
@@ -313,69 +303,52 @@ def test_all_of_100_000_shards_missing_are_counted(many, tmp_path) -> None:
     assert "and 90000 more" in text
 
 
-class TestProgress:
-    def test_a_callable_is_told_to_the_end(self, make_shards_dir) -> None:
-        told = []
-        validate(make_shards_dir(3), progress=lambda done, total: told.append((done, total)))
-        assert told == [(3, 3)]
+@pytest.mark.parametrize(("quiet_seconds", "draws"), [(0, True), (60, False)])
+def test_a_bar_on_a_terminal_when_it_takes_long(
+    make_shards_dir, monkeypatch, quiet_seconds, draws
+) -> None:
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr("shardproof._base.progress._QUIET_SECONDS", quiet_seconds)
+    before = threading.active_count()
 
-    @pytest.mark.parametrize(("quiet_seconds", "draws"), [(0, True), (60, False)])
-    def test_a_bar_on_a_terminal_when_it_takes_long(
-        self, make_shards_dir, monkeypatch, quiet_seconds, draws
-    ) -> None:
-        class Terminal(io.StringIO):
-            def isatty(self) -> bool:
-                return True
+    assert validate(make_shards_dir(3), progress=True).ok
 
-        terminal = Terminal()
-        monkeypatch.setattr(sys, "stderr", terminal)
-        monkeypatch.setenv("TERM", "xterm")
-        monkeypatch.delenv("NO_COLOR", raising=False)
-        monkeypatch.setattr("shardproof._base.progress._QUIET_SECONDS", quiet_seconds)
-        before = threading.active_count()
-
-        assert validate(make_shards_dir(3), progress=True).ok
-
-        assert ("3/3" in terminal.getvalue()) == draws
-        assert threading.active_count() == before
+    assert ("3/3" in terminal.getvalue()) == draws
+    assert threading.active_count() == before
 
 
 class TestACheckpointByItsPrefix:
     """One checkpoint has one verdict, by whatever name it is asked for."""
 
-    def test_a_whole_one(self, make_checkpoint) -> None:
-        prefix = make_checkpoint(world_size=3)
-        report = shardproof.validate(prefix, level="valid")
-        assert (report.ok, report.format, report.n_files) == (True, "checkpoint", 3)
-        assert str(report) == f"valid: 3 of 3 files of '{prefix}'"
-
     def test_a_flipped_shard_is_found_as_the_verifier_finds_it(self, make_checkpoint) -> None:
         prefix = make_checkpoint(world_size=3)
+        assert str(validate(prefix, level="valid")) == f"valid: 3 of 3 files of '{prefix}'"
         shard = prefix.with_name(f"{prefix.name}_shard_1.shard")
         testing.damage(shard, "flipped")
-        report = shardproof.validate(prefix, level="valid")
+        report = validate(prefix, level="valid")
         verified = shardproof.ShardFileVerifier().verify_checkpoint(prefix, level="valid")
         assert [(finding.kind, finding.path) for finding in report.findings] == [
             (finding.kind, finding.path) for finding in verified.findings
         ]
         assert not report.ok
-        assert not shardproof.validate(prefix.parent, level="valid").ok
+        assert not validate(prefix.parent, level="valid").ok
 
     def test_of_torn_metadata_nothing_is_promised(self, make_checkpoint) -> None:
         prefix = make_checkpoint(world_size=2)
         metadata = prefix.with_name(f"{prefix.name}.metadata.json")
         metadata.write_bytes(metadata.read_bytes()[:-9])
-        with pytest.raises(shardproof.ManifestError, match="not JSON") as caught:
-            shardproof.validate(prefix)
+        with pytest.raises(ManifestError, match="not JSON") as caught:
+            validate(prefix)
         assert caught.value.path == str(metadata)
         assert not shardproof.ShardFileVerifier().verify_checkpoint(prefix).ok
-        assert not shardproof.validate(prefix.parent).ok
-
-    def test_a_prefix_without_metadata_is_none(self, make_checkpoint) -> None:
-        prefix = make_checkpoint(world_size=2)
-        prefix.with_name(f"{prefix.name}.metadata.json").unlink()
-        with pytest.raises(shardproof.ManifestNotFoundError, match="no such directory"):
-            shardproof.validate(prefix)
+        assert not validate(prefix.parent).ok
+        metadata.unlink()
+        with pytest.raises(ManifestNotFoundError, match="no such directory"):
+            validate(prefix)
 
 
 class TestAPromiseFromElsewhere:
@@ -405,8 +378,7 @@ class TestAPromiseFromElsewhere:
 
     def test_of_nothing_at_an_address_is_refused(self, make_shards_dir) -> None:
         with serve_hub({"x/SHA256SUMS": b""}) as hub:
-            addresses = (f"{hub.url}/x/SHA256SUMS", hub.url)
-            for address in addresses:
+            for address in (f"{hub.url}/x/SHA256SUMS", hub.url):
                 with pytest.raises(ManifestError, match="it lists no files"):
                     validate(make_shards_dir(2), against=address)
 
@@ -424,16 +396,15 @@ class TestAPromiseFromElsewhere:
         done = CliRunner().invoke(app.app, ["validate", "--against", address, str(path)])
         assert done.exit_code == 2
 
-    @pytest.mark.parametrize("target", ["../outside", "/dev/null", "fifo", "gone", "loop", "."])
+    @pytest.mark.parametrize("target", ["../outside", "../fifo", "gone", "loop"])
     def test_with_links_to_what_is_no_file_is_refused(self, make_shards_dir, tmp_path, target):
         (tmp_path / "outside").mkdir()
         other = shutil.copytree(make_shards_dir(2), tmp_path / "other")
         os.mkfifo(tmp_path / "fifo")
-        (other / "loop").symlink_to(target if target != "fifo" else "../fifo")
+        (other / "loop").symlink_to(target)
+        args = ["validate", "--against", str(other), str(make_shards_dir(2))]
         with time_limit(10):
-            done = CliRunner().invoke(
-                app.app, ["validate", "--against", str(other), str(make_shards_dir(2))]
-            )
+            done = CliRunner().invoke(app.app, args)
         assert isinstance(done.exception, SystemExit)
         assert done.exit_code in {2, 3}
         assert f"{other}/loop'" in done.output

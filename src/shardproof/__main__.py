@@ -3,7 +3,7 @@
 import os
 import sys
 
-from shardproof.cli.entry import says_version, take_signals
+from shardproof.cli import says_version, take_signals
 
 __all__ = ["main"]
 

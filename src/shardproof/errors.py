@@ -71,7 +71,7 @@ class ShardproofError(Exception):
     Nothing in the text of one moves the cursor of a terminal or paints on it.
     """
 
-    _EXIT_CODE = 2
+    _EXIT_CODE: int | None = 2
 
     @property
     def exit_code(self) -> int | None:
@@ -84,24 +84,14 @@ class ShardproofError(Exception):
     def __str__(self) -> str:
         return Exception.__str__(self)  # that of OSError shows errno and filename, not the text
 
-    def __reduce__(self) -> tuple[Callable[..., BaseException], tuple[Any, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., BaseException], tuple[Any, ...], dict[str, Any]]:
         # Exception's own __reduce__ calls the class with `args`, which loses keyword arguments.
-        state = dict(self.__dict__)
+        state = {**self.__dict__, "args": self.args}
         if isinstance(self, OSError):
             # Not in __dict__; and a None that is set is shown.
             given = {"errno": self.errno, "filename": self.filename}
             state |= {name: value for name, value in given.items() if value is not None}
-        return _restore, (type(self), self.args, state)
-
-
-def _restore(
-    cls: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]
-) -> BaseException:
-    error = cls.__new__(cls)
-    error.args = args
-    for name, value in state.items():
-        setattr(error, name, value)
-    return error
+        return type(self).__new__, (type(self),), state
 
 
 class ManifestError(ShardproofError):
@@ -329,6 +319,8 @@ class CheckpointError(ShardproofError):
         path: Absolute path of the file, or its address.
     """
 
+    _EXIT_CODE: int | None = None
+
     def __init__(self, problem: str, *, path: str | os.PathLike[str]) -> None:
         self.problem = printable(problem)
         self.path = os.fspath(path)
@@ -338,16 +330,14 @@ class CheckpointError(ShardproofError):
     def exit_code(self) -> int | None:
         """3 where the file system failed, or did not let it be seen."""
         cause = self.__cause__
-        return 3 if isinstance(cause, OSError) and may_be_whole(cause.errno) else None
+        is_unseen = isinstance(cause, OSError) and may_be_whole(cause.errno)
+        return 3 if is_unseen else self._EXIT_CODE
 
 
 class CheckpointNotFoundError(CheckpointError, FileNotFoundError):
     """There is no checkpoint, or one of its shards is gone."""
 
-    @property
-    def exit_code(self) -> int:
-        """There is nothing to read."""
-        return self._EXIT_CODE
+    _EXIT_CODE = 2
 
 
 class ReceiptError(ShardproofError):

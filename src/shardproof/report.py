@@ -22,14 +22,11 @@ __all__ = [
     "MoreFindings",
     "Report",
     "ShardValidationError",
-    "exit_code_of",
     "lines_of",
 ]
 
 Level = Literal["present", "complete", "valid"]
 """How hard to look; each level includes the ones before it."""
-
-_ADVICE_UNSEEN = "it could not be checked and may be intact: check again when the disk works"
 
 MOST_KEPT = 10_000
 """Findings that a report has whole: it is for people, and a program needs memory for more."""
@@ -80,21 +77,6 @@ class FindingKind(enum.StrEnum):
     STRAY = "stray", "Unexpected files", "move it away if it does not belong there"
 
 
-def exit_code_of(*, n_failed: int, n_unseen: int = 0) -> int:
-    """Return how what was asked for ended: 0 is success, here, in every command and in pytest.
-
-    Success means: some files were expected, all of them were checked, and nothing that was asked
-    for failed. A manifest of no files never comes here: to read it is a `ManifestError`, and 2.
-
-    Args:
-        n_failed: How many findings there are, or files that were asked for and are not there.
-        n_unseen: How many of them only say that a check was not possible.
-    """
-    if n_unseen:
-        return 3
-    return 1 if n_failed else 0
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class Finding:
     """One file that is not as expected.
@@ -126,7 +108,9 @@ class Finding:
     @property
     def advice(self) -> str:
         """What to do about the file."""
-        return self.kind.advice if self.conclusive else _ADVICE_UNSEEN
+        if not self.conclusive:
+            return "it could not be checked and may be intact: check again when the disk works"
+        return self.kind.advice
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as plain JSON values."""
@@ -238,13 +222,16 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether every file is as expected, as far as the level asks."""
-        return self.exit_code == 0
+        """Whether every file is as expected, as far as the level asks: all of them were checked.
+
+        A manifest of no files never comes here: to read it is a `ManifestError`.
+        """
+        return not self.n_findings
 
     @property
     def exit_code(self) -> int:
         """0 all files as expected; 1 findings; 3 something could not be checked."""
-        return exit_code_of(n_failed=self.n_findings, n_unseen=self.n_unseen)
+        return 3 if self.n_unseen else 0 if self.ok else 1
 
     @property
     def counts(self) -> dict[FindingKind, int]:
@@ -353,7 +340,10 @@ def lines_of(report: Report) -> Iterator[str]:
     for kind, n_findings in report.counts.items():
         found = [finding for finding in report.findings if finding.kind is kind]
         yield from ("", f"{kind.heading} ({n_findings}):")
-        yield from map(_line_of, found)
+        for finding in found:
+            # An impostor says what to do; of an entry, the path tells nothing.
+            is_told = kind is FindingKind.IMPOSTOR or finding.is_of_entry
+            yield f"  - {shown(finding.path)}" + (f": {finding.found}" if is_told else "")
         if n_findings > len(found):
             yield f"  and {n_findings - len(found)} more"
     if report.n_proven is not None and (report.level == "valid" or n_unproven):
@@ -362,10 +352,3 @@ def lines_of(report: Report) -> Iterator[str]:
         broken = f"{n_broken} not as expected, " if n_broken else ""
         yield ""
         yield f"{report.level}: {report.n_proven}{unread} proven, {unproven}{broken}{of_files}"
-
-
-def _line_of(finding: Finding) -> str:
-    # What stands in the place of a shard says what to do; of an entry the path tells nothing.
-    is_told = finding.kind is FindingKind.IMPOSTOR or finding.is_of_entry
-    what = f": {finding.found}" if is_told else ""
-    return f"  - {shown(finding.path)}{what}"

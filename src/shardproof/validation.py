@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from shardproof import formats
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count
 from shardproof._base.fanout import Executor
 from shardproof._base.messages import shown
 from shardproof._base.names import open_root, replaced
 from shardproof._base.opening import refuse_empty
-from shardproof._base.plain import count
 from shardproof._base.progress import bar
 from shardproof._base.work import apart, to_waiter
 from shardproof.checks import Links, OnProgress, check
-from shardproof.errors import ManifestError
 from shardproof.promises import promise_of
 from shardproof.report import MOST_KEPT, Level, Report
 
@@ -124,10 +122,8 @@ def _held(root: str) -> Iterator[None]:
         before = os.fstat(fd)
         try:
             yield
-        except ManifestError:
+        finally:  # an error may be about the other one
             _refuse_another(root, before)
-            raise
-        _refuse_another(root, before)
     finally:
         os.close(fd)
 

@@ -43,8 +43,6 @@ class Case(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What one child told."""
-
     answer: Any
     error: dict[str, Any] | None
     err: str
@@ -100,7 +98,6 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def findings_of(report: Any) -> list[dict[str, Any]]:
-    """Return the findings of a report as JSON has them."""
     return [finding.to_dict() for finding in getattr(report, "findings", ())]
 
 
@@ -172,7 +169,6 @@ def _redirect() -> None:
 
 
 def _open_things() -> Counter[str]:
-    """The threads and the descriptors that there are, by what they are."""
     threads = [f"thread {re.sub('[0-9]+', '', thread.name)}" for thread in threading.enumerate()]
     found = Counter(threads)
     for number in os.listdir("/proc/self/fd"):
@@ -195,22 +191,11 @@ def _left_since(before: Counter[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Attacked:
-    """A subject in its directory, ready to be attacked.
-
-    Attributes:
-        subject: What is run.
-        root: The directory that it works in.
-        template: The same as it was before.
-        before: What is in that.
-        clean: What a run without a fault told.
-        old: What was committed before.
-    """
-
     subject: Subject
     root: Path
-    template: Path
-    before: dict[str, str]
-    clean: Run
+    template: Path  # the same as it was before
+    before: dict[str, str]  # what is in that
+    clean: Run  # without a fault
     old: State
 
     def put_back(self) -> None:

@@ -41,6 +41,11 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
     return result
 
 
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+
+
 @pytest.fixture
 def no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was written is there whether it was synced or not: a killed process is no power cut."""

@@ -109,7 +109,6 @@ def steps(root: Path) -> None:
 
 
 def torn_steps(root: Path) -> None:
-    """The newest is torn."""
     steps(root)
     shard = root / "step_3" / "m3_shard_1.shard"
     shard.write_bytes(shard.read_bytes()[:-1])
@@ -190,7 +189,6 @@ def to_do(why: str) -> Prepare:
 
 
 def several(root: Path) -> None:
-    """Plans of two runs, the second behind."""
     for name, keywords in (("a", {}), ("b", {"absent": [1]})):
         where = root / "runs" / name / "datasets" / "corpus" / name
         where.mkdir(parents=True)
@@ -219,7 +217,6 @@ def corpus(root: Path) -> None:
 
 
 def remote(root: Path) -> None:
-    """Two shards of a source, and an empty cache."""
     (root / "remote" / "train").mkdir(parents=True)
     for n in (0, 1):
         (root / "remote" / "train" / f"{n}.bin").write_bytes(bytes([n]) * 100)
@@ -227,7 +224,6 @@ def remote(root: Path) -> None:
 
 
 def foreign(root: Path) -> None:
-    """Two shards that another tool fetched."""
     remote(root)
     shutil.copytree(root / "remote" / "train", root / "theirs")
 

@@ -23,8 +23,6 @@ _RANDOM = re.compile(r"[0-9a-f]{8,}|-[0-9]+(?=-)")
 
 
 class Command(NamedTuple):
-    """How a command ended."""
-
     code: int
     out: str
     err: str
@@ -45,7 +43,6 @@ def cases_of(attacked: Attacked) -> list[Case]:
 
 
 def fail(subject: Subject, path: Path, tally: Tally, n: int) -> None:
-    """Let calls of a subject fail, one at a time."""
     attacked = prepared(subject, path)
     for case in tally.each(cases_of(attacked), n):
         if subject.state is not None:

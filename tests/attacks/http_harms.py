@@ -44,7 +44,6 @@ class Answer:
     version: str = "HTTP/1.1"
 
     def put(self, name: str, value: str | None) -> "Answer":
-        """Replace a header; None leaves it out."""
         kept = [each for each in self.headers if each[0].lower() != name.lower()]
         self.headers = kept if value is None else [*kept, (name, value)]
         return self
@@ -83,8 +82,6 @@ Send = Callable[[Request, Answer], Iterable[Step]]
 
 @dataclasses.dataclass(frozen=True)
 class Harm:
-    """What a server does wrong."""
-
     send: Send
     unseen: frozenset[Known] = frozenset()  # for whom the wrong bytes look like right ones
     heads: bool = False  # whether it does so to HEAD as well
@@ -513,7 +510,6 @@ for _location in (
 
 
 def _to(location: str, *headers: str, status: str = "302 F") -> bytes:
-    """The header of a redirect."""
     lines = [f"HTTP/1.1 {status}", f"Location: {location}", *headers]
     return "\r\n".join([*lines, "", ""]).encode()
 

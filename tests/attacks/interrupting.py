@@ -179,8 +179,6 @@ def a_pool() -> None:
 
 
 class Timer:
-    """One interrupt, a moment from now."""
-
     def __init__(self) -> None:
         self.rang = 0.0
         signal.signal(signal.SIGALRM, self.ring)
@@ -277,7 +275,6 @@ def _looks(step: dis.Instruction) -> bool:
 
 
 def descriptors() -> dict[str, str]:
-    """What is open."""
     found = {}
     for fd in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
@@ -292,7 +289,6 @@ def temporary(base: Path) -> set[str]:
 
 
 def left(before: dict[str, str], base: Path) -> list[str]:
-    """What is left after a moment in which threads may end."""
     end = time.monotonic() + PATIENCE
     while True:
         gc.collect()
@@ -306,7 +302,6 @@ def left(before: dict[str, str], base: Path) -> list[str]:
 
 
 def at_moments(subject: Subject, cases: range) -> Iterator[tuple[str, str]]:
-    """Interrupt at random moments; what came out, and where."""
     timer = Timer()
     sys.unraisablehook = timer.lost
     for case in cases:
@@ -403,7 +398,6 @@ def _as_child(subject: Subject, to_parent: int) -> None:
 
 
 def say(line: dict[str, Any]) -> None:
-    """Print a line at once."""
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
 

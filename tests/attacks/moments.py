@@ -13,24 +13,15 @@ from tests.attacks.children import Attacked, Run, prepared, run_in_child
 from tests.attacks.subjects import Subject, damage, put_back
 from tests.attacks.tally import Tally
 from tests.helpers import power
-from tests.helpers.killing import Begin, at_every_state, at_some_calls, skip_where_not_permitted
+from tests.helpers.killing import Begin, at_every_call, at_every_state, skip_where_not_permitted
 
 
 class Moments(NamedTuple):
-    """A subject of which one moment after the other is looked at.
-
-    Attributes:
-        attacked: It, in its directory.
-        again: The same, as the next run does it.
-        redone: What that tells of a directory in which nothing was done before.
-    """
-
     attacked: Attacked
-    again: Subject
-    redone: Run
+    again: Subject  # as the next run does it
+    redone: Run  # in a directory in which nothing was done before
 
     def judge(self, root: Path, tally: Tally, case: str, *, is_done: bool) -> None:
-        """Judge what is there, and what comes of the next run."""
         tally.count()
         subject, old, new = self.attacked.subject, self.attacked.old, self.attacked.clean.state
         assert subject.state is not None
@@ -62,10 +53,7 @@ def moments_of(subject: Subject, path: Path) -> Moments:
 
 
 def kill(moments: Moments, tally: Tally, n: int) -> None:
-    """Kill it before its system calls.
-
-    For a control one run is enough: each state that the directory has at a call is put back.
-    """
+    """Kill it before its calls; of a control, each state of the directory is put back once."""
     skip_where_not_permitted()
     subject, root = moments.attacked.subject, moments.attacked.root
 
@@ -81,7 +69,7 @@ def kill(moments: Moments, tally: Tally, n: int) -> None:
     if tally.wanted:
         at_every_state(act, root, check=check, choose=tally.until_found)
     else:
-        at_some_calls(
+        at_every_call(
             act,
             prepare=moments.attacked.put_back,
             check=check,
@@ -90,10 +78,7 @@ def kill(moments: Moments, tally: Tally, n: int) -> None:
 
 
 def cut(moments: Moments, tally: Tally, n: int, patch: pytest.MonkeyPatch) -> None:
-    """Cut the power at its system calls, while somebody else syncs files of that disk.
-
-    After each cut the machine has another boot id.
-    """
+    """Cut the power at its system calls; after each cut the machine has another boot id."""
     power.skip_where_not_permitted()
     subject, boots = moments.attacked.subject, itertools.count()
 

@@ -2,10 +2,14 @@
 
 import json
 import random
+from collections.abc import Iterator
 from typing import Any
 
 FORGED = "FORGED: all files are whole"
 """What begins no line of anything that is told, though hostile texts hold it as one."""
+
+LONGEST = 2**16
+"""Characters of all that is told of one thing."""
 
 _TEXTS = [
     f"a\n{FORGED}\n",
@@ -47,6 +51,16 @@ _SPELLED = [
     '{"a":1,"a":2}',
 ]
 _HOLE = "0d5e3b7a-hole"
+
+
+def harms_of(text: str) -> Iterator[str]:
+    """What is wrong with a text that was printed, logged or raised."""
+    if len(text) > LONGEST:
+        yield f"{len(text)} characters"
+    if not all(character.isprintable() or character == "\n" for character in text):
+        yield f"a control character in {ascii(text)[:400]}"
+    if any(line.strip().startswith(FORGED) for line in text.splitlines()):
+        yield f"a forged line in {ascii(text)[:400]}"
 
 
 def mutated(data: bytes, seed: int) -> bytes:

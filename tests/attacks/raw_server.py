@@ -1,11 +1,15 @@
-"""A server that sends what it is told to, byte by byte: what no library of HTTP would send."""
+"""A server that sends what it is told to, byte by byte, and cases that ask it, many at once."""
 
+import concurrent.futures
 import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from tests.attacks.tally import Harm, Tally
 
 Step = bytes | float | Literal["reset", "stall", "keep"]
 """Bytes to send; seconds to wait; an end: a reset, silence until the client goes, or the next
@@ -15,8 +19,6 @@ _PATIENCE = 30.0  # seconds; only what hangs waits as long
 
 
 class Request(NamedTuple):
-    """A request as it came."""
-
     method: str
     case: str  # the first part of its path, which says who is asking
     start: int | None  # where the range begins that is asked for
@@ -131,3 +133,53 @@ class RawServer:
 
     def _steps(self, request: Request) -> Iterator[Step]:
         yield from self._respond(request)
+
+
+NOT_FOUND = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+MOST_TOLD = 20_000
+"""Characters of one error."""
+
+
+class Asking:
+    """Runs cases; what they are, and how they are answered, subclasses say."""
+
+    n_at_once: ClassVar[int] = 6
+
+    def __init__(self, tally: Tally, cases: Sequence[Any], root: Path) -> None:
+        self._tally, self.cases, self._root = tally, cases, root
+        self._lock = threading.Lock()
+        self.url = ""
+
+    def answer(self, number: int, request: Request) -> Iterable[Step]:
+        raise NotImplementedError
+
+    def ask(self, number: int, case: Any, path: Path) -> None:
+        raise NotImplementedError
+
+    def run(self) -> list[Request]:
+        pool = concurrent.futures.ThreadPoolExecutor(self.n_at_once, "attack")
+        with RawServer(self._respond) as server, pool:
+            self.url = f"http://127.0.0.1:{server.port}"
+            list(pool.map(self._run_one, range(len(self.cases))))
+        return server.requests
+
+    def _respond(self, request: Request) -> Iterable[Step]:
+        if not request.case.isdigit():  # a redirect that leads somewhere else
+            return [NOT_FOUND]
+        return self.answer(int(request.case), request)
+
+    def _run_one(self, number: int) -> None:
+        path = self._root / str(number)
+        path.mkdir()
+        self.ask(number, self.cases[number], path)
+        with self._lock:
+            self._tally.count()
+
+    def harm(self, kind: Harm, case: object, what: str) -> None:
+        with self._lock:
+            self._tally.harm(kind, f"{case}: {what}")
+
+    def judge_text(self, case: object, text: str) -> None:
+        """Note an error that floods or paints the terminal."""
+        if len(text) > MOST_TOLD or not text.replace("\n", "").isprintable():
+            self.harm("wrong class", case, f"{len(text)} characters: {text[:300]!r}")

@@ -44,7 +44,6 @@ def tree_of(path: Path) -> Tree:
 
 
 def put_back(path: Path, tree: Tree) -> None:
-    """Make a directory what it was."""
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True)
     for name, content in sorted(tree.items()):
@@ -83,13 +82,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Broken(Place):
-    """A directory that was made to be repaired.
-
-    Attributes:
-        before: The tree of it.
-        was: What each name led to.
-        right: What each name is to lead to.
-    """
+    """A directory that was made to be repaired: where each name led, and is to lead."""
 
     before: Tree
     was: dict[str, bytes]
@@ -98,13 +91,10 @@ class Broken(Place):
     def judged(
         self, *, is_ok: bool, is_lawful: Callable[[str, bytes], bool] = lambda *_: False
     ) -> Iterator[tuple[Harm, str]]:
-        """Yield the harm that a repair did."""
         now, before = bytes_in(self.path), self.was
         for name, right in self.right.items():
             found = now.get(name)
-            if found == right:
-                continue
-            if found is not None and is_lawful(name, found):
+            if found == right or (found is not None and is_lawful(name, found)):
                 continue
             if found != before.get(name):
                 yield "lost" if found is None else "torn", f"{name} is {found and found[:20]!r}"
@@ -116,7 +106,6 @@ class Broken(Place):
 
 
 def parts() -> str:
-    """What the directory for parts of fetches is called."""
     return f".shardproof-{os.geteuid()}.parts"
 
 
@@ -132,27 +121,16 @@ def command(broken: Broken, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 class Kind(NamedTuple):
-    """How a directory is broken that is to be repaired.
-
-    Attributes:
-        make: Makes it, below an empty directory, and returns what is right.
-        path: Where it is then.
-        source: Where its files are: below the same directory, or anywhere.
-        against: What it is compared with, if not what it states itself.
-    """
-
-    make: Callable[[Path], dict[str, bytes]]
+    make: Callable[[Path], dict[str, bytes]]  # below an empty directory; returns what is right
     path: str
     source: str | Path
-    against: str = ""
+    against: str = ""  # if not what it states itself
 
     def at(self, root: Path) -> "Place":
-        """It, where it was made."""
         against = root / self.against if self.against else None
         return Place(root / self.path, root / self.source, against)
 
     def broken(self, root: Path) -> "Broken":
-        """Make it."""
         right = self.make(root)
         place = self.at(root)
         before, was = tree_of(place.path), bytes_in(place.path)

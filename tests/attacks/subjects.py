@@ -23,35 +23,21 @@ NOTHING = "$^"
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is run in a directory.
-
-    Attributes:
-        name: For people.
-        prepare: Fills an empty directory.
-        act: Does the work there; returns an answer that JSON can hold.
-        state: Of what writes: reads back what is committed there.
-        redo: What the next run does, where that is not the same.
-        kept: Files that may stay after a failure, since the next run takes them up: a pattern.
-        left: Files that may stay after the next run, too.
-        refused: Exit codes that say of a command that it could not be done.
-        given_up: What is committed and may be gone, since it is to be replaced: a pattern.
-        again: Whether it was done once before, without a fault.
-    """
+    """What is run in a directory; what may stay or be gone is a pattern."""
 
     name: str
-    prepare: Callable[[Path], object]
-    act: Callable[[Path], object]
-    state: Callable[[Path], State] | None = None
-    redo: Callable[[Path], object] | None = None
-    kept: str = NOTHING
-    left: str = NOTHING
-    refused: tuple[int, ...] = (3,)
-    given_up: str = NOTHING
-    again: bool = False
+    prepare: Callable[[Path], object]  # fills an empty directory
+    act: Callable[[Path], object]  # returns an answer that JSON can hold
+    state: Callable[[Path], State] | None = None  # of what writes: reads back what is committed
+    redo: Callable[[Path], object] | None = None  # the next run, where that is not the same
+    kept: str = NOTHING  # may stay after a failure, since the next run takes it up
+    left: str = NOTHING  # may stay after the next run, too
+    refused: tuple[int, ...] = (3,)  # how a command ends that could not be done
+    given_up: str = NOTHING  # is committed and may be gone, since it is to be replaced
+    again: bool = False  # it was done once before, without a fault
 
 
 def damage(subject: Subject, found: State, old: State, new: State, *, is_done: bool) -> Told:
-    """Yield what is wrong with what is committed."""
     for name in sorted({*old, *new, *found}):
         there = found.get(name)
         is_given_up = there is None and re.search(subject.given_up, name)

@@ -21,7 +21,6 @@ BEGIN, END = "<!-- figures -->\n", "<!-- end of figures -->\n"
 
 
 def lines(figures: Path) -> Iterator[str]:
-    """The table, a line for each attack, and the sum."""
     yield "| attack | cases | " + " | ".join(HARMS) + " |"
     yield "|---|--:|" + "--:|" * len(HARMS)
     total: Counter[str] = Counter()
@@ -37,7 +36,6 @@ def _line(attack: str, counts: Counter[str]) -> str:
 
 
 def main() -> None:
-    """Print the table, or put it in the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("figures", type=Path)
     parser.add_argument("--write", action="store_true")

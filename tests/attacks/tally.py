@@ -27,13 +27,7 @@ _SHOWN = 20
 
 
 class Tally:
-    """The figures of one attack, or of a control.
-
-    Attributes:
-        attack: A row of the table, such as ``"kill -9 at a system call"``.
-        is_exhaustive: Whether all cases are to be run.
-        wanted: The harm that a control must find; an attack must find none.
-    """
+    """The figures of a row of the table, or of a control, which must find some harm."""
 
     def __init__(
         self, attack: str, *, is_exhaustive: bool = False, wanted: Collection[Harm] = ()
@@ -59,11 +53,9 @@ class Tally:
             yield case
 
     def count(self, n: int = 1) -> None:
-        """Count cases that were run."""
         self.n_cases += n
 
     def harm(self, kind: Harm, what: str) -> None:
-        """Note harm that a case did."""
         self.harms[kind] += 1
         self._told.append(f"{kind}: {what}")
 

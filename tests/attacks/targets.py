@@ -34,8 +34,6 @@ Read = Callable[[Path], Iterator[str]]
 
 
 class Target(NamedTuple):
-    """What is attacked."""
-
     name: str
     make: Callable[[Path], Path]
     """Make what is read, below a directory; returns where."""

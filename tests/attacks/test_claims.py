@@ -87,7 +87,6 @@ def run(worker: Worker) -> BaseException | None:
 
 
 def fail_each(store: ReceiptStore, tally: Tally) -> None:
-    """Let each call fail once."""
     cases = []
     for kind in KINDS:
         reset(store)
@@ -138,7 +137,6 @@ class Lines:
 
 
 def interrupt_each(store: ReceiptStore, tally: Tally) -> None:
-    """Interrupt a worker at each line."""
     cases = []
     for kind in KINDS:
         reset(store)

@@ -28,15 +28,12 @@ EXPECTED = (shardproof.ShardproofError, OSError, ValueError)
 
 
 class Case(NamedTuple):
-    """A kind of list, and how it is spoiled."""
-
     list_name: str
     seed: int
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Files of no format."""
     root = tmp_path / "root"
     for number, name in enumerate(NAMES):
         (root / name).parent.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,6 @@ Each subject is run on directories that are whole, and on ones that are damaged:
 swallowed hides what is wrong with them.
 """
 
-import glob
 import os
 import sys
 import time
@@ -64,14 +63,6 @@ def looks_with_lexists(root: Path) -> object:
     return [name for name in ("a", "b") if os.path.lexists(root / name)]
 
 
-def lists_with_glob(root: Path) -> object:
-    return sorted(glob.glob(f"{root}/**", recursive=True))
-
-
-def walks(root: Path) -> object:
-    return sorted(name for _, _, names in os.walk(root) for name in names)
-
-
 def calls_it_damaged(root: Path) -> object:
     try:
         (root / "a").read_text()
@@ -85,13 +76,6 @@ def says_not_there(root: Path) -> object:
         return (root / "a").read_text()
     except OSError as error:
         raise FileNotFoundError(error.errno, "there is no such file") from error
-
-
-def raises_its_own(root: Path) -> object:
-    try:
-        return (root / "a").read_text()
-    except OSError:
-        raise KeyError("a") from None
 
 
 def forgets_a_descriptor(root: Path) -> object:
@@ -170,11 +154,8 @@ def text_of(root: Path) -> dict[str, str]:
 
 CONTROLS: dict[Callable[[Path], object], Harm] = {
     looks_with_lexists: "lie",
-    lists_with_glob: "lie",
-    walks: "lie",
     calls_it_damaged: "wrong class",
     says_not_there: "wrong class",
-    raises_its_own: "wrong class",
     forgets_a_descriptor: "leftover",
     waits_for_ever: "hang",
     removes_what_it_cannot_read: "lost",

@@ -25,8 +25,6 @@ Proof = Literal["proven", "unproven", "promise"]
 
 
 class Kind(NamedTuple):
-    """A kind of directory: a small one, and what is said of its files."""
-
     make: Callable[[], contextlib.AbstractContextManager[Path]]
     proof: Callable[[str], Proof]
 

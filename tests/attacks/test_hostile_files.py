@@ -18,28 +18,14 @@ from typing import Any
 
 import pytest
 
-from tests.attacks.mutations import FORGED, mutated
+from tests.attacks.mutations import harms_of, mutated
 from tests.attacks.tally import Harm, Tally
 from tests.attacks.targets import TARGETS, Read, Target, said_by
 
-LONGEST = 2**16  # characters of all that is said of one file
-
-
-def harms_of(messages: Sequence[str]) -> Iterator[str]:
-    """What is wrong with that which was said."""
-    text = "\n".join(messages)
-    if len(text) > LONGEST:
-        yield f"{len(text)} characters are said"
-    if not all(character.isprintable() or character == "\n" for character in text):
-        yield f"a control character is said: {ascii(text)[:300]}"
-    if any(line.startswith(FORGED) for line in text.split("\n")):
-        yield f"a line is forged: {ascii(text)[:300]}"
-
 
 def outcome_of(read: Read, root: Path) -> list[str]:
-    """The harms of one file."""
     try:
-        return [*harms_of([*said_by(lambda: "\n".join(read(root)))])]
+        return [*harms_of("\n".join(said_by(lambda: "\n".join(read(root)))))]
     except BaseException as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         return [f"{type(error).__name__} in {last.filename}:{last.lineno}: {ascii(error)[:200]}"]
@@ -101,7 +87,6 @@ def in_child(target: Target, cases: Sequence[tuple[str, int]], root: Path, write
 
 
 def attack(target: Target, tally: Tally, n: int, base: Path, n_cases: int = 10_000) -> None:
-    """Spoil the files of a target, and note what its reader does then."""
     cases = [*tally.each(cases_of(target, n_cases), n)]
     tally.count(len(cases))
     for harm in run(target, cases, base):
@@ -118,7 +103,6 @@ def test_a_spoiled_file_is_refused_in_our_words(
 
 
 def naive(root: Path) -> Iterator[str]:
-    """What most programs do."""
     shards = json.loads((root / "shards.json").read_text())
     yield "\n".join(shard["name"] for shard in shards)
 

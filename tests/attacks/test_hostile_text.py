@@ -8,6 +8,7 @@ whose answer is hostile.
 
 import contextlib
 import inspect
+import itertools
 import json
 import logging
 import os
@@ -18,7 +19,7 @@ import struct
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,9 @@ from shardproof.cli.app import app
 from shardproof.datasets import SharedShardedDataset
 from shardproof.fetching.cache._settings import cleanup_policy
 from shardproof.report import Finding, FindingKind, Report, ShardValidationError
-from tests.attacks.mutations import FORGED
+from tests.attacks.mutations import FORGED, harms_of
 from tests.attacks.raw_server import RawServer
 from tests.attacks.tally import Tally
-
-LONGEST = 2**16
 
 TEXTS = [
     f"\n{FORGED}\n",
@@ -64,16 +63,6 @@ ERRORS = sorted(
     },
     key=lambda kind: kind.__name__,
 )
-
-
-def harms_of(text: str, lines: tuple[str, ...] = ("\n",)) -> Iterator[str]:
-    """What is wrong with a text that was printed, logged or raised."""
-    if len(text) > LONGEST:
-        yield f"{len(text)} characters"
-    if not all(character.isprintable() or character in lines for character in text):
-        yield f"a control character in {ascii(text)[:400]}"
-    if any(line.strip().startswith(FORGED) for line in text.splitlines()):
-        yield f"a forged line in {ascii(text)[:400]}"
 
 
 def judged(tally: Tally, where: object, text: str) -> None:
@@ -128,7 +117,6 @@ def in_json(text: str) -> str:
 
 
 def edit(path: Path, **changes: object) -> None:
-    """Change fields of a file of JSON."""
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
@@ -136,32 +124,28 @@ def hostile_saev(base: Path, text: str) -> Path:
     return testing.write_layout(testing.Layout(n_shards=3, missing=[1]), base / f"d{text}")
 
 
-def hostile_fields(base: Path, text: str) -> Path:
+def saev_that_says(base: Path, shards: object, **metadata: str) -> Path:
     root = testing.write_layout(testing.Layout(n_shards=3), base)
-    told = in_json(text)
-    edit(root / "metadata.json", **{told: told, "dtype": told})
-    shards = [{"name": f"a{told}", "n_examples": 4, told: 1}, {"name": told, told: told}]
-    (root / "shards.json").write_text(json.dumps(shards))
+    edit(root / "metadata.json", **metadata)
+    (root / "shards.json").write_text(json.dumps(shards, ensure_ascii=False))
     return root
+
+
+def hostile_fields(base: Path, text: str) -> Path:
+    told = in_json(text)
+    shards = [{"name": f"a{told}", "n_examples": 4, told: 1}, {"name": told, told: told}]
+    return saev_that_says(base, shards, **{told: told, "dtype": told})
 
 
 def unknown_fields(base: Path, text: str) -> Path:
-    root = testing.write_layout(testing.Layout(n_shards=3), base)
     told = in_json(text)
-    edit(root / "metadata.json", **{told: told})
-    shards = json.loads((root / "shards.json").read_text())
-    shards[1]["name"] = f"{told}.bin".replace("/", "")
-    (root / "shards.json").write_text(json.dumps(shards))
-    return root
+    names = ["acts000000.bin", f"{told}.bin".replace("/", ""), "acts000002.bin"]
+    return saev_that_says(base, [{"name": n, "n_examples": 4} for n in names], **{told: told})
 
 
 def flooded_entry(base: Path, text: str) -> Path:
-    root = testing.write_layout(testing.Layout(n_shards=3), base)
-    told = in_json(text)
-    shards = json.loads((root / "shards.json").read_text())
-    shards[0][told * 10_000] = 1
-    (root / "shards.json").write_text(json.dumps(shards, ensure_ascii=False))
-    return root
+    entry = {"name": "acts000000.bin", "n_examples": 4, in_json(text) * 10_000: 1}
+    return saev_that_says(base, [entry])
 
 
 def hostile_link(base: Path, text: str) -> Path:
@@ -259,16 +243,22 @@ def test_no_command_prints_or_logs_hostile_text(
     make: Callable[[Path, str], Path], tmp_path: Path, tally: Tally, caplog
 ) -> None:
     caplog.set_level(logging.DEBUG, "shardproof")
-    cases = [(n, command) for n in range(len(TEXTS)) for command in COMMANDS]
-    for n, command in tally.each(cases, 12):
-        base = tmp_path / "b"
-        base.mkdir()
-        root = make(base, TEXTS[n].replace("/", ""))
+    for n, command, base, root in made(make, COMMANDS, tmp_path, tally, 12):
         words = command if "ROOT" in " ".join(command) else [*command, "ROOT"]
         words = [word.replace("STAGED", str(base / "staged")) for word in words]
         judged(tally, (command, n), run([word.replace("ROOT", str(root)) for word in words]))
         judged(tally, (command, n), "\n".join(record.getMessage() for record in caplog.records))
         caplog.clear()
+
+
+def made(
+    make: Callable[[Path, str], Path], met_by: Iterable[Any], path: Path, tally: Tally, n: int
+) -> Iterator[tuple[int, Any, Path, Path]]:
+    """Each text with each that meets it, in a directory that was made of the text."""
+    base = path / "b"
+    for number, each in tally.each([*itertools.product(range(len(TEXTS)), met_by)], n):
+        base.mkdir()
+        yield number, each, base, make(base, TEXTS[number].replace("/", ""))
         shutil.rmtree(base)
 
 
@@ -295,17 +285,12 @@ def prefix_in(root: Path) -> Path:
 def test_no_traceback_has_hostile_text(
     make: Callable[[Path, str], Path], tmp_path: Path, tally: Tally
 ) -> None:
-    cases = [(n, name) for n in range(len(TEXTS)) for name in READERS]
-    for n, name in tally.each(cases, 40):
-        base = tmp_path / "b"
-        base.mkdir()
-        root = make(base, TEXTS[n].replace("/", ""))
+    for n, name, _, root in made(make, READERS, tmp_path, tally, 40):
         tally.count()
         try:
             READERS[name](root)
         except (shardproof.ShardproofError, OSError, ValueError) as error:
             judged(tally, (name, n), "".join(traceback.format_exception(error)))
-        shutil.rmtree(base)
 
 
 def on_a_terminal(words: list[str]) -> str:
@@ -340,7 +325,7 @@ ON_A_TERMINAL = [
 @pytest.mark.attack("hostile text in messages")
 def test_no_command_paints_the_terminal_or_forges_a_line(tmp_path: Path, tally: Tally) -> None:
     cases = [(n, words) for words in ON_A_TERMINAL for n in range(len(TEXTS))]
-    for n, words in tally.each(cases, 10):
+    for n, words in tally.each(cases, 5):
         base = tmp_path / "b" / TEXTS[n].replace("/", "")
         base.mkdir(parents=True)
         (base / "loop").symlink_to("loop")
@@ -419,29 +404,32 @@ VARIABLES = {
 
 
 @pytest.mark.attack("hostile text in messages")
-@pytest.mark.parametrize("text", TEXTS, ids=ascii)
 @pytest.mark.parametrize("name", VARIABLES)
 def test_no_variable_of_the_environment_is_said_as_it_is(
-    name, text, tmp_path, tally, monkeypatch
+    name, tmp_path, tally, monkeypatch
 ) -> None:
+    for number, text in enumerate(tally.each(TEXTS, 2 if VARIABLES[name] is None else len(TEXTS))):
+        monkeypatch.setenv(name, text)
+        judged(tally, name, said_of_variable(name, text, tmp_path / str(number)))
+
+
+def said_of_variable(name: str, text: str, base: Path) -> str:
+    base.mkdir()
     if name == "PYTEST_ADDOPTS":
-        command = [sys.executable, "-m", "pytest", "--validate-shards", str(tmp_path)]
+        command = [sys.executable, "-m", "pytest", "--validate-shards", str(base)]
         option = shlex.quote(f"--shards-level={text}")
         done = subprocess.run(command, capture_output=True, env=os.environ | {name: option})
-        judged(tally, name, (done.stdout + done.stderr).decode())
-        return
-    monkeypatch.setenv(name, text)
+        return (done.stdout + done.stderr).decode()
     try:
-        VARIABLES[name](tmp_path)
+        VARIABLES[name](base)
     except (errors.ShardproofError, ValueError, OSError) as error:
-        judged(tally, name, str(error))
-    else:
-        raise AssertionError("it was taken for something")
+        return str(error)
+    raise AssertionError("it was taken for something")
 
 
 @pytest.mark.attack("hostile text in messages")
 def test_pytest_prints_no_hostile_text(tmp_path: Path, tally: Tally) -> None:
-    for make in (hostile_saev, hostile_fields, hostile_link):
+    for make in tally.each([hostile_saev, hostile_fields, hostile_link], 1):
         root = make(tmp_path / make.__name__, "\n".join(TEXTS[:3]).replace("/", ""))
         command = [sys.executable, "-m", "pytest", "-vv", "-p", "no:cacheprovider"]
         done = subprocess.run(

@@ -31,9 +31,8 @@ from shardproof.fetching import (
     Source,
     fetch_file,
 )
-from tests.attacks.asking import MOST_TOLD, NOT_FOUND, Asking
 from tests.attacks.http_harms import DATA, HALF, HARMS, SECRET, Harm, Known, right_answer, sent
-from tests.attacks.raw_server import RawServer, Request, Step
+from tests.attacks.raw_server import MOST_TOLD, NOT_FOUND, Asking, RawServer, Request, Step
 from tests.attacks.tally import Tally
 from tests.helpers.kept_parts import beside_parts
 
@@ -52,8 +51,6 @@ MOST_MEMORY = 256 * 2**20
 
 
 class Case(NamedTuple):
-    """One harm to one client."""
-
     name: str
     known: Known
     goes_on: bool
@@ -79,7 +76,6 @@ Fetch = Callable[[Case, str, Path], object]
 
 
 def our_fetch(case: Case, url: str, target: Path, limits: Limits = LIMITS) -> FetchResult:
-    """Fetch it as a user does."""
     source = HttpSource(url, headers={"Authorization": f"Bearer {SECRET}", "X-Key": SECRET})
     file = None if case.known == "asked" else RemoteFile("x.bin")
     if case.known == "size":
@@ -103,8 +99,6 @@ def naive_fetch(case: Case, url: str, target: Path) -> None:
 
 
 class Attack(Asking):
-    """One run of some cases against one server."""
-
     n_at_once = 12
 
     def __init__(self, tally: Tally, cases: Sequence[Case], fetch: Fetch, root: Path) -> None:
@@ -207,11 +201,6 @@ def threads_of_ours() -> list[str]:
             break
         time.sleep(0.05)
     return names
-
-
-@pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("no_proxy", "*")
 
 
 @pytest.fixture

@@ -22,10 +22,9 @@ from shardproof import FetchError, ShardPrefetcher, SourceError
 from shardproof.datasets import hf_load_dataset_sharded as load_rows
 from shardproof.fetching import HubSource, Limits, adopt, fetch_file
 from shardproof.testing.faults import serve_hub
-from tests.attacks.asking import Asking
 from tests.attacks.http_harms import NAMES, ODD
 from tests.attacks.mutations import mutated
-from tests.attacks.raw_server import Request, Step
+from tests.attacks.raw_server import Asking, Request, Step
 from tests.attacks.tally import Tally
 
 LIMITS = Limits(attempts=1, timeout=5.0, stall_timeout=1.0, max_backoff=0.01, deadline=10.0)
@@ -225,11 +224,6 @@ class Attack(Asking):
             source.close()
         if (path / "x").exists() and (path / "x").read_bytes() != PARQUET:
             self.harm("torn", case, "wrong bytes under the name")
-
-
-@pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("no_proxy", "*")
 
 
 @pytest.mark.attack("a hub's answer changed")

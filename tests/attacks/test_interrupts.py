@@ -14,30 +14,14 @@ from typing import Any
 
 import pytest
 
-from tests.cli.test_entry import CODES, ENTRIES, said, started, until
+from tests.cli.test_entry import CODES, said, started, until
 from tests.helpers import ROOT
 
 SUBJECTS = (
-    "a new loader",
-    "a prefetcher that nobody closes",
-    "a shard of tokens",
-    "adopt",
-    "checkpoint",
-    "few rows",
-    "fetch",
-    "indexed rows",
-    "metadata",
-    "one row",
-    "ordered loader",
-    "pending",
-    "prefetch",
-    "saver",
-    "shuffled loader",
-    "stage",
-    "tensor by tensor",
-    "validate",
-    "validate present",
-    "verifier",
+    *("a new loader", "a prefetcher that nobody closes", "a shard of tokens", "adopt"),
+    *("checkpoint", "few rows", "fetch", "indexed rows", "metadata", "one row", "ordered loader"),
+    *("pending", "prefetch", "saver", "shuffled loader", "stage", "tensor by tensor", "validate"),
+    *("validate present", "verifier"),
 )
 CONTROL = "a pool of concurrent.futures"
 N_MOMENTS = 1120
@@ -127,6 +111,12 @@ def test_an_interrupt_at_any_step_comes_out_and_leaves_nothing(
 def test_a_pool_of_concurrent_futures_does_not_stand_it(tally, tmp_path: Path) -> None:
     for case in tally.until_found(cases([CONTROL], "steps", range(N_STEPS), tmp_path)):
         told(tally, case)
+
+
+ENTRIES = {
+    "module": [sys.executable, "-m", "shardproof"],
+    "script": [sys.executable, "-c", "from shardproof.__main__ import main; main()"],
+}
 
 
 @pytest.mark.attack("signal while the command is imported")

@@ -34,7 +34,7 @@ print(_files.sweep_leftovers(sys.argv[1]))
 OLD = r"""
 import os, re, socket, zlib
 from shardproof._base import liveness as _processes
-from shardproof._base.files import _naming, _removing, _writing
+from shardproof._base.files import _naming, _writing
 _LEFTOVER = re.compile(r"\.shardproof-(?P<host>[0-9a-f]{8})-(?P<pid>[0-9]+)-[0-9a-f]{16}\.tmp")
 def _host():
     return f"{zlib.crc32(socket.gethostname().encode()):08x}"
@@ -43,8 +43,8 @@ def _dead(names):
         found = _LEFTOVER.fullmatch(name)
         if found and found["host"] == _host() and not _processes.is_alive(int(found["pid"])):
             yield name
-_removing._dead_leftovers = _dead
-_naming.temporary_name = _writing.temporary_name = _removing.temporary_name = lambda: (
+_naming._dead_leftovers = _dead
+_naming.temporary_name = _writing.temporary_name = lambda: (
     f".shardproof-{_host()}-{os.getpid()}-{os.urandom(8).hex()}.tmp"
 )
 """

@@ -27,7 +27,7 @@ from shardproof.fetching.cache._cache import Cache
 from shardproof.fetching.cache._leases import Lease
 from shardproof.fetching.sources._source import RemoteFile
 from shardproof.receipts import _claims
-from shardproof.staging import _copy, _proofs, _stage, stage
+from shardproof.staging import CopyDirectory, _copy, _make_own, _proofs, stage
 from tests.attacks.tally import Harm, Tally
 from tests.helpers.crowd import NAMES, data_of, read, remove
 from tests.helpers.forking import forked
@@ -46,13 +46,7 @@ HARMS: dict[str, Harm] = {
 
 
 class Crowd:
-    """Processes that do one thing each, and say what they met.
-
-    Args:
-        base: A directory for what they say.
-        seed: Of all that is left to chance.
-        locks: ``"real"`` or ``"void"``.
-    """
+    """Processes that do one thing each, and say what they met; locks are real, or void."""
 
     def __init__(self, base: Path, seed: int, locks: str) -> None:
         self.luck, self.locks = random.Random(f"{seed} {locks}"), locks
@@ -382,11 +376,11 @@ def test_files_that_are_believed_when_they_are_there_are_caught(
         finally:
             os.close(fd)
 
-    def in_place(home: _stage.CopyDirectory) -> None:
+    def in_place(home: CopyDirectory) -> None:
         home.place = home.final
-        _stage._make_own(home.final)
+        _make_own(home.final)
 
-    monkeypatch.setattr(_stage.CopyDirectory, "_choose_place", in_place)
+    monkeypatch.setattr(CopyDirectory, "prepare", in_place)
     monkeypatch.setattr(files, "being_written", written_in_place)
     monkeypatch.setattr(_proofs.Proofs, "fit", lambda *_, hashed: True)
     monkeypatch.setattr(_copy.StagedCopy, "_doubted", lambda _: [])

@@ -35,16 +35,8 @@ SOON = Limits(attempts=1, timeout=5, stall_timeout=0.2, min_speed=1000, max_back
 PAGE = b"<!DOCTYPE html><html><body>log in</body></html>"
 
 
-def _gone(path: Path, _other: Path) -> None:
-    path.unlink()
-
-
-def _empty(path: Path, _other: Path) -> None:
-    path.write_bytes(b"")
-
-
-def _cut(path: Path, _other: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+Damage = Callable[[Path, Path], object]
+"""What is done to a file; it may be put in the place of another one."""
 
 
 def _flipped(path: Path, _other: Path) -> None:
@@ -56,25 +48,26 @@ def _noise(path: Path, _other: Path) -> None:
     path.write_bytes(random.Random(path.name).randbytes(path.stat().st_size))
 
 
-def _page(path: Path, _other: Path) -> None:
-    path.write_bytes(PAGE.ljust(path.stat().st_size))
-
-
 def _linked(path: Path, other: Path) -> None:
     path.unlink()
     path.symlink_to(os.path.relpath(other, path.parent))
 
 
-DAMAGES = (_gone, _empty, _cut, _flipped, _page, _linked)
-SOURCES: dict[str, Callable[[Path, Path], None] | None] = {
-    "right": None,
-    "typo": None,
-    "empty": None,
-    "without it": _gone,
-    "of no bytes": _empty,
-    "cut": _cut,
+DAMAGES: dict[str, Damage] = {
+    "gone": lambda path, _: path.unlink(),
+    "empty": lambda path, _: path.write_bytes(b""),
+    "cut": lambda path, _: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "flipped": _flipped,
+    "page": lambda path, _: path.write_bytes(PAGE.ljust(path.stat().st_size)),
+    "linked": _linked,
+}
+SOURCES: dict[str, Damage | None] = {
+    **dict.fromkeys(["right", "typo", "empty"]),
+    "without it": DAMAGES["gone"],
+    "of no bytes": DAMAGES["empty"],
+    "cut": DAMAGES["cut"],
     "of the same size": _noise,
-    "a page": _page,
+    "a page": DAMAGES["page"],
 }
 
 
@@ -85,13 +78,11 @@ def promised_in(path: Path) -> list[str]:
     return sorted({names[0], names[len(names) // 2], names[-1]})
 
 
-def cases() -> list[tuple[Golden, int, Callable[[Path, Path], None], str]]:
+def cases() -> list[tuple[Golden, int, str, str]]:
     return [*itertools.product(GOLDENS, range(3), DAMAGES, SOURCES)]
 
 
-def broken_by(
-    golden: Golden, number: int, damage: Callable[[Path, Path], None], source: str, to: Path
-) -> Broken | None:
+def broken_by(golden: Golden, number: int, damage: str, source: str, to: Path) -> Broken | None:
     """A copy with one damage, and a source for it; None where there are fewer files."""
     path = golden.copy(to)
     names = promised_in(path)
@@ -112,8 +103,8 @@ def broken_by(
     # Of some formats an only shard is all that promises it.
     against = golden.path if golden.name.startswith(("llmc", "megatron")) else None
     file = path / name
-    place = file if damage is _linked else file.resolve()
-    damage(place, path / other)
+    place = file if damage == "linked" else file.resolve()
+    DAMAGES[damage](place, path / other)
     return Broken(path, given, against, tree_of(path), bytes_in(path), right)
 
 
@@ -153,7 +144,7 @@ def test_each_damage_from_each_source(part: int, tmp_path: Path, tally: Tally, m
         whole, number, damage, source = case_
         broken = broken_by(whole, number, damage, source, tmp_path / "case")
         if broken is not None:
-            what = (whole.name, number, damage.__name__, source)
+            what = (whole.name, number, damage, source)
             try_(broken, what, tally, monkeypatch)
         shutil.rmtree(tmp_path / "case")
 
@@ -250,6 +241,6 @@ def test_what_must_not_be_done_is_seen(bug: str, tmp_path: Path, tally: Tally, m
 
         monkeypatch.setattr(_fetch, "place_of", and_move_aside)
     for source in tally.each(["cut", "a page", "typo"], 1):
-        broken = broken_by(goldens.golden("webdataset-tar"), 1, _cut, source, tmp_path / source)
+        broken = broken_by(goldens.golden("webdataset-tar"), 1, "cut", source, tmp_path / source)
         assert broken is not None
         try_(broken, source, tally, monkeypatch)

@@ -32,16 +32,8 @@ CALLS += ("pwritev", "readlink", "rename", "replace", "rmdir", "scandir", "stat"
 RIGHT, WRONG, SECRET = b"right" * 20, b"wrong" * 20, b"of somebody else" * 9
 
 
-def link_out(path: Path, base: Path) -> None:
-    path.symlink_to(base / "outside")
-
-
-def link_to_file(path: Path, base: Path) -> None:
-    path.symlink_to(base / "outside/a.bin")
-
-
-def fifo(path: Path, _base: Path) -> None:
-    os.mkfifo(path)
+def linked_to(name: str) -> Callable[[Path, Path], None]:
+    return lambda path, base: path.symlink_to(base / name)
 
 
 def device(path: Path, _base: Path) -> None:
@@ -51,19 +43,16 @@ def device(path: Path, _base: Path) -> None:
         path.symlink_to("/dev/full")
 
 
-def folder(path: Path, _base: Path) -> None:
-    path.mkdir()
-
-
+link_out, link_to_file = linked_to("outside"), linked_to("outside/a.bin")
 SWAPS: dict[str, tuple[str, Callable[[Path, Path], None]]] = {
     "a folder for a link": ("sub", link_out),
     "a folder above for a link": ("x", link_out),
     "a folder that is gone for a link": ("new", link_out),
     "the directory for a link": (".", link_out),
     "the file for a link": ("sub/a.bin", link_to_file),
-    "the file for a FIFO": ("sub/a.bin", fifo),
+    "the file for a FIFO": ("sub/a.bin", lambda path, _: os.mkfifo(path)),
     "the file for a device": ("sub/a.bin", device),
-    "the file for a folder": ("sub/a.bin", folder),
+    "the file for a folder": ("sub/a.bin", lambda path, _: path.mkdir()),
     "a file that is gone for a link": ("new/a.bin", link_to_file),
 }
 

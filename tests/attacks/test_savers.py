@@ -13,7 +13,7 @@ import random
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -69,20 +69,24 @@ def arrays_of(attempt: int, rank: int) -> dict[str, np.ndarray]:
     return {"w": np.full((3, 5), 10.0 * attempt + rank)}
 
 
-def save(prefix: Path, attempt: int) -> None:
+def save(prefix: Path, attempt: int, step: int | None = None, *, overwrite: bool = False) -> None:
     """Save all ranks by one saver."""
+    saver = saver_of_all_ranks(prefix, attempt, step=step, overwrite=overwrite)
+    saver.save_metadata(prefix, world_size=WORLD_SIZE, step=step or 0)
+
+
+def saver_of_all_ranks(prefix: Path, attempt: int, **how: Any) -> MultiShardSaver:
     saver = MultiShardSaver()
     for rank in range(WORLD_SIZE):
-        saver.save_shard(prefix, rank, arrays_of(attempt, rank))
-    saver.save_metadata(prefix, world_size=WORLD_SIZE)
+        saver.save_shard(prefix, rank, arrays_of(attempt, rank), **how)
+    return saver
 
 
 def save_by_several(prefix: Path, attempt: int) -> None:
     """Save each rank by a saver of its own, which only a name makes one attempt."""
-    name = f"job {attempt}"
     for rank in range(WORLD_SIZE):
-        MultiShardSaver(attempt=name).save_shard(prefix, rank, arrays_of(attempt, rank))
-    MultiShardSaver(attempt=name).save_metadata(prefix, world_size=WORLD_SIZE)
+        saver_of(attempt).save_shard(prefix, rank, arrays_of(attempt, rank))
+    saver_of(attempt).save_metadata(prefix, world_size=WORLD_SIZE)
 
 
 def save_carelessly(prefix: Path, attempt: int) -> None:
@@ -97,13 +101,23 @@ def save_carelessly(prefix: Path, attempt: int) -> None:
         os.replace(path, prefix.parent / path.name)
 
 
-def told(act: Callable[[], object]) -> str:
+def telling(act: Callable[..., object], *args: Any, **keywords: Any) -> Act:
     """Do something, and say what came of it."""
-    try:
-        act()
-    except CheckpointError as error:
-        return f"{REFUSED}: {error}"
-    return SAVED
+
+    def tell() -> str:
+        try:
+            act(*args, **keywords)
+        except CheckpointError as error:
+            return f"{REFUSED}: {error}"
+        return SAVED
+
+    return tell
+
+
+def emptied(path: Path) -> Path:
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    return path
 
 
 def whole_of(prefix: Path) -> int | None:
@@ -146,17 +160,11 @@ def _agrees(prefix: Path, attempt: int) -> bool:
 
 def run(tally: Tally, path: Path, save: Save) -> None:
     """Let two processes race, each of which saves all ranks."""
-    prefix = path / "x" / "model"
-    told(lambda: save(path / "warm" / "model", 0))  # what is imported late is by now
+    save(path / "warm" / "model", 0)  # what is imported late is by now
     for race in tally.each(races(2), N_SAMPLED):
-        shutil.rmtree(prefix.parent, ignore_errors=True)
-        prefix.parent.mkdir(parents=True)
-        acts = [_saving(save, prefix, attempt) for attempt in range(2)]
+        prefix = emptied(path / "x") / "model"
+        acts = [telling(save, prefix, attempt) for attempt in range(2)]
         judge(tally, prefix, in_turns(acts, race.turns), race)
-
-
-def _saving(save: Save, prefix: Path, attempt: int) -> Act:
-    return lambda: told(lambda: save(prefix, attempt))
 
 
 @pytest.mark.attack("two savers of one prefix")
@@ -170,9 +178,16 @@ def test_two_processes_that_save_make_one_checkpoint(
 def saved_by_ranks(prefix: Path, turns: Sequence[tuple[int, int]], seed: int) -> list[str]:
     """Let two attempts of two processes each race; who has all its ranks makes the checkpoint."""
     pairs = [*itertools.product(range(2), range(WORLD_SIZE))]
-    shards = in_turns([_saving_rank(prefix, *pair) for pair in pairs], turns)
+    saving = [
+        telling(saver_of(attempt).save_shard, prefix, rank, arrays_of(attempt, rank))
+        for attempt, rank in pairs
+    ]
+    shards = in_turns(saving, turns)
     complete = [a for a in range(2) if {shards[2 * a], shards[2 * a + 1]} == {SAVED}]
-    sealing = [_sealing(prefix, attempt) for attempt in complete]
+    sealing = [
+        telling(saver_of(attempt).save_metadata, prefix, world_size=WORLD_SIZE)
+        for attempt in complete
+    ]
     with playing(sealing) as players:
         for number, n_calls in turns_of(seed, len(players), N_CALLS) if players else ():
             players[number].go_on(n_calls)
@@ -182,24 +197,16 @@ def saved_by_ranks(prefix: Path, turns: Sequence[tuple[int, int]], seed: int) ->
     return [said.get(attempt, REFUSED) for attempt in range(2)]
 
 
-def _saving_rank(prefix: Path, attempt: int, rank: int) -> Act:
-    saver = MultiShardSaver(attempt=f"job {attempt}")
-    return lambda: told(lambda: saver.save_shard(prefix, rank, arrays_of(attempt, rank)))
-
-
-def _sealing(prefix: Path, attempt: int) -> Act:
-    saver = MultiShardSaver(attempt=f"job {attempt}")
-    return lambda: told(lambda: saver.save_metadata(prefix, world_size=WORLD_SIZE))
+def saver_of(attempt: int) -> MultiShardSaver:
+    return MultiShardSaver(attempt=f"job {attempt}")
 
 
 @pytest.mark.attack("two savers of one prefix")
 def test_two_attempts_of_two_processes_make_one_checkpoint(tally: Tally, tmp_path: Path) -> None:
     """Of each attempt one process saves each rank, and another one, which saved none, the rest."""
-    prefix = tmp_path / "x" / "model"
     save(tmp_path / "warm" / "model", 0)
     for race in tally.each(races(4), N_SAMPLED):
-        shutil.rmtree(prefix.parent, ignore_errors=True)
-        prefix.parent.mkdir(parents=True)
+        prefix = emptied(tmp_path / "x") / "model"
         judge(tally, prefix, saved_by_ranks(prefix, race.turns, race.seed), race)
 
 
@@ -213,19 +220,12 @@ def plans() -> Iterator[list[tuple[int, int]]]:
 @pytest.mark.attack("two savers of one prefix")
 def test_one_saves_while_the_other_seals(tally: Tally, tmp_path: Path) -> None:
     """The shards of one are there already when it begins to seal, and the other one to save."""
-    prefix = tmp_path / "x" / "model"
     save(tmp_path / "warm" / "model", 0)
     for turns in tally.each([*plans()], N_SAMPLED):
-        shutil.rmtree(prefix.parent, ignore_errors=True)
-        saver = MultiShardSaver()
-        for rank in range(WORLD_SIZE):
-            saver.save_shard(prefix, rank, arrays_of(0, rank))
-        acts = [_sealing_of(saver, prefix), _saving(save, prefix, 1)]
+        prefix = emptied(tmp_path / "x") / "model"
+        sealing = saver_of_all_ranks(prefix, 0).save_metadata
+        acts = [telling(sealing, prefix, world_size=WORLD_SIZE), telling(save, prefix, 1)]
         judge(tally, prefix, in_turns(acts, turns), turns)
-
-
-def _sealing_of(saver: MultiShardSaver, prefix: Path) -> Act:
-    return lambda: told(lambda: saver.save_metadata(prefix, world_size=WORLD_SIZE))
 
 
 NEWEST = 50
@@ -233,18 +233,6 @@ N_CALLS_OF_A_REMOVAL = 240
 
 Removed = tuple[bool, Sequence[tuple[int, int]]]
 """Whether one saves over what is there; and the turns of it (0), and of what removes (1)."""
-
-
-def save_as_newest(prefix: Path, *, overwrite: bool) -> str:
-    """Save a step that is newer than all."""
-
-    def act() -> None:
-        saver = MultiShardSaver()
-        for rank in range(WORLD_SIZE):
-            saver.save_shard(prefix, rank, arrays_of(1, rank), step=NEWEST, overwrite=overwrite)
-        saver.save_metadata(prefix, world_size=WORLD_SIZE, step=NEWEST)
-
-    return told(act)
 
 
 def prune_all_but_one(path: Path) -> str:
@@ -282,14 +270,11 @@ def removed_meanwhile(
     tally: Tally, path: Path, overwrite: bool, turns: Sequence[tuple[int, int]], remove: Removal
 ) -> None:
     """Let one save in the place of an old checkpoint while that is removed."""
-    shutil.rmtree(path, ignore_errors=True)
+    emptied(path)
     old, kept = path / "slot0" / "model", path / "slot1" / "model"
     for step, prefix in ((10, old), (30, kept)):
-        saver = MultiShardSaver()
-        for rank in range(WORLD_SIZE):
-            saver.save_shard(prefix, rank, arrays_of(0, rank))
-        saver.save_metadata(prefix, world_size=WORLD_SIZE, step=step)
-    acts = [lambda: save_as_newest(old, overwrite=overwrite), lambda: remove(path)]
+        save(prefix, 0, step)
+    acts = [telling(save, old, 1, NEWEST, overwrite=overwrite), lambda: remove(path)]
     said = in_turns(acts, turns)
     judge_removal(tally, old, kept, said, (overwrite, turns))
 
@@ -320,12 +305,11 @@ def test_one_saves_where_another_removes(tally: Tally, tmp_path: Path, plans) ->
 
 @pytest.mark.control("torn")
 def test_savers_that_look_once_are_caught(tmp_path: Path, tally: Tally) -> None:
-    prefix = tmp_path / "x" / "model"
     for race in tally.each(races(2), 20):
-        shutil.rmtree(prefix.parent, ignore_errors=True)
+        prefix = emptied(tmp_path / "x") / "model"
         for attempt in range(2):
             save(prefix.parent / f".{attempt}" / prefix.name, attempt)
-        acts = [_saving(save_carelessly, prefix, attempt) for attempt in range(2)]
+        acts = [telling(save_carelessly, prefix, attempt) for attempt in range(2)]
         short = [(player, max(1, n_calls // 12)) for player, n_calls in race.turns]
         judge(tally, prefix, in_turns(acts, short), race)
 

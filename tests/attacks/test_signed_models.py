@@ -18,9 +18,9 @@ import pytest
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, utils
 
-from shardproof import ShardproofError, formats, validate
+from shardproof import ShardproofError, checks, formats, validate
 from shardproof._base import names
-from shardproof.checks import _check, _look, check
+from shardproof.checks import _look, check
 from shardproof.formats.lists import model_signing
 from tests.attacks.tally import Tally
 from tests.attacks.targets import Target
@@ -168,7 +168,7 @@ def test_nothing_beside_a_changed_model_vouches_for_it(model: Path, tally: Tally
 def test_a_forged_signature_that_nobody_looks_at_is_caught(
     model: Path, tally: Tally, monkeypatch
 ) -> None:
-    monkeypatch.setattr(model_signing, "require_signature", lambda *_, **__: None)
+    monkeypatch.setattr(model_signing, "_require_signature", lambda *_, **__: None)
     forge(model)
     judge(model, "nobody looks", tally)
 
@@ -314,7 +314,7 @@ def old_open(name: str, *, root: str, dir_fd: int, links: bool) -> int:
     [
         (with_a_changed_file, _look, "open_inside", old_open),
         (with_a_changed_folder, _look, "open_inside", old_open),
-        (with_code_in_a_folder, _check, "files_below", old_walk),
+        (with_code_in_a_folder, checks, "files_below", old_walk),
     ],
     ids=["a file", "a folder", "a walk"],
 )

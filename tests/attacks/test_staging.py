@@ -20,8 +20,6 @@ Stat = os.stat_result
 
 
 class Disk:
-    """A source, and a disk that it is staged to, below a directory."""
-
     def __init__(self, kind: str, root: Path, level: str) -> None:
         within("shards", STAGED[kind])(root)
         self.root, self.level = root, level

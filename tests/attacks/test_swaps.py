@@ -32,9 +32,9 @@ from shardproof import (
     testing,
     validation,
 )
-from shardproof._base import beneath, names
 from shardproof._base import json as _json
-from shardproof.checks import _check, _look
+from shardproof._base import names
+from shardproof.checks import _look
 from shardproof.formats import _registry
 from shardproof.manifest import ExpectedFile, Manifest
 from tests.attacks.swapping import Steps, n_steps, swapping
@@ -105,13 +105,6 @@ def exchange(place: Path, base: Path, *, back: bool) -> None:
         os.rename(place, source)
     with contextlib.suppress(FileNotFoundError):
         os.rename(target, place)
-
-
-@pytest.fixture(params=["one call", "a walk"])
-def way(request, monkeypatch) -> None:
-    """Both ways of opening."""
-    if request.param == "a walk":
-        monkeypatch.setattr(beneath, "_openat2", lambda: None)
 
 
 def expected(root: Path, asked: str) -> Manifest:
@@ -317,8 +310,6 @@ READERS = {
 
 
 class Scene(NamedTuple):
-    """Who looks, what is swapped meanwhile, and where the stand-in is."""
-
     subject: Callable[[Tally], object]
     place: Path
     base: Path
@@ -383,7 +374,6 @@ def test_nothing_outside_shows_in_any_order_of_two_swaps_and_the_calls_of_a_look
 
 
 @pytest.mark.attack(ROW)
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("name", FAST)
 def test_nothing_outside_shows_however_fast_it_is_swapped(
     name: str, tmp_path: Path, tally: Tally
@@ -403,7 +393,7 @@ HELD_BEFORE = {
 Patch = tuple[Any, str, Any]
 OLD_OPEN: Patch = (_look, "open_inside", old_open_inside)
 OLD_JSON: Patch = (_json, "open_inside", old_open_inside)
-OLD_ROOT: list[Patch] = [(m, "open_root", old_open_root) for m in (_check, _registry, validation)]
+OLD_ROOT: list[Patch] = [(m, "open_root", old_open_root) for m in (checks, _registry, validation)]
 AS_IT_WAS: dict[str, list[Patch]] = {
     **{f"{name}, valid False": [OLD_OPEN] for name in sorted(SWAPS.keys() - HELD_BEFORE)},
     "nothing, present True": [(_look, "_not_plainly_kept", old_quick_look)],

@@ -206,7 +206,6 @@ def opens_run(root: Path) -> object:
 
 
 def plan_text(root: Path) -> State:
-    """State: which plan is under which name."""
     return {
         str(path.relative_to(root)): json.loads(path.read_bytes())["plan_hash"]
         for path in root.glob("to/runs/*/datasets/*/*/plan.json")
@@ -294,7 +293,6 @@ def whole_copy(root: Path) -> State:
 
 
 def files_of_the_copy(root: Path) -> State:
-    """State: of a copy that is mended, each file."""
     return bytes_of("shards/*")(root) | {f"copy/{n}": digest(d) for n, d in copies(root).items()}
 
 

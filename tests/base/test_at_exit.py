@@ -24,16 +24,22 @@ PREFETCHER = """
     held = iter(prefetcher)
     print(next(held).name)
 """
-HOLDERS = {"the script": "", "a module": "import json\njson.held = held"}
+BY_A_MODULE = "import json\njson.held = held"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("holder", HOLDERS)
-@pytest.mark.parametrize(("script", "said"), [(ROWS, "{'n': 0}"), (PREFETCHER, "train-0.parquet")])
-def test_an_open_iteration(tmp_path: Path, script: str, said: str, holder: str) -> None:
+@pytest.mark.parametrize(
+    ("script", "holder", "said"),
+    [
+        (ROWS, BY_A_MODULE, "{'n': 0}"),
+        (PREFETCHER, BY_A_MODULE, "train-0.parquet"),
+        (PREFETCHER, "", "train-0.parquet"),
+    ],
+)
+def test_an_open_iteration(tmp_path: Path, script: str, holder: str, said: str) -> None:
     for n in range(3):
         pq.write_table(pa.table({"n": [2 * n, 2 * n + 1]}), tmp_path / f"train-{n}.parquet")
-    code = textwrap.dedent(script.format(source=f"file://{tmp_path}")) + HOLDERS[holder]
+    code = textwrap.dedent(script.format(source=f"file://{tmp_path}")) + holder
 
     run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path

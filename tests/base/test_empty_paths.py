@@ -16,17 +16,9 @@ from shardproof.fetching.cache._cache import Cache
 from shardproof.fetching.cache._settings import cache_root
 
 METADATA = shardproof.Metadata(
-    family="clip",
-    ckpt="c",
-    layers=(0,),
-    content_tokens_per_example=1,
-    cls_token=False,
-    d_model=1,
-    n_examples=1,
-    max_tokens_per_shard=1,
-    data="",
-    dataset="/d",
-)
+    family="clip", ckpt="c", layers=(0,), content_tokens_per_example=1, cls_token=False, d_model=1,
+    n_examples=1, max_tokens_per_shard=1, data="", dataset="/d",
+)  # fmt: skip
 STATE = {"bias": np.arange(3)}
 SAVER, LOADER = shardproof.MultiShardSaver(), shardproof.MultiShardLoader()
 
@@ -177,30 +169,21 @@ def test_in_a_test_run(pytester: pytest.Pytester, options: list[str], problem: s
     result.stderr.fnmatch_lines([f"ERROR: {problem}: expected a path, found *variable not set?*"])
 
 
-@pytest.mark.parametrize(
-    "args",
-    [
-        ["validate", "here"],
-        ["validate", "."],
-        ["stage", "here"],
-        ["receipts", "."],
-        ["adopt", "."],
-        ["fetch", "file:///nowhere/x", "."],
-        ["checkpoint", "verify", "model"],
-        ["demo", "--to", "here"],
-    ],
-    ids=" ".join,
-)
+COMMANDS_HERE = ["validate here", "validate .", "stage here", "receipts .", "adopt ."]
+COMMANDS_HERE += ["fetch file:///nowhere/x .", "checkpoint verify model", "demo --to here"]
+
+
+@pytest.mark.parametrize("command", COMMANDS_HERE)
 def test_below_a_current_directory_that_is_gone_nobody_can_look(
-    args: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
 
-    result = CliRunner().invoke(app.app, args)
+    result = CliRunner().invoke(app.app, command.split())
 
     assert (result.exit_code, result.stdout) == (3, "")
-    assert f"Could not check '{args[-1]}'" in result.stderr
+    assert f"Could not check '{command.rsplit(maxsplit=1)[-1]}'" in result.stderr
     assert "current directory" in result.stderr

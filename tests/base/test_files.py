@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,71 +13,15 @@ import pytest
 
 from shardproof import UnsyncedError
 from shardproof._base import files, liveness
-from shardproof._base.files import _naming, _syncing
-
-CALLS = ("open", "fsync", "replace")
-
-
-def test_a_new_file(tmp_path) -> None:
-    files.write_whole(tmp_path / "x", b"new")
-
-    assert (tmp_path / "x").read_bytes() == b"new"
-    assert os.listdir(tmp_path) == ["x"]
+from shardproof._base.files import _naming
+from tests.helpers.file_limit import no_file_above
 
 
-def test_a_relative_path(tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    files.write_whole("x", b"new")
+def failing(number: int) -> Callable[..., None]:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
 
-    assert (tmp_path / "x").read_bytes() == b"new"
-
-
-def test_the_mode_is_that_of_an_ordinary_file(tmp_path) -> None:
-    files.write_whole(tmp_path / "x", b"new")
-    (tmp_path / "y").write_bytes(b"")
-
-    assert (tmp_path / "x").stat().st_mode == (tmp_path / "y").stat().st_mode
-
-
-def test_all_bytes_are_there_when_the_file_is_synced(tmp_path, monkeypatch) -> None:
-    real, sizes = os.fsync, []
-    monkeypatch.setattr(os, "fsync", lambda fd: (sizes.append(os.fstat(fd).st_size), real(fd))[1])
-
-    files.write_whole(tmp_path / "x", b"new")
-
-    assert sizes[0] == 3
-
-
-def test_no_descriptor_is_left(tmp_path) -> None:
-    before = os.listdir("/proc/self/fd")
-    files.write_whole(tmp_path / "x", b"new")
-    assert os.listdir("/proc/self/fd") == before
-
-
-@pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS])
-@pytest.mark.parametrize("nth", [1, 2])
-def test_a_failing_call_raises_and_leaves_old_or_new(
-    tmp_path, monkeypatch, call, number, nth
-) -> None:
-    (tmp_path / "x").write_bytes(b"old")
-    failed = fail_nth(monkeypatch, call, number, nth)
-
-    if nth == 2 and call == "replace":
-        files.write_whole(tmp_path / "x", b"new")  # it renames once only
-        assert failed == []
-        return
-    with pytest.raises(OSError, match=os.strerror(number)) as caught:
-        files.write_whole(tmp_path / "x", b"new")
-
-    # The second fsync is the directory's, after the rename.
-    is_done = nth == 2 and call == "fsync"
-    assert isinstance(caught.value, UnsyncedError) == is_done
-    assert caught.value.errno == number
-    assert nth == 2 or call != "fsync" or caught.value.filename == str(tmp_path / "x")
-    assert (tmp_path / "x").read_bytes() == (b"new" if is_done else b"old")
-    assert os.listdir(tmp_path) == ["x"]
-    assert failed == [call]
+    return fail
 
 
 def fail_nth(monkeypatch, call: str, number: int, nth: int) -> list[str]:
@@ -87,46 +32,109 @@ def fail_nth(monkeypatch, call: str, number: int, nth: int) -> list[str]:
         count += 1
         if count == nth:
             failed.append(call)
-            raise OSError(number, os.strerror(number))
+            failing(number)()
         return real(*args, **kwargs)
 
     monkeypatch.setattr(os, call, fail)
     return failed
 
 
-def test_the_data_is_synced_before_it_gets_its_name(tmp_path, monkeypatch) -> None:
-    order = []
-    for call in ("fsync", "replace"):
-        real = getattr(os, call)
+def fail_for_directories(monkeypatch, number: int) -> None:
+    real = os.fsync
+
+    def fsync(fd: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            failing(number)()
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+
+@pytest.fixture
+def synced(monkeypatch) -> list[tuple[str, int]]:
+    """Path and size of what was synced, in order."""
+    real, found = os.fsync, []
+
+    def fsync(fd: int) -> None:
+        found.append((os.readlink(f"/proc/self/fd/{fd}"), os.fstat(fd).st_size))
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return found
+
+
+def write_within(path: Path, *, replace: bool = True) -> None:
+    with files.being_written(path, replace=replace) as fd:
+        os.write(fd, b"new")
+
+
+class TestWriteWhole:
+    def test_a_new_file_with_the_mode_of_any_other_and_no_descriptor_left(
+        self, tmp_path, monkeypatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "y").write_bytes(b"new")
+        before = os.listdir("/proc/self/fd")
+        files.write_whole("x", b"new")
+        assert os.listdir("/proc/self/fd") == before
+        assert (tmp_path / "x").read_bytes() == b"new"
+        assert (tmp_path / "x").stat().st_mode == (tmp_path / "y").stat().st_mode
+        assert sorted(os.listdir(tmp_path)) == ["x", "y"]
+
+    @pytest.mark.parametrize("call", ["open", "fsync", "replace"])
+    @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS])
+    @pytest.mark.parametrize("nth", [1, 2])
+    def test_a_failing_call_raises_and_leaves_old_or_new(
+        self, tmp_path, monkeypatch, call, number, nth
+    ) -> None:
+        (tmp_path / "x").write_bytes(b"old")
+        failed = fail_nth(monkeypatch, call, number, nth)
+        if nth == 2 and call == "replace":
+            files.write_whole(tmp_path / "x", b"new")  # it renames once only
+            assert failed == []
+            return
+        with pytest.raises(OSError, match=os.strerror(number)) as caught:
+            files.write_whole(tmp_path / "x", b"new")
+        is_done = nth == 2  # what is opened and synced after the rename is the directory
+        assert isinstance(caught.value, UnsyncedError) == is_done
+        assert caught.value.errno == number
+        assert is_done or caught.value.filename == str(tmp_path / "x")
+        assert (tmp_path / "x").read_bytes() == (b"new" if is_done else b"old")
+        assert os.listdir(tmp_path) == ["x"]
+        assert failed == [call]
+
+    def test_all_its_bytes_are_synced_before_it_gets_its_name_and_that_after(
+        self, tmp_path, synced, monkeypatch
+    ) -> None:
+        real = os.replace
         monkeypatch.setattr(
-            os,
-            call,
-            lambda *args, call=call, real=real, **where: (order.append(call), real(*args, **where)),
+            os, "replace", lambda *a, **k: (synced.append(("replace", 0)), real(*a, **k))
         )
+        files.write_whole(tmp_path / "x", b"new")
+        (temporary, size), renamed, (directory, _) = synced
+        assert (size, renamed, directory) == (3, ("replace", 0), str(tmp_path))
+        assert files.is_temporary(os.path.basename(temporary))
 
-    files.write_whole(tmp_path / "x", b"new")
+    def test_a_full_disk_leaves_the_old_file(self, tmp_path) -> None:
+        (tmp_path / "x").write_bytes(b"old")
+        problem = f"File too large: '{tmp_path / 'x'}'"
+        with no_file_above(4096), pytest.raises(OSError, match=problem):
+            files.write_whole(tmp_path / "x", b"n" * 8192)
+        assert (tmp_path / "x").read_bytes() == b"old"
+        assert os.listdir(tmp_path) == ["x"]
 
-    assert order == ["fsync", "replace", "fsync"]
+    def test_in_the_directory_that_is_held_whatever_it_is_called(self, tmp_path) -> None:
+        (tmp_path / "d").mkdir()
+        dir_fd = os.open(tmp_path / "d", os.O_RDONLY)
+        (tmp_path / "d").rename(tmp_path / "e")
+        files.write_whole(tmp_path / "d" / "x", b"new", dir_fd=dir_fd)
+        os.close(dir_fd)
+        assert (tmp_path / "e" / "x").read_bytes() == b"new"
+        assert os.listdir(tmp_path / "e") == ["x"]
 
 
-def test_a_full_disk_leaves_the_old_file(tmp_path) -> None:
-    (tmp_path / "x").write_bytes(b"old")
-    code = (
-        "import resource, signal, sys; from shardproof._base import files as _files;"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096));"
-        "_files.write_whole(sys.argv[1], b'n' * 8192)"
-    )
-    run = subprocess.run(
-        # Before Python 3.13 half of a compiled module would be left too.
-        [sys.executable, "-B", "-c", code, tmp_path / "x"],
-        capture_output=True,
-        text=True,
-    )
-
-    assert f"File too large: '{tmp_path / 'x'}'" in run.stderr
-    assert (tmp_path / "x").read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["x"]
+def name_of(tag: str, digit: str = "0") -> str:
+    return f".shardproof-{tag}-{digit * 16}.tmp"
 
 
 class TestSweep:
@@ -148,10 +156,8 @@ class TestSweep:
         subprocess.run([sys.executable, "-c", code, tmp_path / "x"], check=False)
         assert len(os.listdir(tmp_path)) == 2
         assert (tmp_path / "x").read_bytes() == b"old"
-
         (name,) = files.sweep_leftovers(tmp_path)
-
-        assert name.startswith(".shardproof-")
+        assert files.is_temporary(name)
         assert os.listdir(tmp_path) == ["x"]
 
     def test_only_our_own_dead_leftovers_go(self, tmp_path, dead: str) -> None:
@@ -171,21 +177,18 @@ class TestSweep:
         gone = sorted([name_of(tag), reused])
         for name in [*stay, *gone]:
             (tmp_path / name).write_bytes(b"")
-
         assert files.sweep_leftovers(tmp_path) == gone
         assert sorted(os.listdir(tmp_path)) == sorted(stay)
 
-    @pytest.mark.parametrize(
-        "number", [errno.EPERM, errno.EACCES, errno.EROFS, errno.EBUSY, errno.EIO]
-    )
+    @pytest.mark.parametrize("number", [errno.EPERM, errno.EROFS, errno.EIO])
     def test_what_can_not_be_removed_stays(
         self, tmp_path, dead: str, monkeypatch, number: int
     ) -> None:
         """As another user's in a directory like /tmp."""
-        tag = liveness.tag_of(dead)
-        stays, goes = (f".shardproof-{tag}-{digit * 16}.tmp" for digit in "01")
+        stays, goes, a_directory = (name_of(liveness.tag_of(dead), digit) for digit in "012")
         for name in (stays, goes):
             (tmp_path / name).write_bytes(b"")
+        (tmp_path / a_directory / "x").mkdir(parents=True)
         real = os.unlink
 
         def unlink(path, **_) -> None:
@@ -195,93 +198,49 @@ class TestSweep:
 
         monkeypatch.setattr(os, "unlink", unlink)
         assert files.sweep_leftovers(tmp_path) == [goes]
-        assert os.listdir(tmp_path) == [stays]
+        assert sorted(os.listdir(tmp_path)) == [stays, a_directory]
 
-    def test_a_directory_of_such_a_name_stays(self, tmp_path, dead: str) -> None:
-        (tmp_path / name_of(liveness.tag_of(dead)) / "x").mkdir(parents=True)
-        assert files.sweep_leftovers(tmp_path) == []
-        assert len(os.listdir(tmp_path)) == 1
-
-    def test_nothing_of_another_host_goes(self, tmp_path, dead: str, monkeypatch) -> None:
+    def test_nothing_of_another_host_goes_nor_where_the_system_does_not_tell(
+        self, tmp_path, dead: str, monkeypatch
+    ) -> None:
         name = name_of(liveness.tag_of(dead))
         (tmp_path / name).write_bytes(b"")
         with monkeypatch.context() as patched:
             patched.setattr(os, "uname", lambda: SimpleNamespace(nodename="elsewhere"))
             assert files.sweep_leftovers(tmp_path) == []
+        with monkeypatch.context() as patched:
+            patched.setattr(liveness, "_here", lambda: "")
+            assert files.sweep_leftovers(tmp_path) == []
+            assert files.temporary_name().startswith(".shardproof-unknown-")
         assert files.sweep_leftovers(tmp_path) == [name]
 
-    def test_nothing_goes_where_the_system_does_not_tell(
-        self, tmp_path, dead: str, monkeypatch
-    ) -> None:
-        (tmp_path / name_of(liveness.tag_of(dead))).write_bytes(b"")
-        monkeypatch.setattr(liveness, "_here", lambda: "")
-        assert files.sweep_leftovers(tmp_path) == []
-        assert files.temporary_name().startswith(".shardproof-unknown-")
+
+LINKS = {"links": None, "no links": errno.EPERM, "neither links nor renaming": errno.ENOSYS}
 
 
-def name_of(tag: str) -> str:
-    return f".shardproof-{tag}-{'0' * 16}.tmp"
-
-
-def spied(monkeypatch, call: str) -> list[str]:
-    """Return where a call is told first what it is about."""
-    real, said = getattr(os, call), []
-
-    def spy(path, *args, **keywords):
-        said.append(str(path))
-        return real(path, *args, **keywords)
-
-    monkeypatch.setattr(os, call, spy)
-    return said
+def without(monkeypatch, kind: str) -> None:
+    """Take away what a file system may lack: hard links, and the rename that replaces nothing."""
+    if LINKS[kind]:
+        monkeypatch.setattr(os, "link", failing(LINKS[kind]))
+    if LINKS[kind] == errno.ENOSYS:
+        monkeypatch.setattr(_naming, "_renaming", lambda: lambda *_: errno.EINVAL)
 
 
 class TestPublish:
-    def test_the_first_one_makes_it(self, tmp_path) -> None:
+    @pytest.mark.parametrize("kind", LINKS)
+    def test_the_first_one_makes_it_whole_and_for_good(
+        self, tmp_path, monkeypatch, synced, kind: str
+    ) -> None:
+        without(monkeypatch, kind)
         assert files.publish(tmp_path / "x", b"first")
+        assert [(path.endswith(".tmp"), size) for path, size in synced[:1]] == [(True, 5)]
+        assert [path for path, _ in synced[1:]] == [str(tmp_path)]
         assert not files.publish(tmp_path / "x", b"second")
         assert (tmp_path / "x").read_bytes() == b"first"
         assert os.listdir(tmp_path) == ["x"]
 
-    @pytest.mark.parametrize("number", sorted(_naming._NO_LINKS))
-    def test_where_there_are_no_links(self, tmp_path, monkeypatch, number: int) -> None:
-        calls = []
-
-        def link(*paths, **_: object) -> None:
-            calls.append(paths)
-            raise OSError(number, os.strerror(number))
-
-        monkeypatch.setattr(os, "link", link)
-        self.test_the_first_one_makes_it(tmp_path)
-        assert len(calls) == 2
-
-    @pytest.mark.parametrize("is_lacking", [False, True])
-    def test_where_there_are_no_links_it_is_whole_once_it_is_there(
-        self, tmp_path, monkeypatch, is_lacking: bool
-    ) -> None:
-        """Without a rename that replaces nothing, too."""
-        path, sizes = tmp_path / "x", []
-
-        def link(*_: object, **__: object) -> None:
-            raise OSError(errno.EPERM, "no links here")
-
-        def fsync(fd: int) -> None:
-            sizes.append(path.stat().st_size if path.exists() else None)
-
-        monkeypatch.setattr(os, "link", link)
-        monkeypatch.setattr(os, "fsync", fsync)
-        if is_lacking:
-            monkeypatch.setattr(_naming, "_renaming", lambda: lambda *_: errno.EINVAL)
-        assert files.publish(path, b"first")
-        assert sizes == [None, 5]
-        assert not files.publish(path, b"second")
-        assert path.read_bytes() == b"first"
-        assert os.listdir(tmp_path) == ["x"]
-
     def test_a_rename_that_fails_leaves_nothing(self, tmp_path, monkeypatch) -> None:
-        def link(*_: object, **__: object) -> None:
-            raise OSError(errno.EPERM, "no links here")
-
-        monkeypatch.setattr(os, "link", link)
+        monkeypatch.setattr(os, "link", failing(errno.EPERM))
         monkeypatch.setattr(_naming, "_renaming", lambda: lambda *_: errno.EIO)
         with pytest.raises(OSError, match="Input/output error"):
             files.publish(tmp_path / "x", b"first")
@@ -300,347 +259,59 @@ class TestPublish:
         assert os.listdir(tmp_path) == ["x"]
 
     @pytest.mark.parametrize("call", ["open", "fsync", "link"])
-    @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EROFS])
-    def test_a_failing_call_raises_and_leaves_nothing(
-        self, tmp_path, monkeypatch, call, number
-    ) -> None:
-        failed = fail_nth(monkeypatch, call, number, 1)
-        with pytest.raises(OSError) as caught:  # noqa: PT011 - the number is looked at
+    def test_a_failing_call_raises_and_leaves_nothing(self, tmp_path, monkeypatch, call) -> None:
+        failed = fail_nth(monkeypatch, call, errno.EIO, 1)
+        with pytest.raises(OSError, match="Input/output error"):
             files.publish(tmp_path / "x", b"new")
         assert failed
-        assert caught.value.errno == number
         assert os.listdir(tmp_path) == []
 
-    def test_it_is_synced(self, tmp_path, monkeypatch) -> None:
-        real, synced = os.fsync, []
-        monkeypatch.setattr(
-            os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), real(fd))
-        )
-        files.publish(tmp_path / "x", b"new")
-        assert [".tmp" in synced[0], synced[1:]] == [True, [str(tmp_path)]]
-
-
-class TestDirectories:
-    def test_each_new_one_is_synced_into_its_parent(self, tmp_path, monkeypatch) -> None:
-        real, synced = os.fsync, []
-        monkeypatch.setattr(
-            os, "fsync", lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), real(fd))
-        )
-        files.make_directories(tmp_path / "a" / "b")
-        assert (tmp_path / "a" / "b").is_dir()
-        assert synced == [str(tmp_path), str(tmp_path / "a")]
-        files.make_directories(tmp_path / "a" / "b")
-        assert len(synced) == 2
-
-    def test_a_file_in_the_way(self, tmp_path) -> None:
-        (tmp_path / "a").touch()
-        with pytest.raises(NotADirectoryError):
-            files.make_directories(tmp_path / "a" / "b")
-
-    def test_one_that_can_not_be_synced_is_made_anew_by_the_next_call(
+    def test_what_has_its_name_is_made_though_its_temporary_name_stays(
         self, tmp_path, monkeypatch
     ) -> None:
-        """A sync that failed is not repeated (fsync(2)), and must not be forgotten either."""
-        real, failing, synced = os.fsync, [str(tmp_path / "a")], []
-
-        def fsync(fd: int) -> None:
-            path = os.readlink(f"/proc/self/fd/{fd}")
-            if path in failing:
-                failing.remove(path)
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-            synced.append(path)
-            real(fd)
-
-        monkeypatch.setattr(os, "fsync", fsync)
-        with pytest.raises(OSError, match=r"Input/output error: '.*/a/b'") as caught:
-            files.make_directories(tmp_path / "a" / "b" / "c")
-        assert not isinstance(caught.value, UnsyncedError)
-        assert os.listdir(tmp_path / "a") == []
-        synced.clear()
-        files.make_directories(tmp_path / "a" / "b" / "c")
-        assert synced == [str(tmp_path / "a"), str(tmp_path / "a" / "b")]
-
-    def test_one_that_is_interrupted_before_it_is_synced_goes(self, tmp_path, monkeypatch) -> None:
-        def fsync(fd: int) -> None:
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(os, "fsync", fsync)
-        with pytest.raises(KeyboardInterrupt):
-            files.make_directories(tmp_path / "a" / "b")
-        assert os.listdir(tmp_path) == []
-
-    @pytest.mark.parametrize("other", ["made it", "is in it"])
-    def test_one_that_can_not_be_synced_stays_where_others_need_it(
-        self, tmp_path, monkeypatch, other: str
-    ) -> None:
-        path = tmp_path / "a"
-        real = os.mkdir
-
-        def mkdir(directory) -> None:
-            real(directory)
-            if other == "made it":
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), directory)
-            (path / "x").touch()
-
-        def fsync(fd: int) -> None:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-        monkeypatch.setattr(os, "mkdir", mkdir)
-        monkeypatch.setattr(os, "fsync", fsync)
-        with pytest.raises(UnsyncedError, match="exists, but may not survive"):
-            files.make_directories(path)
-        assert path.is_dir()
-
-    def test_a_link_in_a_tree_is_removed_and_not_followed(self, tmp_path) -> None:
-        (tmp_path / "tree" / "sub").mkdir(parents=True)
-        (tmp_path / "stays").mkdir()
-        (tmp_path / "stays" / "x").touch()
-        (tmp_path / "tree" / "sub" / "link").symlink_to(tmp_path / "stays")
-        files.remove_tree(tmp_path / "tree")
-        files.remove_tree(tmp_path / "tree")
-        assert os.listdir(tmp_path) == ["stays"]
-        assert os.listdir(tmp_path / "stays") == ["x"]
-
-
-def test_a_moved_file_replaces_what_was_there(tmp_path) -> None:
-    (tmp_path / "a").write_bytes(b"new")
-    (tmp_path / "b").write_bytes(b"old")
-    files.move_whole(tmp_path / "a", tmp_path / "b")
-    assert os.listdir(tmp_path) == ["b"]
-    assert (tmp_path / "b").read_bytes() == b"new"
-
-
-class TestMoveNew:
-    @pytest.fixture
-    def dir_fd(self, tmp_path):
-        (tmp_path / "d").mkdir()
-        (tmp_path / "a").write_bytes(b"new")
-        fd = os.open(tmp_path / "d", os.O_RDONLY)
-        yield fd
-        os.close(fd)
-
-    @pytest.fixture(params=["links", "no links", "neither links nor renaming"])
-    def source(self, request, tmp_path, dir_fd, monkeypatch) -> str:
-        def link(*_: object, **__: object) -> None:
-            raise OSError(errno.EPERM, "no links here")
-
-        if request.param != "links":
-            monkeypatch.setattr(os, "link", link)
-        if request.param == "neither links nor renaming":
-            monkeypatch.setattr(_naming, "_renaming", lambda: lambda *_: errno.EINVAL)
-        return str(tmp_path / "a")
-
-    def test_to_a_name_that_is_free(self, tmp_path, source, dir_fd) -> None:
-        assert files.move_new(source, "b", dir_fd=dir_fd)
-        assert (tmp_path / "d" / "b").read_bytes() == b"new"
-        assert os.listdir(tmp_path) == ["d"]
-
-    @pytest.mark.parametrize("kind", ["file", "link to nowhere", "directory"])
-    def test_not_over_anything(self, tmp_path, source, dir_fd, kind) -> None:
-        there = tmp_path / "d" / "b"
-        if kind == "file":
-            there.write_bytes(b"old")
-        elif kind == "directory":
-            there.mkdir()
-        else:
-            there.symlink_to("nowhere")
-        before = os.lstat(there).st_ino
-        assert not files.move_new(source, "b", dir_fd=dir_fd)
-        assert os.lstat(there).st_ino == before
-        assert (tmp_path / "a").read_bytes() == b"new"
-
-    @pytest.mark.parametrize("source", ["links", "no links"], indirect=True)
-    def test_not_over_what_came_after_a_look(self, tmp_path, source, dir_fd, monkeypatch) -> None:
-        (tmp_path / "d" / "b").write_bytes(b"old")
-        monkeypatch.setattr(_naming, "mode_of", lambda *_, **__: 0)
-        assert not files.move_new(source, "b", dir_fd=dir_fd)
-        assert (tmp_path / "d" / "b").read_bytes() == b"old"
-
-    @pytest.mark.parametrize("source", ["no links", "neither links nor renaming"], indirect=True)
-    def test_what_is_gone_is_not_moved(self, tmp_path, source, dir_fd) -> None:
-        with pytest.raises(FileNotFoundError, match="gone"):
-            files.move_new(f"{source}-gone", "b", dir_fd=dir_fd)
-
-    def test_for_good(self, tmp_path, source, dir_fd, monkeypatch) -> None:
-        synced = []
-        monkeypatch.setattr(os, "fsync", synced.append)
-        files.move_new(source, "b", dir_fd=dir_fd)
-        assert synced == [dir_fd]
-
-    def test_a_link_is_moved_and_not_followed(self, tmp_path, dir_fd) -> None:
-        (tmp_path / "l").symlink_to(tmp_path / "a")
-        assert files.move_new(str(tmp_path / "l"), "b", dir_fd=dir_fd)
-        assert (tmp_path / "d" / "b").is_symlink()
-
-
-def test_relative_to_descriptors_of_directories(tmp_path) -> None:
-    for name in "ab":
-        (tmp_path / name).mkdir()
-    (tmp_path / "a" / "x").write_bytes(b"1")
-    a, b = (os.open(tmp_path / name, os.O_RDONLY) for name in "ab")
-    files.move("x", "y", source_fd=a, target_fd=b)
-    os.close(a)
-    os.close(b)
-    assert (tmp_path / "b" / "y").read_bytes() == b"1"
-
-
-def test_only_an_empty_directory_is_removed(tmp_path) -> None:
-    path = tmp_path / "d"
-    assert files.remove_empty(str(path))
-    (path / "x").mkdir(parents=True)
-    assert not files.remove_empty(str(path))
-    (path / "x").rmdir()
-    assert files.remove_empty(str(path))
-    assert not path.exists()
-    path.write_bytes(b"")
-    with pytest.raises(NotADirectoryError):
-        files.remove_empty(str(path))
-
-
-@pytest.mark.parametrize("name", ["a.bin", "x" * 255, "ä" * 127, "\udc80" * 255])
-def test_a_name_for_what_is_bad(name) -> None:
-    found = files.aside_name(name)
-    kept, _, digits = found.rpartition(".bad-")
-    assert name.startswith(kept)
-    assert len(digits) == 8
-    assert len(os.fsencode(found)) <= 255
-    assert found != files.aside_name(name)
-
-
-class TestUnsynced:
-    """Where only the sync of the directory fails, what was written is there, and that is said."""
-
-    @pytest.fixture
-    def unsynced(self, tmp_path, monkeypatch) -> None:
-        real = os.fsync
-
-        def fail(fd: int) -> None:
-            if stat.S_ISDIR(os.fstat(fd).st_mode):
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-            real(fd)
-
-        monkeypatch.setattr(os, "fsync", fail)
-        (tmp_path / "source").write_bytes(b"new")
-
-    def write_in_context(self, path) -> None:
-        with files.being_written(path) as fd:
-            os.write(fd, b"new")
-
-    def move_new(self, path) -> None:
-        fd = os.open(path.parent, os.O_RDONLY)
-        try:
-            files.move_new(str(path.parent / "source"), path.name, dir_fd=fd)
-        finally:
-            os.close(fd)
-
-    @pytest.mark.parametrize("how", ["whole", "context", "published", "moved", "moved new"])
-    def test_it_is_there(self, tmp_path, unsynced, how) -> None:
-        path = tmp_path / "x"
-        act = {
-            "whole": lambda: files.write_whole(path, b"new"),
-            "context": lambda: self.write_in_context(path),
-            "published": lambda: files.publish(path, b"new"),
-            "moved": lambda: files.move_whole(tmp_path / "source", path),
-            "moved new": lambda: self.move_new(path),
-        }[how]
-        with pytest.raises(UnsyncedError, match="exists, but may not survive a power") as caught:
-            act()
-        assert caught.value.errno == errno.EIO
-        assert isinstance(caught.value.__cause__, OSError)
-        assert caught.value.path == str(path)
-        assert path.read_bytes() == b"new"
-        assert set(os.listdir(tmp_path)) <= {"x", "source"}
-
-    def test_its_name_where_nobody_tells_of_which_directory(
-        self, tmp_path, unsynced, monkeypatch
-    ) -> None:
-        def readlink(path) -> str:
-            raise FileNotFoundError(errno.ENOENT, "no /proc here", path)
-
-        monkeypatch.setattr(os, "readlink", readlink)
-        with pytest.raises(UnsyncedError, match="'x' exists"):
-            self.move_new(tmp_path / "x")
-
-    def test_what_was_moved_aside(self, tmp_path, unsynced) -> None:
-        with pytest.raises(UnsyncedError) as caught:
-            files.move_aside(tmp_path / "source")
-        assert caught.value.path.startswith(f"{tmp_path}/source.bad-")
-        assert os.path.exists(caught.value.path)
-
-
-class TestWhereDirectoriesCanNotBeSynced:
-    """Some file systems have no such thing, and say EINVAL (fsync(2))."""
-
-    @pytest.fixture
-    def source(self, tmp_path, monkeypatch) -> Path:
-        real = os.fsync
-
-        def fail(fd: int) -> None:
-            if stat.S_ISDIR(os.fstat(fd).st_mode):
-                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-            real(fd)
-
-        monkeypatch.setattr(os, "fsync", fail)
-        (tmp_path / "source").write_bytes(b"new")
-        return tmp_path / "source"
-
-    def test_all_is_written_all_the_same(self, tmp_path, source: Path) -> None:
-        files.make_directories(tmp_path / "d" / "e")
-        files.write_whole(tmp_path / "a", b"new")
-        with files.being_written(tmp_path / "b") as fd:
-            os.write(fd, b"new")
-        assert files.publish(tmp_path / "c", b"new")
-        with files.being_published(tmp_path / "f") as fd:
-            os.write(fd, b"new")
-        files.move_whole(source, tmp_path / "g")
-        assert {path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == {b"new"}
-        assert sorted(os.listdir(tmp_path)) == ["a", "b", "c", "d", "f", "g"]
-
-    def test_a_descriptor_of_one(self, tmp_path, source: Path) -> None:
-        with _syncing.opened_directory(str(tmp_path)) as fd:
-            files.sync(fd)
-
-    def test_a_file_must_be(self, tmp_path, monkeypatch) -> None:
-        def fail(fd: int) -> None:
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-
-        monkeypatch.setattr(os, "fsync", fail)
-        with (tmp_path / "x").open("wb") as file, pytest.raises(OSError, match="Invalid argument"):
-            files.sync(file.fileno())
-        with pytest.raises(OSError, match="Invalid argument"):
-            files.write_whole(tmp_path / "y", b"new")
-        assert os.listdir(tmp_path) == ["x"]
-
-
-class TestNamedAndNotClearedUp:
-    """What has its name is not told to have failed, whatever fails behind that."""
-
-    def publish(self, path) -> None:
-        with files.being_published(path) as fd:
-            os.write(fd, b"new")
-
-    def test_a_temporary_name_that_stays(self, tmp_path, monkeypatch) -> None:
-        def unlink(path, **_) -> None:
-            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
-
-        monkeypatch.setattr(os, "unlink", unlink)
-        self.publish(tmp_path / "x")
+        monkeypatch.setattr(os, "unlink", failing(errno.EIO))
+        write_within(tmp_path / "x", replace=False)
         assert (tmp_path / "x").read_bytes() == b"new"
         (left,) = {*os.listdir(tmp_path)} - {"x"}
         assert files.is_temporary(left)
 
-    def test_a_directory_that_is_not_closed_well(self, tmp_path, monkeypatch) -> None:
+    def test_and_though_its_directory_is_not_closed_well(self, tmp_path, monkeypatch) -> None:
         real = os.close
 
         def close(fd: int) -> None:
             is_directory = stat.S_ISDIR(os.fstat(fd).st_mode)
             real(fd)
             if is_directory:
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
+                failing(errno.EIO)()
 
         monkeypatch.setattr(os, "close", close)
-        self.publish(tmp_path / "x")
+        write_within(tmp_path / "x", replace=False)
         assert os.listdir(tmp_path) == ["x"]
+
+    def test_whoever_takes_its_temporary_name_ends_it(self, tmp_path) -> None:
+        writing = files.being_written(tmp_path / "x", tmp_path / "t", replace=False)
+        writing.__enter__()
+        (tmp_path / "t").unlink()
+        (tmp_path / "t").write_bytes(b"another's")
+        with pytest.raises(FileNotFoundError):
+            writing.__exit__(None, None, None)
+        assert os.listdir(tmp_path) == []
+
+    def test_no_line_of_it_leaves_a_temporary_file_where_an_interrupt_falls(self, tmp_path) -> None:
+        is_interrupted, place = True, 0
+        before = sys.gettrace()
+        while is_interrupted:
+            place += 1
+            try:
+                sys.settrace(interrupt_at(place))
+                write_within(tmp_path / f"{place}", replace=False)
+                is_interrupted = False
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.settrace(before)
+            assert not any(map(files.is_temporary, os.listdir(tmp_path))), place
+        assert place > 20
 
 
 def interrupt_at(place: int):
@@ -659,90 +330,266 @@ def interrupt_at(place: int):
     return trace
 
 
-def test_no_line_of_a_publication_leaves_a_temporary_file_where_an_interrupt_falls(
-    tmp_path: Path,
-) -> None:
-    is_interrupted, place = True, 0
-    before = sys.gettrace()
-    while is_interrupted:
-        place += 1
-        try:
-            sys.settrace(interrupt_at(place))
-            with files.being_published(tmp_path / f"{place}") as fd:
-                os.write(fd, b"new")
-            is_interrupted = False
-        except KeyboardInterrupt:
-            pass
-        finally:
-            sys.settrace(before)
-        assert not any(map(files.is_temporary, os.listdir(tmp_path))), place
-    assert place > 20
-
-
-@pytest.mark.parametrize("number", [errno.ENOENT, errno.EIO, errno.ESTALE])
-def test_directories_where_every_look_fails(tmp_path, monkeypatch, number) -> None:
-    def fail(*args, **keywords):
-        raise OSError(number, os.strerror(number))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "stat", fail)
-        with pytest.raises(OSError) as caught:  # noqa: PT011 - the number is looked at
+class TestDirectories:
+    def test_each_new_one_is_synced_into_its_parent(self, tmp_path, synced) -> None:
+        for _ in range(2):
             files.make_directories(tmp_path / "a" / "b")
-    assert caught.value.errno in {number, errno.ENOTDIR}
-    assert os.listdir(tmp_path) == []
+            assert (tmp_path / "a" / "b").is_dir()
+            assert [path for path, _ in synced] == [str(tmp_path), str(tmp_path / "a")]
+
+    def test_a_file_in_the_way(self, tmp_path) -> None:
+        (tmp_path / "a").touch()
+        with pytest.raises(NotADirectoryError):
+            files.make_directories(tmp_path / "a" / "b")
+
+    def test_one_that_can_not_be_synced_is_made_anew_by_the_next_call(
+        self, tmp_path, monkeypatch, synced
+    ) -> None:
+        """A sync that failed is not repeated (fsync(2)), and must not be forgotten either."""
+        with monkeypatch.context() as patched:
+            fail_nth(patched, "fsync", errno.EIO, 2)
+            with pytest.raises(OSError, match=r"Input/output error: '.*/a/b'") as caught:
+                files.make_directories(tmp_path / "a" / "b" / "c")
+        assert not isinstance(caught.value, UnsyncedError)
+        assert os.listdir(tmp_path / "a") == []
+        synced.clear()
+        files.make_directories(tmp_path / "a" / "b" / "c")
+        assert [path for path, _ in synced] == [str(tmp_path / "a"), str(tmp_path / "a" / "b")]
+
+    def test_one_that_is_interrupted_before_it_is_synced_goes(self, tmp_path, monkeypatch) -> None:
+        def fsync(fd: int) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        with pytest.raises(KeyboardInterrupt):
+            files.make_directories(tmp_path / "a" / "b")
+        assert os.listdir(tmp_path) == []
+
+    @pytest.mark.parametrize("other", ["made it", "is in it"])
+    def test_one_that_can_not_be_synced_stays_where_others_need_it(
+        self, tmp_path, monkeypatch, other: str
+    ) -> None:
+        path, real = tmp_path / "a", os.mkdir
+
+        def mkdir(directory) -> None:
+            real(directory)
+            if other == "made it":
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), directory)
+            (path / "x").touch()
+
+        monkeypatch.setattr(os, "mkdir", mkdir)
+        monkeypatch.setattr(os, "fsync", failing(errno.EIO))
+        with pytest.raises(UnsyncedError, match="exists, but may not survive"):
+            files.make_directories(path)
+        assert path.is_dir()
+
+    @pytest.mark.parametrize("number", [errno.ENOENT, errno.EIO])
+    def test_where_every_look_fails(self, tmp_path, monkeypatch, number) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "stat", failing(number))
+            with pytest.raises(OSError, match=r"^\[Errno") as caught:
+                files.make_directories(tmp_path / "a" / "b")
+        assert caught.value.errno in {number, errno.ENOTDIR}
+        assert os.listdir(tmp_path) == []
+
+    def test_deeper_than_calls_go(self, tmp_path, monkeypatch) -> None:
+        monkeypatch.setattr(os, "fsync", lambda _: None)
+        path = tmp_path / "/".join("d" * 1100)
+        files.make_directories(path)
+        assert path.is_dir()
+        subprocess.run(["rm", "-r", tmp_path / "d"], check=True)  # too deep for shutil
+
+    def test_only_an_empty_one_is_removed(self, tmp_path) -> None:
+        path = tmp_path / "d"
+        assert files.remove_empty(str(path))
+        (path / "x").mkdir(parents=True)
+        assert not files.remove_empty(str(path))
+        (path / "x").rmdir()
+        assert files.remove_empty(str(path))
+        assert not path.exists()
+        path.write_bytes(b"")
+        with pytest.raises(NotADirectoryError):
+            files.remove_empty(str(path))
 
 
-@pytest.mark.slow
-def test_directories_as_deep_as_paths_go(tmp_path) -> None:
-    path = tmp_path / "/".join("d" * 1800)
-    files.make_directories(path)
-    assert path.is_dir()
-    while path != tmp_path:  # up to Python 3.11, shutil.rmtree can't go so deep
-        path.rmdir()
-        path = path.parent
-
-
-def test_a_tree_that_somebody_else_removes_too(tmp_path, monkeypatch) -> None:
-    for name in "abc":
-        (tmp_path / "tree" / name).mkdir(parents=True)
-    real, n_calls = os.rmdir, 0
-
-    def rmdir(path, **keywords) -> None:
-        nonlocal n_calls
-        n_calls += 1
-        real(path, **keywords)
-        if n_calls == 1:
-            raise FileNotFoundError(errno.ENOENT, "gone", path)
-
-    monkeypatch.setattr(os, "rmdir", rmdir)
-    files.remove_tree(tmp_path / "tree")
-    assert os.listdir(tmp_path) == []
-
-
-@pytest.mark.parametrize("ghost", ["tree", "tree/sub", "tree/sub/file"])
-def test_a_tree_that_can_not_be_removed_though_nothing_is_said_to_be_there(
-    tmp_path, monkeypatch, ghost: str
-) -> None:
-    """What a damaged directory of a network file system lists for ever, and never finds."""
-    (tmp_path / "tree" / "sub").mkdir(parents=True)
-    (tmp_path / "tree" / "sub" / "file").touch()
-    calls: list[object] = []
-
-    def unless_ghost(real):
-        def remove(path, **keywords) -> None:
-            if Path(path).name != Path(ghost).name:
-                return real(path, **keywords)
-            calls.append(path)
-            assert len(calls) < 9, "it tries for ever"
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-
-        return remove
-
-    monkeypatch.setattr(os, "unlink", unless_ghost(os.unlink))
-    monkeypatch.setattr(os, "rmdir", unless_ghost(os.rmdir))
-    with pytest.raises(OSError, match=r"not empty|No such file or directory: '.*tree'"):
+class TestTrees:
+    def test_a_link_in_one_is_removed_and_not_followed(self, tmp_path) -> None:
+        (tmp_path / "tree" / "sub").mkdir(parents=True)
+        (tmp_path / "stays").mkdir()
+        (tmp_path / "stays" / "x").touch()
+        (tmp_path / "tree" / "sub" / "link").symlink_to(tmp_path / "stays")
         files.remove_tree(tmp_path / "tree")
-    assert (tmp_path / ghost).exists()
+        files.remove_tree(tmp_path / "tree")
+        assert os.listdir(tmp_path) == ["stays"]
+        assert os.listdir(tmp_path / "stays") == ["x"]
+
+    def test_one_that_somebody_else_removes_too(self, tmp_path, monkeypatch) -> None:
+        for name in "abc":
+            (tmp_path / "tree" / name).mkdir(parents=True)
+        real, n_calls = os.rmdir, 0
+
+        def rmdir(path, **keywords) -> None:
+            nonlocal n_calls
+            n_calls += 1
+            real(path, **keywords)
+            if n_calls == 1:
+                raise FileNotFoundError(errno.ENOENT, "gone", path)
+
+        monkeypatch.setattr(os, "rmdir", rmdir)
+        files.remove_tree(tmp_path / "tree")
+        assert os.listdir(tmp_path) == []
+
+    @pytest.mark.parametrize("ghost", ["tree", "tree/sub", "tree/sub/file"])
+    def test_what_is_listed_for_ever_and_never_found_is_an_error(
+        self, tmp_path, monkeypatch, ghost: str
+    ) -> None:
+        """As in a damaged directory of a network file system."""
+        (tmp_path / "tree" / "sub").mkdir(parents=True)
+        (tmp_path / "tree" / "sub" / "file").touch()
+        calls: list[object] = []
+
+        def unless_ghost(real):
+            def remove(path, **keywords) -> None:
+                if Path(path).name != Path(ghost).name:
+                    return real(path, **keywords)
+                calls.append(path)
+                assert len(calls) < 9, "it tries for ever"
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+            return remove
+
+        monkeypatch.setattr(os, "unlink", unless_ghost(os.unlink))
+        monkeypatch.setattr(os, "rmdir", unless_ghost(os.rmdir))
+        with pytest.raises(OSError, match=r"not empty|No such file or directory: '.*tree'"):
+            files.remove_tree(tmp_path / "tree")
+        assert (tmp_path / ghost).exists()
+
+
+class TestMoving:
+    @pytest.fixture
+    def dir_fd(self, tmp_path) -> Iterator[int]:
+        (tmp_path / "d").mkdir()
+        (tmp_path / "a").write_bytes(b"new")
+        fd = os.open(tmp_path / "d", os.O_RDONLY)
+        yield fd
+        os.close(fd)
+
+    @pytest.fixture(params=LINKS)
+    def source(self, request, tmp_path, dir_fd, monkeypatch) -> str:
+        without(monkeypatch, request.param)
+        return str(tmp_path / "a")
+
+    @pytest.mark.parametrize("kind", ["file", "link to nowhere", "directory"])
+    def test_not_over_anything(self, tmp_path, source, dir_fd, kind) -> None:
+        put(tmp_path / "d" / "b", kind)
+        before = os.lstat(tmp_path / "d" / "b").st_ino
+        assert not files.move_new(source, "b", dir_fd=dir_fd)
+        assert os.lstat(tmp_path / "d" / "b").st_ino == before
+        assert (tmp_path / "a").read_bytes() == b"new"
+
+    @pytest.mark.parametrize("source", ["links", "no links"], indirect=True)
+    def test_not_over_what_came_after_a_look(self, tmp_path, source, dir_fd, monkeypatch) -> None:
+        (tmp_path / "d" / "b").write_bytes(b"old")
+        monkeypatch.setattr(_naming, "mode_of", lambda *_, **__: 0)
+        assert not files.move_new(source, "b", dir_fd=dir_fd)
+        assert (tmp_path / "d" / "b").read_bytes() == b"old"
+
+    def test_what_is_gone_is_not_moved(self, source, dir_fd) -> None:
+        with pytest.raises(FileNotFoundError, match="gone"):
+            files.move_new(f"{source}-gone", "b", dir_fd=dir_fd)
+
+    def test_a_link_is_moved_and_not_followed(self, tmp_path, dir_fd) -> None:
+        (tmp_path / "l").symlink_to(tmp_path / "a")
+        assert files.move_new(str(tmp_path / "l"), "b", dir_fd=dir_fd)
+        assert (tmp_path / "d" / "b").is_symlink()
+
+    @pytest.mark.parametrize("name", ["a.bin", "x" * 255, "ä" * 127, "\udc80" * 255])
+    def test_to_a_name_for_what_is_bad(self, name) -> None:
+        found = files.aside_name(name)
+        kept, _, digits = found.rpartition(".bad-")
+        assert name.startswith(kept)
+        assert len(digits) == 8
+        assert len(os.fsencode(found)) <= 255
+        assert found != files.aside_name(name)
+
+
+def put(path: Path, kind: str) -> None:
+    if kind == "file":
+        path.write_bytes(b"old")
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path.symlink_to("nowhere")
+
+
+class TestUnsynced:
+    """Where only the sync of the directory fails, what was written is there, and that is said."""
+
+    @pytest.fixture
+    def unsynced(self, tmp_path, monkeypatch) -> None:
+        fail_for_directories(monkeypatch, errno.EIO)
+        (tmp_path / "source").write_bytes(b"new")
+
+    def move_new(self, path) -> None:
+        fd = os.open(path.parent, os.O_RDONLY)
+        try:
+            files.move_new(str(path.parent / "source"), path.name, dir_fd=fd)
+        finally:
+            os.close(fd)
+
+    @pytest.mark.parametrize("how", ["whole", "context", "published", "moved", "moved new"])
+    def test_it_is_there(self, tmp_path, unsynced, how) -> None:
+        path = tmp_path / "x"
+        act = {
+            "whole": lambda: files.write_whole(path, b"new"),
+            "context": lambda: write_within(path),
+            "published": lambda: files.publish(path, b"new"),
+            "moved": lambda: (path.touch(), files.move_whole(tmp_path / "source", path)),
+            "moved new": lambda: self.move_new(path),
+        }[how]
+        with pytest.raises(UnsyncedError, match="exists, but may not survive a power") as caught:
+            act()
+        assert caught.value.errno == errno.EIO
+        assert isinstance(caught.value.__cause__, OSError)
+        assert caught.value.path == str(path)
+        assert path.read_bytes() == b"new"
+        assert set(os.listdir(tmp_path)) <= {"x", "source"}
+
+    def test_its_name_where_nobody_tells_of_which_directory(
+        self, tmp_path, unsynced, monkeypatch
+    ) -> None:
+        monkeypatch.setattr(os, "readlink", failing(errno.ENOENT))
+        with pytest.raises(UnsyncedError, match="'x' exists"):
+            self.move_new(tmp_path / "x")
+
+    def test_what_was_moved_aside(self, tmp_path, unsynced) -> None:
+        with pytest.raises(UnsyncedError) as caught:
+            files.move_aside(tmp_path / "source")
+        assert caught.value.path.startswith(f"{tmp_path}/source.bad-")
+        assert os.path.exists(caught.value.path)
+
+
+class TestWhereDirectoriesCanNotBeSynced:
+    """Some file systems have no such thing, and say EINVAL (fsync(2))."""
+
+    def test_all_is_written_all_the_same(self, tmp_path, monkeypatch) -> None:
+        fail_for_directories(monkeypatch, errno.EINVAL)
+        (tmp_path / "source").write_bytes(b"new")
+        files.make_directories(tmp_path / "d" / "e")
+        files.write_whole(tmp_path / "a", b"new")
+        write_within(tmp_path / "b")
+        assert files.publish(tmp_path / "c", b"new")
+        files.move_whole(tmp_path / "source", tmp_path / "g")
+        assert {path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == {b"new"}
+        assert sorted(os.listdir(tmp_path)) == ["a", "b", "c", "d", "g"]
+
+    def test_a_file_must_be(self, tmp_path, monkeypatch) -> None:
+        monkeypatch.setattr(os, "fsync", failing(errno.EINVAL))
+        with (tmp_path / "x").open("wb") as file, pytest.raises(OSError, match="Invalid argument"):
+            files.sync(file.fileno())
+        with pytest.raises(OSError, match="Invalid argument"):
+            files.write_whole(tmp_path / "y", b"new")
+        assert os.listdir(tmp_path) == ["x"]
 
 
 class TestRemovedIfItIsTheOne:
@@ -765,11 +612,7 @@ class TestRemovedIfItIsTheOne:
     @pytest.mark.parametrize("kind", ["file", "link", "directory"])
     def test_another_one_stays(self, path, monkeypatch, kind: str, is_in_one_step: bool) -> None:
         path.unlink()
-        {
-            "file": path.touch,
-            "link": lambda: path.symlink_to("nowhere"),
-            "directory": path.mkdir,
-        }[kind]()
+        put(path, kind)
         before = path.lstat()
         if not is_in_one_step:
             monkeypatch.setattr(_naming, "_renaming", lambda: lambda *_: errno.ENOSYS)
@@ -794,23 +637,15 @@ class TestRemovedIfItIsTheOne:
         assert path.read_bytes() == b"newer"
         assert os.listdir(path.parent) == ["x"]
 
-    def test_where_its_look_fails_it_stays(self, path) -> None:
-        def fail(_: os.stat_result) -> bool:
-            if path.exists():
-                return True
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
+    @pytest.mark.parametrize("what", ["look", "move"])
+    def test_where_its_second_look_or_its_move_fails_it_stays(
+        self, path, monkeypatch, what: str
+    ) -> None:
+        if what == "move":
+            monkeypatch.setattr(os, "rename", failing(errno.EIO))
         with pytest.raises(OSError, match="Input/output error"):
-            files.remove_if(str(path), fail)
+            files.remove_if(str(path), lambda _: path.exists() or failing(errno.EIO)())
         assert os.listdir(path.parent) == ["x"]
-
-    def test_where_it_can_not_be_moved(self, path, monkeypatch) -> None:
-        def fail(source, target) -> None:
-            raise OSError(errno.EIO, os.strerror(errno.EIO), source)
-
-        monkeypatch.setattr(os, "rename", fail)
-        with pytest.raises(OSError, match="Input/output error"):
-            files.remove_if(str(path), lambda _: True)
         assert path.read_bytes() == b"this"
 
 

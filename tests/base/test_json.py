@@ -5,6 +5,7 @@ import json
 import os
 import traceback
 import tracemalloc
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
@@ -21,10 +22,6 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True):
 
 class Loose(msgspec.Struct):
     name: str
-
-
-def test_an_unknown_field_is_text_too() -> None:
-    assert "UTF-8" in refusal(b'[{"name": "a", "other\xff": 0}]', list[Loose]).problem
 
 
 def refusal(data: bytes, kind=list[Entry]) -> ManifestError:
@@ -73,10 +70,10 @@ def test_hostile_json(data: bytes, problem: str) -> None:
     assert problem in refusal(data).problem
 
 
-def test_nesting_is_refused_before_it_ends_the_process() -> None:
+def test_nesting_is_refused_before_it_ends_the_process_and_all_of_a_text_is_utf_8() -> None:
     deep = b'{"name": "a", "x": ' + b"[" * 10**6 + b"]" * 10**6 + b"}"
-
     assert "nested" in refusal(deep, Loose).problem
+    assert "UTF-8" in refusal(b'[{"name": "a", "other\xff": 0}]', list[Loose]).problem
 
 
 @pytest.mark.parametrize(
@@ -162,23 +159,17 @@ def test_a_refusal_shows_what_it_found_where_that_can_be_told(data, kind, found)
     assert problem.partition(", found ")[2] == (found or "")
 
 
-def test_malformed_json_names_its_line_and_what_stands_there() -> None:
-    error = refusal(b'[\n {"name": "a"},\n {"name": oops}]')
-
-    assert error.line == 3
-    assert "oops" in error.problem
-
-
-def test_a_duplicate_key_names_its_line() -> None:
-    error = refusal(b'[\n {"name": "a", "n": 1},\n {"name": "b",\n  "n": 1,\n  "n": 2}]')
-
-    assert (error.line, error.field) == (5, "n")
-
-
-def test_a_duplicate_key_with_another_spelling_is_refused_without_a_line() -> None:
-    error = refusal(b'[{"name": "b", "\\u006eame": "c"}]')
-
-    assert (error.line, error.field) == (None, "name")
+@pytest.mark.parametrize(
+    ("data", "line", "field"),
+    [
+        (b'[\n {"name": "a"},\n {"name": oops}]', 3, None),
+        (b'[\n {"name": "a", "n": 1},\n {"name": "b",\n  "n": 1,\n  "n": 2}]', 5, "n"),
+        (b'[{"name": "b", "\\u006eame": "c"}]', None, "name"),  # spelled otherwise
+    ],
+)
+def test_what_is_malformed_or_stands_twice_is_named_with_its_line(data, line, field) -> None:
+    error = refusal(data)
+    assert (error.line, error.field) == (line, field)
 
 
 def test_of_a_long_duplicate_key_no_line_is_told() -> None:
@@ -188,27 +179,26 @@ def test_of_a_long_duplicate_key_no_line_is_told() -> None:
 
 
 def test_items_are_counted_before_memory_is_spent(monkeypatch) -> None:
-    monkeypatch.setattr(_json, "MAX_ITEMS", 1000)
-
-    assert "at most 1000 values" in refusal(b"[" + b"{}," * 2000 + b"{}]").problem
-
-
-def test_a_bomb_of_empty_objects_costs_little_memory() -> None:
     bomb = b"[" + b"{}," * 10**6 + b"{}]"
+    assert most_memory(lambda: refusal(bomb)) < 10 * 2**20
+    monkeypatch.setattr(_json, "MAX_ITEMS", 1000)
+    assert "at most 1000 values" in refusal(bomb).problem
+
+
+def most_memory(call: Callable[[], object]) -> int:
     tracemalloc.start()
     try:
-        refusal(bomb)
-        peak = tracemalloc.get_traced_memory()[1]
+        call()
+        return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
 
-    assert peak < 10 * 2**20
-
 
 class TestRead:
-    def test_a_file(self, tmp_path) -> None:
+    def test_a_file_is_read_and_takes_little_memory(self, tmp_path) -> None:
         (tmp_path / "x.json").write_bytes(b'{"name": "a"}')
         assert _json.read(str(tmp_path), "x.json", Loose) == Loose("a")
+        assert most_memory(lambda: _json.read(str(tmp_path), "x.json", Loose)) < 2**20
 
     def test_no_file(self, tmp_path) -> None:
         with pytest.raises(ManifestNotFoundError) as caught:
@@ -216,26 +206,12 @@ class TestRead:
         assert caught.value.path == str(tmp_path / "x.json")
         assert isinstance(caught.value.__cause__, FileNotFoundError)
 
-    def test_too_large(self, tmp_path) -> None:
-        (tmp_path / "x.json").write_bytes(b" " * 101)
-        with pytest.raises(ManifestError, match="at most 100 bytes, found 101"):
-            _json.read(str(tmp_path), "x.json", Loose, max_bytes=100)
-
-    def test_a_huge_sparse_file_is_refused_unread(self, tmp_path) -> None:
+    @pytest.mark.parametrize("size", [101, 2**40])
+    def test_too_large_a_file_is_refused_unread(self, tmp_path, size: int) -> None:
         with open(tmp_path / "x.json", "wb") as file:
-            file.truncate(2**40)
-        with pytest.raises(ManifestError, match=f"found {2**40}"):
-            _json.read(str(tmp_path), "x.json", Loose)
-
-    def test_a_small_file_takes_little_memory(self, tmp_path) -> None:
-        (tmp_path / "x.json").write_bytes(b'{"name": "a"}')
-        _json.read(str(tmp_path), "x.json", Loose)
-        tracemalloc.start()
-        try:
-            _json.read(str(tmp_path), "x.json", Loose)
-            assert tracemalloc.get_traced_memory()[1] < 2**20
-        finally:
-            tracemalloc.stop()
+            file.truncate(size)
+        with pytest.raises(ManifestError, match=f"at most 100 bytes, found {size}"):
+            _json.read(str(tmp_path), "x.json", Loose, max_bytes=100)
 
     def test_a_file_that_grows_while_it_is_read(self, tmp_path, monkeypatch) -> None:
         (tmp_path / "x.json").write_bytes(b" " * 50)

@@ -48,12 +48,12 @@ def assert_in_words(text: str, directory: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("level", ["present", "complete", "valid"])
-def test_the_command_could_not_look(directory: Path, level: str) -> None:
-    done = run("-m", "shardproof", "validate", "--level", level, directory, locale=C)
+def test_the_command_could_not_look(directory: Path) -> None:
+    done = run("-m", "shardproof", "validate", "--level", "valid", directory, locale=C)
 
     assert done.returncode == 3
     assert_in_words(done.stderr, directory)
+    assert run("-m", "shardproof", "validate", directory, locale=UTF8).returncode == 0
 
 
 @pytest.mark.slow
@@ -65,19 +65,11 @@ def test_the_plugin_could_not_look(directory: Path) -> None:
     assert "Its shards may be whole: this is no finding about them." in done.stdout
 
 
-def test_where_the_locale_has_the_bytes_it_is_looked_at(directory: Path) -> None:
-    done = run("-m", "shardproof", "validate", directory, locale=UTF8)
-
-    assert done.returncode == 0, done.stderr
+QUESTIONS = ("store.verdict(1)", "store.pending()", "store.claim(1)", "validate(store.path)")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "question", ["store.verdict(1)", "store.pending()", "store.claim(1)", "validate(store.path)"]
-)
-def test_a_shard_is_not_made_again_for_an_output_at_which_nobody_could_look(
-    tmp_path: Path, question: str
-) -> None:
+def test_a_shard_is_not_made_again_for_an_output_at_which_nobody_could_look(tmp_path) -> None:
     store = new_store(tmp_path)
     complete(store, 1)
     receipt = json.loads(receipt_path(store, 1).read_bytes())
@@ -88,11 +80,13 @@ def test_a_shard_is_not_made_again_for_an_output_at_which_nobody_could_look(
     script = tmp_path / "ask.py"
     script.write_text(
         "from shardproof import ReceiptStore, validate\n"
-        f"store = ReceiptStore({str(store.path)!r})\n"
-        f"try: print({question})\n"
-        "except OSError as error: print('could not check:', error)\n"
+        f"for question in {QUESTIONS}:\n"
+        f"    store = ReceiptStore({str(store.path)!r})\n"
+        "    try: print(eval(question))\n"
+        "    except OSError as error: print('could not check:', error)\n"
+        "    except Exception: pass  # it is completed\n"
     )
 
-    assert "could not check" in run(script, locale=C).stdout
+    assert run(script, locale=C).stdout.count("could not check") == len(QUESTIONS)
     assert "could not check" not in run(script, locale=UTF8).stdout
     assert receipt_path(store, 1).read_bytes() == before

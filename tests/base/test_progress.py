@@ -32,12 +32,9 @@ def drawn(label: str, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.mark.parametrize(
     ("label", "text"),
     [
-        ("a[/b].bin", "a[/b].bin"),
-        ("[link=http:x]y", "[link=http:x]y"),
-        ("[red]a:smile:", "[red]a:smile:"),
-        ("a\\[b]\\", "a\\[b]\\"),
-        ("{task.total} %s", "{task.total} %s"),
-        ("été/日本.bin", "été/日本.bin"),
+        ("[link=http:x]y[/b]", "[link=http:x]y[/b]"),
+        ("[red]a:smile:\\[b]\\", "[red]a:smile:\\[b]\\"),
+        ("{task.total} %s été/日本", "{task.total} %s été/日本"),
         ("\u202ea\u2066\u200b", r"\u202ea\u2066\u200b"),
         ("a\x1b]0;b\x07\nc", r"a\x1b]0;b\x07\nc"),
         ("x" * 100, f"{'x' * 60}... (100 characters)"),
@@ -67,7 +64,7 @@ class GoneTerminal(Terminal):
         return super().write(text)
 
 
-@pytest.mark.parametrize("n_writes", range(8))
+@pytest.mark.parametrize("n_writes", [0, 1, 3, 7])
 def test_a_terminal_that_is_gone_is_no_reason_to_end(
     n_writes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,8 @@
 """Work that no interrupt reaches, what it wants called, and what is closed when it is dropped."""
 
+import asyncio
 import gc
+import inspect
 import os
 import signal
 import sys
@@ -11,6 +13,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from shardproof._base import work as _work
+from shardproof._base.arguments import checked
+from shardproof._base.work import Cancelled, apart, go_on, in_thread
 from shardproof.cli import signals as _signals
 
 
@@ -37,22 +41,27 @@ class TestApart:
                 _work.apart(lambda stop: 1 // 0)
 
     def test_where_no_thread_can_be_had_it_is_done_here(self, monkeypatch) -> None:
-        """As from Python 3.12 on, where the interpreter ends and something is to be closed."""
+        """As where the interpreter ends: Python 3.11 would take a thread, and never run it."""
 
         def refused(*_: object) -> None:
             raise RuntimeError("can't create new thread at interpreter shutdown")
 
-        monkeypatch.setattr("_thread.start_new_thread", refused)
-        monkeypatch.setattr("_thread.start_joinable_thread", refused, raising=False)
         here = threading.get_ident()
+        with monkeypatch.context() as patched:
+            patched.setattr("_thread.start_new_thread", refused)
+            patched.setattr("_thread.start_joinable_thread", refused, raising=False)
+            assert _work.apart(lambda _: threading.get_ident()) == here
+        monkeypatch.setattr(sys, "is_finalizing", lambda: True)
         assert _work.apart(lambda _: threading.get_ident()) == here
 
-    def test_work_ends_by_itself_before_the_interrupt_is_raised(self) -> None:
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGALRM])
+    def test_work_ends_by_itself_before_the_interrupt_is_raised(self, number: int) -> None:
+        """An alarm that somebody else has set is one too."""
         ended = []
 
         def work(stop: threading.Event) -> None:
             assert threading.current_thread() is not threading.main_thread()
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
             assert stop.wait(30)
             ended.append(True)
 
@@ -97,19 +106,6 @@ class TestApart:
 
         assert ended == ["ended"]
 
-    def test_an_alarm_that_somebody_else_has_set_is_one_too(self) -> None:
-        ended = []
-
-        def work(stop: threading.Event) -> None:
-            os.kill(os.getpid(), signal.SIGALRM)
-            assert stop.wait(30)
-            ended.append(True)
-
-        with pytest.raises(KeyboardInterrupt), _signals.listening():
-            _work.apart(work)
-
-        assert ended == [True]
-
     def test_ignored_ones_stay_ignored(self) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
@@ -119,12 +115,6 @@ class TestApart:
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
         finally:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def test_no_thread_is_begun_as_the_interpreter_ends(monkeypatch) -> None:
-    """Python 3.11 would take one, and never run it."""
-    monkeypatch.setattr(sys, "is_finalizing", lambda: True)
-    assert _work.apart(lambda _: threading.current_thread()) is threading.current_thread()
 
 
 class Cycle:
@@ -144,15 +134,11 @@ class TestClosedApart:
         assert len(closed) == 1
         assert closed != [threading.get_ident()]
 
-    def test_its_error_is_raised(self) -> None:
-        with pytest.raises(ZeroDivisionError):
-            _work.closed_apart(lambda: 1 // 0)
-
-    def test_where_no_thread_can_be_had_it_is_done_here(self, monkeypatch) -> None:
-        monkeypatch.setattr(sys, "is_finalizing", lambda: True)
-        closed = []
-        _work.closed_apart(lambda: closed.append(threading.get_ident()))
-        assert closed == [threading.get_ident()]
+    def test_its_error_is_raised_also_where_no_thread_can_be_had(self, monkeypatch) -> None:
+        for is_finalizing in (False, True):
+            monkeypatch.setattr(sys, "is_finalizing", lambda here=is_finalizing: here)
+            with pytest.raises(ZeroDivisionError):
+                _work.closed_apart(lambda: 1 // 0)
 
     def test_what_the_collector_finds_may_need_what_was_interrupted(self, monkeypatch) -> None:
         """The wait ends, and so does the closing, once the lock is given back."""
@@ -204,3 +190,60 @@ class TestToWaiter:
         tell(1)
         assert seen == [1]
         assert _work.to_waiter(None) is None
+
+
+class Looker:
+    """Looks until it is told to stop, or at once."""
+
+    def __init__(self) -> None:
+        self.has_begun = threading.Event()
+        self.ended_by: list[type[BaseException]] = []
+
+    @checked
+    def look(self, n: int = 1, *, fast: bool = True) -> tuple[int, str]:
+        """Return how much was seen, and where."""
+        return apart(lambda _: self._look(n, fast))
+
+    look_async = in_thread(look)
+
+    def _look(self, n: int, fast: bool) -> tuple[int, str]:
+        try:
+            self.has_begun.set()
+            while not fast:
+                go_on()
+        except BaseException as error:
+            self.ended_by.append(type(error))
+            raise
+        return n, threading.current_thread().name
+
+
+def test_it_does_the_same_in_a_thread() -> None:
+    n, thread = asyncio.run(Looker().look_async(7))
+    assert (n, thread) == (7, "shardproof-look")
+    assert thread not in {found.name for found in threading.enumerate()}
+
+
+def test_it_has_a_name_arguments_and_words_of_its_own() -> None:
+    twin = Looker.look_async
+
+    assert inspect.iscoroutinefunction(twin)
+    assert (twin.__name__, twin.__qualname__) == ("look_async", "Looker.look_async")
+    assert inspect.signature(twin) == inspect.signature(Looker.look)
+    assert "`look`" in (twin.__doc__ or "")
+    assert Looker.look.__name__ == "look"
+
+
+def test_a_wait_that_is_cancelled_ends_the_work_first() -> None:
+    looker = Looker()
+
+    async def cancel() -> None:
+        task = asyncio.ensure_future(looker.look_async(fast=False))
+        while not looker.has_begun.is_set():
+            await asyncio.sleep(0.001)
+        task.cancel()
+        await task
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(cancel())
+    assert looker.ended_by == [Cancelled]
+    assert not [t for t in threading.enumerate() if t.name.startswith("shardproof")]

@@ -6,11 +6,12 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from shardproof import CheckpointError, MultiShardSaver, validate
+from shardproof import CheckpointError, MultiShardSaver, ShardFileVerifier, validate
 from shardproof.checkpoint import (
     LocalStorage,
     from_safetensors,
@@ -18,22 +19,21 @@ from shardproof.checkpoint import (
     prune,
     to_safetensors,
 )
-from shardproof.checkpoint.format._layout import metadata_in_the_making
+from shardproof.checkpoint.storage._location import Location
 from tests.helpers import checkpoint_files as files
+from tests.helpers.saving import saved
 
-ENVIRONMENT = [
-    "SLURM_ARRAY_JOB_ID",
-    "SLURM_HET_SIZE",
-    "SLURM_JOB_ID",
-    "SLURM_RESTART_COUNT",
-    "TORCHELASTIC_RUN_ID",
-]
+JOB, RESTARTS, RUN = "SLURM_JOB_ID", "SLURM_RESTART_COUNT", "TORCHELASTIC_RUN_ID"
+ARRAY, HET = "SLURM_ARRAY_JOB_ID", "SLURM_HET_SIZE"
 
 
 @pytest.fixture(autouse=True)
 def _no_scheduler(monkeypatch) -> None:
-    for name in ENVIRONMENT:
+    for name in (JOB, RESTARTS, RUN, ARRAY, HET):
         monkeypatch.delenv(name, raising=False)
+
+
+WHOLE = ["model.metadata.json", "model_shard_0.shard", "model_shard_1.shard"]
 
 
 @pytest.fixture
@@ -51,10 +51,13 @@ def is_of(prefix: Path, attempt: int, world_size: int) -> bool:
     return files.is_whole(prefix) and files.read(prefix) == expected
 
 
-def save(prefix: Path, attempt: int = 0, world_size: int = 2) -> None:
-    for rank in range(world_size):
-        MultiShardSaver().save_shard(prefix, rank, arrays_of(attempt, rank))
-    MultiShardSaver().save_metadata(prefix, world_size=world_size)
+def save(prefix: Path, attempt: int = 0) -> None:
+    saved(prefix, [arrays_of(attempt, rank) for rank in range(2)])
+
+
+def save_shards(saver: MultiShardSaver, prefix: Path) -> None:
+    for rank in range(2):
+        saver.save_shard(prefix, rank, arrays_of(0, rank))
 
 
 def named(prefix: Path) -> list[str]:
@@ -81,22 +84,16 @@ class Meanwhile(Mapping):
 class Watched(LocalStorage):
     """A storage where something happens before metadata are made, or get their name."""
 
-    def __init__(
-        self,
-        before_the_name: Callable[[], object] = lambda: None,
-        before: Callable[[], object] = lambda: None,
-    ) -> None:
+    def __init__(self, before_the_name: Any = None, before: Any = None) -> None:
         self.before_the_name, self.before = before_the_name, before
 
     @contextlib.contextmanager
-    def writer(
-        self, path: str, temporary: str, *, sync: bool, replace: bool = True
-    ) -> Iterator[int]:
-        if not replace:
+    def writer(self, path: str, temporary: str, **options: Any) -> Iterator[int]:
+        if self.before and "replace" in options:
             self.before()
-        with super().writer(path, temporary, sync=sync, replace=replace) as fd:
+        with super().writer(path, temporary, **options) as fd:
             yield fd
-            if not replace:
+            if self.before_the_name and "replace" in options:
                 self.before_the_name()
 
 
@@ -106,19 +103,14 @@ class TestMeetings:
         with pytest.raises(CheckpointError, match="a checkpoint exists already"):
             MultiShardSaver().save_shard(prefix, 0, arrays)
         assert is_of(prefix, 1, 2)
-        assert named(prefix) == [
-            "model.metadata.json",
-            "model_shard_0.shard",
-            "model_shard_1.shard",
-        ]
+        assert named(prefix) == WHOLE
 
     def test_who_was_told_to_overwrite_is_told_too(self, prefix: Path) -> None:
         """What was saved meanwhile is not what it was told to give up."""
         saver = MultiShardSaver()
+        arrays = Meanwhile(arrays_of(0), lambda: save(prefix, 1))
         with pytest.raises(CheckpointError, match="no checkpoint is made of two"):
-            saver.save_shard(
-                prefix, 0, Meanwhile(arrays_of(0), lambda: save(prefix, 1)), overwrite=True
-            )
+            saver.save_shard(prefix, 0, arrays, overwrite=True)
         assert is_of(prefix, 1, 2)
         saver.save_shard(prefix, 0, arrays_of(0), overwrite=True)
         saver.save_metadata(prefix, world_size=1)
@@ -126,8 +118,7 @@ class TestMeetings:
 
     def test_a_shard_of_another_is_not_sealed_with_own_ones(self, prefix: Path) -> None:
         saver = MultiShardSaver()
-        for rank in range(2):
-            saver.save_shard(prefix, rank, arrays_of(0, rank))
+        save_shards(saver, prefix)
         MultiShardSaver().save_shard(prefix, 1, arrays_of(1, 1))
         with pytest.raises(CheckpointError, match=r"rank 1: .*another attempt saved it") as error:
             saver.save_metadata(prefix, world_size=2)
@@ -143,11 +134,8 @@ class TestMeetings:
                 if path.endswith("_1.tensors.json"):
                     MultiShardSaver().save_shard(prefix, 0, arrays_of(1))
 
-        for rank in range(2):
-            name = f"w{rank}"
-            MultiShardSaver().save_shard(tmp_path / "source", rank, {name: np.zeros(9)})
-        MultiShardSaver().save_metadata(tmp_path / "source", world_size=2)
-        to_safetensors(tmp_path / "source", tmp_path / "files")
+        source = saved(tmp_path / "source", ({f"w{rank}": np.zeros(9)} for rank in range(2)))
+        to_safetensors(source, tmp_path / "files")
         with pytest.raises(CheckpointError, match=r"rank 0: .*another attempt saved it"):
             from_safetensors(tmp_path / "files", prefix, storage=Met())
         assert not files.metadata_path(prefix).exists()
@@ -155,8 +143,7 @@ class TestMeetings:
     def test_a_shard_that_comes_while_metadata_get_their_name_ends_that(self, prefix) -> None:
         storage = Watched(before_the_name=lambda: MultiShardSaver().save_shard(prefix, 0, {}))
         saver = MultiShardSaver(storage)
-        for rank in range(2):
-            saver.save_shard(prefix, rank, arrays_of(0, rank))
+        save_shards(saver, prefix)
         with pytest.raises(CheckpointError, match="no checkpoint is made of two"):
             saver.save_metadata(prefix, world_size=2)
         assert not files.metadata_path(prefix).exists()
@@ -184,8 +171,7 @@ class TestMeetings:
 
     def test_of_two_that_make_one_the_second_is_told(self, prefix: Path) -> None:
         late = Watched(before=lambda: MultiShardSaver().save_metadata(prefix, world_size=2))
-        for rank in range(2):
-            MultiShardSaver().save_shard(prefix, rank, arrays_of(0, rank))
+        save_shards(MultiShardSaver(), prefix)
         with pytest.raises(CheckpointError, match="a checkpoint exists already"):
             MultiShardSaver(late).save_metadata(prefix, world_size=2)
         assert is_of(prefix, 0, 2)
@@ -206,7 +192,7 @@ class TestMeetings:
         assert [name for name in named(prefix) if name.startswith(".")] == []
 
     def test_metadata_that_a_kill_left_in_the_making(self, prefix: Path) -> None:
-        making = prefix.parent / metadata_in_the_making(prefix.name)
+        making = Path(Location(LocalStorage(), str(prefix)).in_the_making)
         prefix.parent.mkdir()
         making.touch()
         save(prefix)
@@ -218,8 +204,7 @@ class TestMeetings:
     def test_no_metadata_get_their_name_where_the_second_look_fails(
         self, prefix: Path, make_shard_faults
     ) -> None:
-        for rank in range(2):
-            MultiShardSaver().save_shard(prefix, rank, arrays_of(0, rank))
+        save_shards(MultiShardSaver(), prefix)
         make_shard_faults(prefix.parent).fail("open", errno.EIO, match="*_1.shard", nth=2, times=1)
         with pytest.raises(OSError, match=os.strerror(errno.EIO)):
             MultiShardSaver().save_metadata(prefix, world_size=2)
@@ -249,23 +234,15 @@ class TestNames:
     @pytest.mark.parametrize(
         ("first", "second", "is_one"),
         [
-            ({"SLURM_JOB_ID": "1"}, {"SLURM_JOB_ID": "1"}, True),
-            ({"SLURM_JOB_ID": "1"}, {"SLURM_JOB_ID": "2"}, False),
-            ({"SLURM_JOB_ID": "1"}, {"SLURM_JOB_ID": "1", "SLURM_RESTART_COUNT": "1"}, False),
-            ({"SLURM_JOB_ID": "1"}, {}, True),
-            (
-                {"SLURM_JOB_ID": "1", "SLURM_ARRAY_JOB_ID": "1"},
-                {"SLURM_JOB_ID": "2", "SLURM_ARRAY_JOB_ID": "1"},
-                True,
-            ),
-            (
-                {"SLURM_JOB_ID": "1", "SLURM_HET_SIZE": "2"},
-                {"SLURM_JOB_ID": "2", "SLURM_HET_SIZE": "2"},
-                True,
-            ),
-            ({"TORCHELASTIC_RUN_ID": "a"}, {"TORCHELASTIC_RUN_ID": "b"}, False),
-            ({"TORCHELASTIC_RUN_ID": "a"}, {"TORCHELASTIC_RUN_ID": "none"}, True),
-            ({"TORCHELASTIC_RUN_ID": "a"}, {"SLURM_JOB_ID": "1"}, True),
+            ({JOB: "1"}, {JOB: "1"}, True),
+            ({JOB: "1"}, {JOB: "2"}, False),
+            ({JOB: "1"}, {JOB: "1", RESTARTS: "1"}, False),
+            ({JOB: "1"}, {}, True),
+            ({JOB: "1", ARRAY: "1"}, {JOB: "2", ARRAY: "1"}, True),
+            ({JOB: "1", HET: "2"}, {JOB: "2", HET: "2"}, True),
+            ({RUN: "a"}, {RUN: "b"}, False),
+            ({RUN: "a"}, {RUN: "none"}, True),
+            ({RUN: "a"}, {JOB: "1"}, True),
         ],
     )
     def test_what_a_scheduler_says(
@@ -298,8 +275,7 @@ class TestNames:
 @pytest.fixture
 def with_records(prefix: Path) -> Path:
     """A checkpoint whose save was killed behind the commit."""
-    for rank in range(2):
-        MultiShardSaver().save_shard(prefix, rank, arrays_of(0, rank))
+    save_shards(MultiShardSaver(), prefix)
     records = {rank: files.record_path(prefix, rank).read_bytes() for rank in range(2)}
     MultiShardSaver().save_metadata(prefix, world_size=2)
     for rank, data in records.items():
@@ -308,21 +284,19 @@ def with_records(prefix: Path) -> Path:
     return prefix
 
 
-class TestWhatNobodyNeeds:
-    EXPECTED = ("model.metadata.json", "model_shard_0.shard", "model_shard_1.shard")
+def test_prune_removes_records_that_nobody_needs(with_records: Path) -> None:
+    assert prune(with_records.parent) == []
+    assert named(with_records) == WHOLE
 
-    def test_prune(self, with_records: Path) -> None:
-        assert prune(with_records.parent) == []
-        assert named(with_records) == [*self.EXPECTED]
 
-    def test_notes_of_other_shards_stay(self, with_records: Path) -> None:
-        other = with_records.parent.parent / "other" / "model"
-        MultiShardSaver().save_shard(other, 0, arrays_of(1))
-        files.record_path(with_records, 0).write_bytes(files.record_path(other, 0).read_bytes())
-        files.record_path(with_records, 1).write_bytes(b"{")
-        prune(with_records.parent)
-        assert files.record_path(with_records, 0).exists()
-        assert files.record_path(with_records, 1).exists()
+def test_records_of_other_shards_stay(with_records: Path) -> None:
+    other = with_records.parent.parent / "other" / "model"
+    MultiShardSaver().save_shard(other, 0, arrays_of(1))
+    files.record_path(with_records, 0).write_bytes(files.record_path(other, 0).read_bytes())
+    files.record_path(with_records, 1).write_bytes(b"{")
+    prune(with_records.parent)
+    assert files.record_path(with_records, 0).exists()
+    assert files.record_path(with_records, 1).exists()
 
 
 def test_a_removal_leaves_what_was_saved_since(prefix: Path) -> None:
@@ -341,15 +315,24 @@ def test_a_removal_leaves_what_was_saved_since(prefix: Path) -> None:
     assert is_of(prefix, 1, 2)
 
 
-BLIND = [errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE]
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE])
+@pytest.mark.parametrize(
+    ("look", "match"),
+    [
+        *((look, "*.metadata.json") for look in (validate, latest_checkpoint, prune)),
+        *((look, "*.shard") for look in (latest_checkpoint, prune)),
+    ],
+)
+def test_nobody_could_look(prefix: Path, make_shard_faults, look, match, number: int) -> None:
+    save(prefix)
+    make_shard_faults(prefix.parent).fail("open", number, match=match)
+    with pytest.raises(OSError, match=os.strerror(number)) as error:
+        look(prefix.parent)
+    assert error.value.errno == number
 
 
-@pytest.mark.parametrize("number", BLIND)
-class TestNobodyCouldLook:
-    @pytest.mark.parametrize("look", [validate, latest_checkpoint, prune])
-    def test_at_metadata(self, prefix: Path, make_shard_faults, look, number: int) -> None:
-        save(prefix)
-        make_shard_faults(prefix.parent).fail("open", number, match="*.metadata.json")
-        with pytest.raises(OSError, match=os.strerror(number)) as error:
-            look(prefix.parent)
-        assert error.value.errno == number
+@pytest.mark.parametrize("call", ["open", "read"])
+def test_a_verdict_says_that_nobody_could_look(prefix: Path, make_shard_faults, call: str) -> None:
+    save(prefix)
+    make_shard_faults(prefix.parent).fail(call, errno.EIO, match="*.shard")
+    assert ShardFileVerifier().verify_checkpoint(prefix).exit_code == 3

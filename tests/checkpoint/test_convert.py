@@ -8,7 +8,6 @@ import math
 import os
 import re
 import struct
-import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,27 +30,21 @@ from shardproof.checkpoint import (
 from shardproof.checkpoint._safetensors import read_header
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, UnsyncedError
 from shardproof.testing.faults import FileSystemFaults
+from tests.helpers.checkpoint_files import flip
+from tests.helpers.saving import peak_below, saved
 
 NAMES = {  # of a type: in the format of checkpoints, and in that of safetensors
+    **{f"uint{n}": f"U{n}" for n in (8, 16, 32, 64)},
+    **{f"int{n}": f"I{n}" for n in (8, 16, 32, 64)},
+    **{f"float{n}": f"F{n}" for n in (16, 32, 64)},
     "bool": "BOOL",
-    "uint8": "U8",
-    "int8": "I8",
-    "uint16": "U16",
-    "int16": "I16",
-    "uint32": "U32",
-    "int32": "I32",
-    "uint64": "U64",
-    "int64": "I64",
-    "float16": "F16",
-    "float32": "F32",
-    "float64": "F64",
     "bfloat16": "BF16",
+    "complex64": "C64",
     "float8_e4m3fn": "F8_E4M3",
     "float8_e5m2": "F8_E5M2",
     "float8_e8m0fnu": "F8_E8M0",
     "float8_e4m3fnuz": "F8_E4M3FNUZ",
     "float8_e5m2fnuz": "F8_E5M2FNUZ",
-    "complex64": "C64",
 }
 SHAPES = [(), (0,), (1,), (3, 5), (2, 0, 4), (7, 1, 1, 3), (1031,)]
 
@@ -72,11 +65,7 @@ def all_kinds(names: Mapping[str, str] = NAMES) -> dict[str, np.ndarray]:
 
 
 def save(prefix: Path | str, *ranks: dict[str, np.ndarray], step: int = 0, **options: Any) -> str:
-    saver = MultiShardSaver(**options)
-    for rank, arrays in enumerate(ranks):
-        saver.save_shard(prefix, rank, arrays)
-    saver.save_metadata(prefix, world_size=len(ranks), step=step)
-    return str(prefix)
+    return str(saved(prefix, ranks, step=step, **options))
 
 
 def bits(arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[Any, ...]]:
@@ -150,11 +139,6 @@ class TestRoundTrip:
         loader = MultiShardLoader()
         before, after = (loader.load_all_shards(tmp_path / name) for name in "ab")
         assert list(map(bits, before)) == list(map(bits, after))
-        digests = [
-            [{t.name: t.digest for t in shard.tensors} for shard in metadata.shards]
-            for metadata in (loader.load_metadata(tmp_path / name) for name in "ab")
-        ]
-        assert digests[0] == digests[1]
         begin = "" if digest == "sha256" else f"{digest}:"
         for shard in loader.load_metadata(tmp_path / "b").shards:
             assert re.fullmatch(begin + "[0-9a-f]{64}", shard.checksum)
@@ -162,11 +146,8 @@ class TestRoundTrip:
 
     def test_each_tensor_begins_where_its_elements_can(self, tmp_path) -> None:
         """Or some loaders can't take it."""
-        arrays = {
-            "a": any_bits("int8", (3,)),
-            "b": any_bits("float64", (2,)),
-            "c": any_bits("int16", (1,)),
-        }
+        sizes = {"int8": 3, "float64": 2, "int16": 1}
+        arrays = {name: any_bits(name, (size,)) for name, size in sizes.items()}
         path, _ = to_safetensors(save(tmp_path / "model", arrays), tmp_path / "out")
         data = Path(path).read_bytes()
         (length,) = struct.unpack_from("<Q", data)
@@ -177,31 +158,18 @@ class TestRoundTrip:
             assert (8 + length + said["data_offsets"][0]) % arrays[name].dtype.itemsize == 0
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("direction", ["to", "from"])
-    def test_memory_is_bounded(self, tmp_path, direction: str) -> None:
+    def test_memory_is_bounded(self, tmp_path) -> None:
         prefix = save(tmp_path / "model", {"w": any_bits("float32", (2**23,))})  # 32 MiB
-        path, _ = to_safetensors(prefix, tmp_path / "out")
-        tracemalloc.start()
-        try:
-            if direction == "to":
-                to_safetensors(prefix, tmp_path / "again")
-            else:
-                from_safetensors(path, tmp_path / "again" / "model")
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert peak < 2**23
+        with peak_below(2**23):
+            path, _ = to_safetensors(prefix, tmp_path / "out")
+            from_safetensors(path, tmp_path / "again" / "model")
 
 
 class TestToSafetensors:
     def test_what_several_ranks_have(self, tmp_path) -> None:
         w, shared = any_bits("int8", (2,)), any_bits("int16", (1,))
-        prefix = save(
-            tmp_path / "model",
-            {"a": w, "b": w},
-            {"b": shared, "c": w},
-            {"a": w, "b": shared, "d": w},
-        )
+        ranks = {"a": w, "b": w}, {"b": shared, "c": w}, {"a": w, "b": shared, "d": w}
+        prefix = save(tmp_path / "model", *ranks)
         with pytest.raises(CheckpointError) as error:
             to_safetensors(prefix, tmp_path / "out")
         assert "'a': ranks 0, 2\n  - 'b': ranks 0, 1, 2" in str(error.value)
@@ -214,21 +182,17 @@ class TestToSafetensors:
         prefix = save(tmp_path / "model", arrays, {"y": np.zeros((), np.complex128)})
         with pytest.raises(CheckpointError, match=r"complex64 \(3\)") as error:
             to_safetensors(prefix, tmp_path / "out")
-        assert re.findall(r"(?m)^  - ('\w+'): found the type (.*)$", str(error.value)) == [
-            ("'z'", "complex128"),
-            ("'y'", "complex128"),
-        ]
+        found = re.findall(r"(?m)^  - ('\w+'): found the type (.*)$", str(error.value))
+        assert found == [("'z'", "complex128"), ("'y'", "complex128")]
         assert "'__metadata__': expected another name" in str(error.value)
         assert not (tmp_path / "out").exists()
 
     @pytest.mark.parametrize("place", ["data", "header", "padding"])
     def test_a_flipped_bit(self, tmp_path, place: str) -> None:
-        ranks = [{"w": any_bits("float32", (50,)), "v": any_bits("int8", (50,))} for _ in range(1)]
-        prefix = save(tmp_path / "model", *ranks, {"u": any_bits("int8", (3,))})
+        first = {"w": any_bits("float32", (50,)), "v": any_bits("int8", (50,))}
+        prefix = save(tmp_path / "model", first, {"u": any_bits("int8", (3,))})
         shard = tmp_path / "model_shard_1.shard"
-        data = bytearray(shard.read_bytes())
-        data[{"data": -1, "header": 5, "padding": 90}[place]] ^= 4
-        shard.write_bytes(data)
+        flip(shard, {"data": -1, "header": 5, "padding": 90}[place])
         with pytest.raises(CheckpointError, match=re.escape(str(shard))):
             to_safetensors(prefix, tmp_path / "out")
         assert os.listdir(tmp_path / "out") == []  # neither the first file, which is whole
@@ -238,23 +202,20 @@ class TestToSafetensors:
         ranks = [{f"w{rank}": any_bits("int8", (9,), rank)} for rank in range(5)]
         prefix, out = save(tmp_path / "model", *ranks), tmp_path / "out"
         most = []
-        published = _files.being_published
+        written = _files.being_written
 
-        def being_published(path: str, **options: Any) -> Any:
+        def being_written(path: str, **options: Any) -> Any:
             most.append(len(list(out.glob(".*.tmp"))) + 1)
-            return published(path, **options)
+            return written(path, **options)
 
         with monkeypatch.context() as patch:
-            patch.setattr("shardproof._base.files.being_published", being_published)
+            patch.setattr("shardproof._base.files.being_written", being_written)
             *_, index = to_safetensors(prefix, out)
         assert most == [1, 2, 1, 2, 1, 1]  # and the index
         from_safetensors(index, tmp_path / "again")
         loaded = MultiShardLoader().load_all_shards(tmp_path / "again")
         assert list(map(bits, loaded)) == list(map(bits, ranks))
-        shard = tmp_path / "model_shard_4.shard"
-        data = bytearray(shard.read_bytes())
-        data[-1] ^= 1
-        shard.write_bytes(data)
+        flip(tmp_path / "model_shard_4.shard")
         with pytest.raises(CheckpointError, match="model_shard_4"):
             to_safetensors(prefix, tmp_path / "other")
         assert len(os.listdir(tmp_path / "other")) == 4  # and no index
@@ -295,9 +256,7 @@ class TestToSafetensors:
         assert [next(iter(arrays.values()))[0] for arrays in loaded] == [1.0] * n_ranks
         assert not list(out.glob(".*"))
 
-    def test_of_two_that_overwrite_at_once_no_set_is_taken_for_one(
-        self, tmp_path, monkeypatch
-    ) -> None:
+    def test_two_that_overwrite_at_once_leave_no_set(self, tmp_path, monkeypatch) -> None:
         mine, others = (
             save(tmp_path / f"{value}", *({f"w{rank}": np.full(9, value)} for rank in range(2)))
             for value in (0, 1)
@@ -337,8 +296,7 @@ class TestToSafetensors:
         assert nth > 15
 
     def test_too_many_tensors_for_a_header(self, tmp_path, monkeypatch) -> None:
-        module = "shardproof.checkpoint._to_safetensors"
-        monkeypatch.setattr(f"{module}.MAX_HEADER_BYTES", 200)
+        monkeypatch.setattr("shardproof.checkpoint._safetensors.MAX_HEADER_BYTES", 200)
         prefix = save(tmp_path / "model", {f"{n}": np.zeros(1) for n in range(5)})
         with pytest.raises(CheckpointError, match="too many tensors for one file"):
             to_safetensors(prefix, tmp_path / "out")
@@ -415,13 +373,8 @@ class TestLaws:
         data, text = BAD_HEADERS[case]
         path = tmp_path / "w.safetensors"
         path.write_bytes(data)
-        tracemalloc.start()
-        try:
+        with peak_below(10**6):  # whatever it says of itself
             self.refuse(path, text)
-            _, peak = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-        assert peak < 10**6  # whatever it says of itself
 
     @pytest.mark.parametrize("case", BAD_JSON)
     def test_what_is_no_description_of_tensors(self, tmp_path, case: str) -> None:
@@ -466,12 +419,9 @@ class TestLaws:
         from_safetensors(path, tmp_path / "model")
         arrays = MultiShardLoader().load_shard(tmp_path / "model", 0)
         content = {name: array.tobytes() for name, array in arrays.items()}
-        assert list(content.items()) == [  # in the order of the file, which is read in one go
-            ("d", b""),
-            ("w", b"12345678"),
-            ("e", b""),
-            ("v", b"v"),
-        ]
+        # In the order of the file, which is read in one go.
+        assert list(content) == ["d", "w", "e", "v"]
+        assert content == {"d": b"", "w": b"12345678", "e": b"", "v": b"v"}
 
     @given(st.data())
     def test_what_we_take_the_library_takes(self, tmp_path_factory, data) -> None:
@@ -496,8 +446,7 @@ class TestLaws:
             whole[: data.draw(st.sampled_from([None, None, -1]) | st.integers(0, 900))]
         )
         try:
-            with open(path, "rb") as file:
-                ours = read_header(file.fileno(), str(path)).tensors
+            ours = read_header(str(path)).tensors
         except CheckpointError:
             return
         theirs = as_the_library_reads(path)
@@ -660,7 +609,7 @@ class TestSources:
 
 
 def test_every_type_of_the_format_is_decided_about() -> None:
-    from shardproof.checkpoint.format._dtypes import ITEM_SIZES
+    from shardproof.checkpoint._format import ITEM_SIZES
 
     assert ITEM_SIZES.keys() == NAMES.keys() | {"complex128"}
     assert not [name for name, n in collections.Counter(NAMES.values()).items() if n > 1]

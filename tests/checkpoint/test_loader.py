@@ -13,7 +13,8 @@ import pytest
 
 from shardproof import CheckpointError, CheckpointNotFoundError, MultiShardLoader, MultiShardSaver
 from shardproof._base import digest
-from shardproof.checkpoint.format import _metadata
+from tests.helpers.checkpoint_files import flip, metadata_of, metadata_path, shard_path, signed
+from tests.helpers.saving import saved
 
 RNG = np.random.default_rng(3)
 ARRAYS = [
@@ -27,33 +28,9 @@ def prefix(tmp_path: Path) -> Path:
     return saved(tmp_path / "model", ARRAYS)
 
 
-def saved(prefix: Path, arrays: list, **options) -> Path:
-    for rank, of_rank in enumerate(arrays):
-        MultiShardSaver(**options).save_shard(prefix, rank, of_rank)
-    MultiShardSaver().save_metadata(prefix, world_size=len(arrays))
-    return prefix
-
-
-def flip(path: Path, at: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] ^= 1
-    path.write_bytes(data)
-
-
-def shard(prefix: Path, rank: int) -> Path:
-    return Path(f"{prefix}_shard_{rank}.shard")
-
-
 def offset(prefix: Path, rank: int, name: str) -> int:
     tensors = MultiShardLoader().load_metadata(prefix).shards[rank].tensors
     return next(tensor.offset for tensor in tensors if tensor.name == name)
-
-
-def restated(prefix: Path, change) -> None:
-    """Change the metadata, and seal them again, as a writer with a bug would."""
-    path = Path(f"{prefix}.metadata.json")
-    metadata = MultiShardLoader().load_metadata(prefix)
-    path.write_bytes(_metadata.seal(change(metadata)))
 
 
 def equal(found: dict, expected: dict) -> bool:
@@ -76,14 +53,7 @@ def test_all_of_it_comes_back(prefix: Path, level: str, workers: int | None) -> 
     shards[0]["a"][0, 0] = 1.0  # it is the caller's
 
 
-@pytest.mark.parametrize(
-    "load",
-    [
-        lambda loader, prefix: loader.load_all_shards(prefix),
-        lambda loader, prefix: loader.load_tensors(prefix),
-        lambda loader, prefix: loader.load_tensors(prefix, mapped=True),
-    ],
-)
+@pytest.mark.parametrize("load", [MultiShardLoader.load_all_shards, MultiShardLoader.load_tensors])
 def test_shards_are_read_at_once(prefix: Path, load, monkeypatch) -> None:
     before = {*threading.enumerate()}
     real, barrier, met = os.preadv, threading.Barrier(2), set()
@@ -143,20 +113,11 @@ def test_the_same_in_coroutines(prefix: Path) -> None:
 class TestWhatToType:
     """Where a path is no prefix, the error says which is."""
 
-    LOADS = (
-        lambda path: MultiShardLoader().load_shard(path, 0),
-        lambda path: MultiShardLoader().load_all_shards(path),
-        lambda path: MultiShardLoader().load_metadata(path),
-        lambda path: MultiShardLoader().load_tensors(path, ["a"]),
-        lambda path: asyncio.run(MultiShardLoader().load_shard_async(path, 0)),
-    )
-
-    @pytest.mark.parametrize("load", LOADS)
-    def test_of_a_directory(self, tmp_path: Path, load) -> None:
+    def test_of_a_directory(self, tmp_path: Path) -> None:
         prefix = saved(tmp_path / "run" / "step_100" / "model", ARRAYS)
         for path in (prefix.parent, prefix.parent.parent):
             with pytest.raises(CheckpointNotFoundError) as caught:
-                load(path)
+                MultiShardLoader().load_tensors(path, ["a"])
             assert str(caught.value) == (
                 f"Checkpoint file '{path}.metadata.json': there is no such file; "
                 f"expected a prefix, found a directory: give '{prefix}'"
@@ -190,8 +151,10 @@ class TestWhatToType:
             (tmp_path / "x").mkdir()
         elif kind == "file":
             (tmp_path / "x").touch()
-        with pytest.raises(CheckpointNotFoundError, match=r"there is no such file$"):
+        with pytest.raises(CheckpointNotFoundError, match=r"there is no such file$") as caught:
             MultiShardLoader().load_shard(tmp_path / "x", 0)
+        assert isinstance(caught.value, FileNotFoundError)
+        assert caught.value.path == f"{tmp_path}/x.metadata.json"
 
     def test_where_nobody_can_look(self, tmp_path: Path, make_shard_faults) -> None:
         saved(tmp_path / "step" / "model", ARRAYS)
@@ -202,7 +165,7 @@ class TestWhatToType:
 
 class TestSomeTensors:
     def test_only_what_is_asked_for_is_looked_at(self, prefix: Path) -> None:
-        flip(shard(prefix, 1), offset(prefix, 1, "c"))
+        flip(shard_path(prefix, 1), offset(prefix, 1, "c"))
         loader = MultiShardLoader()
 
         assert equal(loader.load_tensors(prefix, ["s"]), {"s": ARRAYS[1]["s"]})
@@ -210,21 +173,12 @@ class TestSomeTensors:
             loader.load_tensors(prefix, ["c"])
 
     def test_without_a_digest_of_its_own_the_whole_shard_is_proven(self, prefix: Path) -> None:
-        import msgspec
-
-        def change(metadata):
-            shards = [
-                msgspec.structs.replace(
-                    entry,
-                    tensors=tuple(msgspec.structs.replace(t, digest=None) for t in entry.tensors),
-                )
-                for entry in metadata.shards
-            ]
-            return msgspec.structs.replace(metadata, shards=tuple(shards))
-
-        restated(prefix, change)
+        said = metadata_of(prefix)
+        for tensor in said["shards"][1]["tensors"]:
+            tensor["digest"] = None
+        metadata_path(prefix).write_bytes(signed(said))
         assert equal(MultiShardLoader().load_tensors(prefix, ["s"]), {"s": ARRAYS[1]["s"]})
-        flip(shard(prefix, 1), offset(prefix, 1, "c"))
+        flip(shard_path(prefix, 1), offset(prefix, 1, "c"))
         with pytest.raises(CheckpointError, match="expected data with the checksum"):
             MultiShardLoader().load_tensors(prefix, ["s"])
 
@@ -244,12 +198,6 @@ class TestSomeTensors:
             MultiShardLoader().load_tensors(prefix, "a")
 
 
-class TestGivenArrays:
-    def test_not_together_with_maps(self, prefix: Path) -> None:
-        with pytest.raises(ValueError, match="expected mapped or out"):
-            MultiShardLoader().load_tensors(prefix, out={"a": np.zeros((5, 3))}, mapped=True)
-
-
 class TestMapped:
     @pytest.mark.parametrize("level", ["valid", "complete"])
     def test_they_are_the_files(self, prefix: Path, level: str) -> None:
@@ -258,13 +206,17 @@ class TestMapped:
         assert equal(found, ARRAYS[0] | ARRAYS[1])
         assert not found["a"].flags.writeable
         assert found["a"].ctypes.data % 64 == 0
-        shard(prefix, 0).unlink()
+        shard_path(prefix, 0).unlink()
         assert equal(found, ARRAYS[0] | ARRAYS[1])
 
     def test_they_are_proven(self, prefix: Path) -> None:
-        flip(shard(prefix, 1), offset(prefix, 1, "c"))
+        flip(shard_path(prefix, 1), offset(prefix, 1, "c"))
         with pytest.raises(CheckpointError, match="tensor 'c': expected"):
             MultiShardLoader().load_tensors(prefix, mapped=True)
+
+    def test_not_together_with_given_arrays(self, prefix: Path) -> None:
+        with pytest.raises(ValueError, match="expected mapped or out"):
+            MultiShardLoader().load_tensors(prefix, out={"a": np.zeros((5, 3))}, mapped=True)
 
     def test_only_of_local_files(self) -> None:
         prefix = saved("memory://mapped/model", ARRAYS)
@@ -272,24 +224,14 @@ class TestMapped:
             MultiShardLoader().load_tensors(prefix, mapped=True)
 
 
-class TestTypesThatNumpyLacks:
-    def test_without(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        array = np.array([1.5, -2.0, 0.0], ml_dtypes.bfloat16)
-        prefix = saved(tmp_path / "m", [{"w": array}])
-        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-        found = MultiShardLoader().load_shard(prefix, 0)["w"]
-
-        assert found.dtype == np.dtype("<u2")
-        assert np.array_equal(found, array.view(np.uint16))
+def test_a_type_that_numpy_lacks_without_ml_dtypes(tmp_path: Path, monkeypatch) -> None:
+    array = np.array([1.5, -2.0, 0.0], ml_dtypes.bfloat16)
+    prefix = saved(tmp_path / "m", [{"w": array}])
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert equal(MultiShardLoader().load_shard(prefix, 0), {"w": array.view(np.uint16)})
 
 
 class TestRefused:
-    def test_a_checkpoint_that_is_not_there(self, tmp_path: Path) -> None:
-        with pytest.raises(CheckpointNotFoundError, match="there is no such file") as caught:
-            MultiShardLoader().load_all_shards(tmp_path / "none")
-        assert isinstance(caught.value, FileNotFoundError)
-        assert caught.value.path == f"{tmp_path}/none.metadata.json"
-
     def test_a_rank_that_is_none(self, prefix: Path) -> None:
         with pytest.raises(IndexError, match="rank: expected 0 to 1, found 2"):
             MultiShardLoader().load_shard(prefix, 2)

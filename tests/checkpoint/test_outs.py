@@ -1,39 +1,22 @@
 """Arrays that are there are read into: filled and proven, or refused as a whole before that."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
-from shardproof.checkpoint import MultiShardLoader, MultiShardSaver
+from shardproof.checkpoint import MultiShardLoader
 from shardproof.errors import CheckpointError
 from tests.helpers import checkpoint_files as files
+from tests.helpers.saving import saved
 
 RANKS = [
     {"a": np.arange(15.0).reshape(5, 3), "none": np.zeros((0, 4), np.int8)},
     {"a": np.full((5, 3), 2.5), "c": np.arange(7, dtype=np.uint16), "one": np.array(1 + 2j)},
 ]
-DTYPES = st.sampled_from(
-    ["?", "i1", "<i2", "<i4", "<i8", "u1", "<u2", "<u8", "<f2", "<f4", "<f8", "<c8", "<c16"]
-).map(np.dtype)
-ARRAYS = st.dictionaries(
-    st.text(min_size=1, max_size=9).filter(lambda text: text.isprintable()),
-    DTYPES.flatmap(lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, min_side=0))),
-    max_size=4,
-)
-
-
-def saved(prefix: Path, ranks: list[dict[str, Any]], **keywords: Any) -> Path:
-    saver = MultiShardSaver(sync=False, **keywords)
-    for rank, arrays in enumerate(ranks):
-        saver.save_shard(prefix, rank, arrays)
-    saver.save_metadata(prefix, world_size=len(ranks))
-    return prefix
 
 
 @pytest.fixture
@@ -63,24 +46,6 @@ def test_they_are_filled_and_returned(tmp_path: Path, level: Any, algorithm: str
     out = like(RANKS[1])
     assert loader.load_shard(prefix, 1, out=out)["c"] is out["c"]
     assert same(out, RANKS[1])
-
-
-@pytest.mark.slow
-@given(arrays=ARRAYS.filter(bool), data=st.data())
-def test_any_other_type_or_shape_is_refused(tmp_path_factory: Any, arrays: dict, data: Any) -> None:
-    prefix = saved(tmp_path_factory.mktemp("x") / "m", [arrays])
-    name = data.draw(st.sampled_from(sorted(arrays)))
-    shapes = hnp.array_shapes(min_dims=0, min_side=0)
-    other = np.zeros(data.draw(shapes), data.draw(DTYPES))
-    out = like(arrays)
-    before = {each: array.tobytes() for each, array in out.items()}
-    mine = out[name]
-    if (other.shape, other.dtype) == (mine.shape, mine.dtype):
-        other = other.astype("S3")
-    out[name] = other
-    with pytest.raises((TypeError, ValueError), match="expected"):
-        MultiShardLoader().load_shard(prefix, 0, out=out)
-    assert all(out[each].tobytes() == before[each] for each in out if each != name)
 
 
 def read_only() -> np.ndarray:
@@ -148,20 +113,15 @@ def test_memory_within_another_s_that_ends_later(tmp_path: Path) -> None:
     assert memory.all()
 
 
-@pytest.mark.parametrize("harm", ["torn", "flipped", "another", "gone"])
+@pytest.mark.parametrize("harm", ["torn", "flipped", "gone"])
 @pytest.mark.parametrize("rank", [0, 1])
 def test_what_is_not_as_it_was_saved_is_an_error(prefix: Path, harm: str, rank: int) -> None:
     path = files.shard_path(prefix, rank)
-    data = bytearray(path.read_bytes())
-    if harm == "torn":
-        path.write_bytes(data[:-9])
-    elif harm == "flipped":
-        data[-1] ^= 1
-        path.write_bytes(data)
-    elif harm == "another":
-        path.write_bytes(files.shard_path(prefix, 1 - rank).read_bytes())
-    else:
-        path.unlink()
+    {
+        "torn": lambda: os.truncate(path, path.stat().st_size - 9),
+        "flipped": lambda: files.flip(path),
+        "gone": path.unlink,
+    }[harm]()
     loader, outs = MultiShardLoader(workers=1), [like(arrays) for arrays in RANKS]
     with pytest.raises(CheckpointError):
         loader.load_all_shards(prefix, out=outs)

@@ -15,6 +15,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from shardproof import FindingKind, MultiShardSaver, ShardFileVerifier, latest_checkpoint
 from shardproof.checkpoint import FsspecStorage
 from shardproof.formats import detect
+from tests.helpers.saving import saved
 
 
 class RefusedError(Exception):
@@ -75,10 +76,10 @@ def storage() -> Iterator[FsspecStorage]:
     Failing.pseudo_dirs[:] = [""]
 
 
-def save(storage, step: int) -> None:
+def save(storage, step: int, prefix: str = "/run/step_{}/m") -> str:
     saver = MultiShardSaver(storage)
-    saver.save_shard(f"/run/step_{step}/m", 0, {"w": np.arange(9)}, step=step)
-    saver.save_metadata(f"/run/step_{step}/m", world_size=1, step=step)
+    saver.save_shard(prefix.format(step), 0, {"w": np.arange(9)}, step=step)
+    return saver.save_metadata(prefix.format(step), world_size=1, step=step)
 
 
 def verify(storage):
@@ -103,43 +104,34 @@ def test_a_url_is_its_own(path: str, url: str) -> None:
 
 def test_a_checkpoint_at_the_root_of_a_store() -> None:
     storage = FsspecStorage.from_url("memory://")
-    saver = MultiShardSaver(storage)
     try:
-        saver.save_shard("memory://at_root", 0, {"w": np.arange(9)}, step=1)
-        path = saver.save_metadata("memory://at_root", world_size=1, step=1)
-
-        assert path == "memory:///at_root.metadata.json"
+        assert save(storage, 1, "memory://at_root") == "memory:///at_root.metadata.json"
         assert latest_checkpoint("memory://", name="at_root") == "memory:///at_root"
     finally:
         storage._fs.rm_file("/at_root_shard_0.shard")
         storage._fs.rm_file("/at_root.metadata.json")
 
 
-@pytest.mark.parametrize("call", ["invalidate_cache", "info", "cat_file"])
-@pytest.mark.parametrize("word", ["step_2/m_shard", "step_2/m.meta"])
+LOOKS = {  # which call, and what its path has in it
+    ("invalidate_cache", "step_2"),
+    *((call, f"step_2/m{end}") for call in ("info", "cat_file") for end in ("_shard", ".meta")),
+}
+
+
+@pytest.mark.parametrize(("call", "word"), sorted(LOOKS))
 @pytest.mark.parametrize("error", NOT_LOOKED.values(), ids=NOT_LOOKED)
-class TestNobodyCouldLook:
-    @pytest.fixture(autouse=True)
-    def fail(self, storage, call, word, error) -> None:
-        # Caches are forgotten by directory, so that all of a step fails.
-        Failing.fail(call, "step_2" if call == "invalidate_cache" else word, error)
+def test_a_verdict_says_that_nobody_could_look(storage, call: str, word: str, error) -> None:
+    Failing.fail(call, word, error)
+    result = verify(storage)
 
-    def test_a_verdict_says_so(self, storage) -> None:
-        result = verify(storage)
-
-        assert result.exit_code == 3
-        assert [finding.kind for finding in result.findings] == [FindingKind.UNREADABLE]
-
-    def test_no_older_step_is_taken_for_the_newest(self, storage, error) -> None:
-        with pytest.raises(OSError, match=words_of(error)) as caught:
-            latest_checkpoint("/run", storage=storage)
-
-        assert caught.value.errno in errno.errorcode
+    assert result.exit_code == 3
+    assert [finding.kind for finding in result.findings] == [FindingKind.UNREADABLE]
 
 
+@pytest.mark.parametrize(("call", "word"), [*sorted(LOOKS), ("ls", "run")])
 @pytest.mark.parametrize("error", NOT_LOOKED.values(), ids=NOT_LOOKED)
-def test_a_directory_that_nobody_can_list_is_not_empty(storage, error) -> None:
-    Failing.fail("ls", "run", error)
+def test_no_older_step_is_taken_for_the_newest(storage, call: str, word: str, error) -> None:
+    Failing.fail(call, word, error)
     with pytest.raises(OSError, match=words_of(error)) as caught:
         latest_checkpoint("/run", storage=storage)
 
@@ -189,12 +181,8 @@ def test_what_is_sent_for_a_shard_does_not_grow_with_its_tensors(tmp_path) -> No
     """An executor is sent the probe again for each shard whose digest it computes."""
     sizes = []
     for n_tensors in (1, 300):
-        directory, saver = tmp_path / str(n_tensors), MultiShardSaver()
         state = {f"layer.{i}.weight": np.zeros(1, np.float32) for i in range(n_tensors)}
-        for rank in range(4):
-            saver.save_shard(directory / "m", rank, state, step=1)
-        saver.save_metadata(directory / "m", world_size=4, step=1)
-        root = os.path.realpath(directory)
+        root = os.path.realpath(saved(tmp_path / str(n_tensors) / "m", [state] * 4).parent)
         sizes.append(len(pickle.dumps(detect(root).read_manifest(root).probe)))
 
     assert sizes[1] < sizes[0] + 100

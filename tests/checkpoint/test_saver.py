@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -18,15 +17,14 @@ from shardproof import (
     CheckpointError,
     MultiShardLoader,
     MultiShardSaver,
-    ShardFileVerifier,
     UnsyncedError,
 )
 from shardproof._base import files as _files
 from shardproof.checkpoint import from_safetensors
-from shardproof.checkpoint.format import _metadata
 from shardproof.checkpoint.save import _shard_writer
 from shardproof.testing.faults import FileSystemFaults
 from tests.helpers import checkpoint_files as files
+from tests.helpers.saving import saved
 
 ARRAYS = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.zeros((0, 4))}
 
@@ -45,15 +43,9 @@ def names(prefix: Path) -> list[str]:
     return sorted(os.listdir(prefix.parent))
 
 
-def test_what_the_metadata_tell(saver, prefix: Path) -> None:
-    saver.save_shard(prefix, 0, {"w": np.ones(3, np.float16), "n": np.arange(2)})
-    time = "2026-11-21T20:00:00.5Z"
-    saver.save_metadata(prefix, world_size=1, step=7, strategy="fsdp", timestamp=time)
-    metadata = MultiShardLoader().load_metadata(prefix)
-
-    assert (metadata.step, metadata.timestamp, metadata.world_size) == (7, time, 1)
-    assert (metadata.sharding.strategy, metadata.sharding.shard_count) == ("fsdp", 1)
-    assert metadata.sharding.precision == "float16"
+def test_the_precision_is_told_by_the_tensors(prefix: Path) -> None:
+    saved(prefix, [{"w": np.ones(3, np.float16), "n": np.arange(2)}])
+    assert MultiShardLoader().load_metadata(prefix).sharding.precision == "float16"
 
 
 class TestMetadataComeLast:
@@ -72,8 +64,8 @@ class TestMetadataComeLast:
     def test_a_shard_that_is_another_is_refused(self, saver, prefix: Path, harm: str) -> None:
         for rank in range(2):
             saver.save_shard(prefix, rank, ARRAYS)
-        shard, other = (Path(f"{prefix}_shard_{rank}.shard") for rank in (1, 0))
-        record = Path(f"{prefix}_shard_1.tensors.json")
+        shard, other = (files.shard_path(prefix, rank) for rank in (1, 0))
+        record = files.record_path(prefix, 1)
         {
             "cut": lambda: os.truncate(shard, shard.stat().st_size - 1),
             "swapped": lambda: shard.write_bytes(other.read_bytes()),
@@ -87,8 +79,7 @@ class TestMetadataComeLast:
 
 class TestThereIsOneAlready:
     def test_it_is_kept(self, saver, prefix: Path) -> None:
-        saver.save_shard(prefix, 0, ARRAYS)
-        saver.save_metadata(prefix, world_size=1)
+        saved(prefix, [ARRAYS])
         before = Path(f"{prefix}_shard_0.shard").read_bytes()
 
         with pytest.raises(CheckpointError, match="a checkpoint exists already"):
@@ -98,8 +89,7 @@ class TestThereIsOneAlready:
         assert Path(f"{prefix}_shard_0.shard").read_bytes() == before
 
     def test_it_is_given_up_before_anything_is_written(self, saver, prefix, monkeypatch) -> None:
-        saver.save_shard(prefix, 0, ARRAYS)
-        saver.save_metadata(prefix, world_size=1)
+        saved(prefix, [ARRAYS])
 
         def look(*_, **__):
             raise ZeroDivisionError(names(prefix))
@@ -129,10 +119,9 @@ class Made(Mapping):
         return self.n
 
 
-def test_arrays_may_be_made_one_after_the_other(saver, prefix: Path) -> None:
+def test_arrays_may_be_made_one_after_the_other(prefix: Path) -> None:
     arrays = Made(5)
-    saver.save_shard(prefix, 0, arrays)
-    saver.save_metadata(prefix, world_size=1)
+    saved(prefix, [arrays])
 
     assert len(arrays.made) == 5
     found = MultiShardLoader().load_shard(prefix, 0)
@@ -185,15 +174,8 @@ class TestWrongArguments:
 
     @pytest.mark.parametrize(
         ("name", "reason"),
-        [
-            ("a\nb", "it has a control character"),
-            ("a\x7f", "it has a control character"),
-            ("a\0", "it has a control character"),
-            ("a\\b", "it has a backslash"),
-            ("C:a", "it begins with a drive"),
-            ("n" * 256, "it is over 255 bytes"),
-        ],
-        ids=["newline", "delete", "nul", "backslash", "drive", "long"],
+        [("a\nb", "a control character"), ("a\\b", "a backslash"), ("n" * 256, "over 255 bytes")],
+        ids=["newline", "backslash", "long"],
     )
     @pytest.mark.parametrize("base", ["", "memory://refused/"])
     def test_a_name_whose_files_would_be_refused(
@@ -209,21 +191,9 @@ class TestWrongArguments:
         ):
             with pytest.raises(ValueError, match="prefix: no checkpoint can be called") as caught:
                 save()
-            assert str(caught.value).endswith(f": {reason}")
+            assert str(caught.value).endswith(reason)
             assert "\n" not in str(caught.value)
         assert os.listdir(tmp_path) == []
-
-    def test_what_exists_under_such_a_name_is_read(self, saver, tmp_path: Path) -> None:
-        saver.save_shard(tmp_path / "a-b", 0, ARRAYS)
-        saver.save_metadata(tmp_path / "a-b", world_size=1)
-        metadata = MultiShardLoader().load_metadata(tmp_path / "a-b")
-        shard = msgspec.structs.replace(metadata.shards[0], file="a\\b_shard_0.shard")
-        (tmp_path / "a-b_shard_0.shard").rename(tmp_path / shard.file)
-        (tmp_path / "a-b.metadata.json").unlink()
-        text = _metadata.seal(msgspec.structs.replace(metadata, shards=(shard,)))
-        (tmp_path / "a\\b.metadata.json").write_bytes(text)
-        assert list(MultiShardLoader().load_shard(tmp_path / "a\\b", 0)) == list(ARRAYS)
-        assert ShardFileVerifier().verify_checkpoint(tmp_path / "a\\b").warnings == ()
 
     def test_a_timestamp_that_is_none(self, saver, prefix: Path) -> None:
         for text in ("now", "2026-11-21", "2026-11-21T20:00:00", "2026-13-21T20:00:00Z", ""):
@@ -253,86 +223,74 @@ def test_a_full_disk_leaves_nothing(saver, prefix: Path, monkeypatch) -> None:
     assert names(prefix) == []
 
 
-class TestDirectoriesThatCanNotBeSynced:
-    @pytest.fixture
-    def fail_on(self, monkeypatch) -> Callable[[int, int], None]:
-        """Let a sync of a directory fail: the nth, or each."""
+@pytest.fixture
+def fail_a_sync(monkeypatch) -> Callable[[], None]:
+    def fail() -> None:
+        real, count = os.fsync, itertools.count()
 
-        def fail_on(number: int, nth: int) -> None:
-            real, count = os.fsync, itertools.count(1)
+        def fsync(fd: int) -> None:
+            if stat.S_ISDIR(os.fstat(fd).st_mode) and not next(count):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            real(fd)
 
-            def fsync(fd: int) -> None:
-                if stat.S_ISDIR(os.fstat(fd).st_mode) and nth in {0, next(count)}:
-                    raise OSError(number, os.strerror(number))
-                real(fd)
+        monkeypatch.setattr(os, "fsync", fsync)
 
-            monkeypatch.setattr(os, "fsync", fsync)
+    return fail
 
-        return fail_on
 
-    def test_only_what_is_there_is_told_to_be_unsynced(self, saver, prefix, fail_on) -> None:
-        prefix.parent.mkdir()
-        fail_on(errno.EIO, 1)
-        with pytest.raises(UnsyncedError) as unsynced:
-            saver.save_shard(prefix, 0, ARRAYS)
-        assert unsynced.value.path == str(files.shard_path(prefix, 0))
-        assert os.path.exists(unsynced.value.path)
-
-    def test_an_old_checkpoint_that_is_given_up_is_no_shard(self, saver, prefix, fail_on) -> None:
+def test_only_what_is_there_is_told_to_be_unsynced(saver, prefix, fail_a_sync) -> None:
+    prefix.parent.mkdir()
+    fail_a_sync()
+    with pytest.raises(UnsyncedError) as unsynced:
         saver.save_shard(prefix, 0, ARRAYS)
-        saver.save_metadata(prefix, world_size=1)
-        fail_on(errno.EIO, 1)
-        with pytest.raises(OSError, match="Input/output error") as caught:
-            saver.save_shard(prefix, 0, ARRAYS, overwrite=True)
-        assert not isinstance(caught.value, UnsyncedError)
+    assert unsynced.value.path == str(files.shard_path(prefix, 0))
+    assert os.path.exists(unsynced.value.path)
 
 
-class TestTextThatIsNone:
-    """What is no Unicode could not be written into records and metadata."""
-
-    @pytest.mark.parametrize("name", ["strategy", "precision"])
-    def test_what_the_metadata_tell(self, saver, prefix: Path, name: str) -> None:
-        saver.save_shard(prefix, 0, ARRAYS)
-        with pytest.raises(ValueError, match=f"{name}: expected text in Unicode, found") as caught:
-            saver.save_metadata(prefix, world_size=1, **{name: "\ud800"})
-        assert type(caught.value) is ValueError
-
-    @pytest.mark.parametrize("name", ["SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"])
-    def test_what_the_environment_tells_is_taken_as_it_is(
-        self, prefix: Path, monkeypatch, name: str
-    ) -> None:
-        monkeypatch.setenv(name, os.fsdecode(b"job \xff"))
-        saver = MultiShardSaver()
-        saver.save_shard(prefix, 0, ARRAYS)
-        saver.save_metadata(prefix, world_size=1)
-        assert files.is_whole(prefix)
+def test_an_old_checkpoint_that_is_given_up_is_no_shard(saver, prefix, fail_a_sync) -> None:
+    saved(prefix, [ARRAYS])
+    fail_a_sync()
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        saver.save_shard(prefix, 0, ARRAYS, overwrite=True)
+    assert not isinstance(caught.value, UnsyncedError)
 
 
-class TestAsync:
-    def test_cancelled_it_leaves_neither_thread_nor_file(self, saver, prefix: Path) -> None:
-        before = {*threading.enumerate()}
-        begun, go_on = threading.Event(), threading.Event()
+@pytest.mark.parametrize("name", ["strategy", "precision"])
+def test_metadata_that_are_no_unicode(saver, prefix: Path, name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name}: expected text in Unicode, found") as caught:
+        saver.save_metadata(prefix, world_size=1, **{name: "\ud800"})
+    assert type(caught.value) is ValueError
 
-        class Slow(dict):
-            def __iter__(self):
-                if threading.current_thread() is not threading.main_thread():
-                    begun.set()
-                    go_on.wait(30)
-                return super().__iter__()
 
-        async def save() -> None:
-            task = asyncio.ensure_future(saver.save_shard_async(prefix, 0, Slow(ARRAYS)))
-            while not begun.is_set():
-                await asyncio.sleep(0.001)
-            task.cancel()
-            await asyncio.sleep(0)
-            go_on.set()
-            await task
+@pytest.mark.parametrize("name", ["SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"])
+def test_what_the_environment_tells_may_be_no_unicode(prefix, monkeypatch, name: str) -> None:
+    monkeypatch.setenv(name, os.fsdecode(b"job \xff"))
+    assert files.is_whole(saved(prefix, [ARRAYS]))
 
-        with pytest.raises(asyncio.CancelledError):
-            asyncio.run(save())
-        assert {*threading.enumerate()} <= before
-        assert not prefix.parent.exists() or names(prefix) == []
+
+def test_cancelled_it_leaves_neither_thread_nor_file(saver, prefix: Path) -> None:
+    before = {*threading.enumerate()}
+    begun, go_on = threading.Event(), threading.Event()
+
+    class Slow(dict):
+        def __iter__(self):
+            if threading.current_thread() is not threading.main_thread():
+                begun.set()
+                go_on.wait(30)
+            return super().__iter__()
+
+    async def save() -> None:
+        task = asyncio.ensure_future(saver.save_shard_async(prefix, 0, Slow(ARRAYS)))
+        await asyncio.to_thread(begun.wait, 60)
+        task.cancel()
+        await asyncio.sleep(0)
+        go_on.set()
+        await task
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(save())
+    assert {*threading.enumerate()} <= before
+    assert not prefix.parent.exists() or names(prefix) == []
 
 
 def test_what_is_committed_is_not_told_to_have_failed(saver, prefix: Path) -> None:
@@ -355,7 +313,7 @@ def test_what_is_committed_is_not_told_to_have_failed(saver, prefix: Path) -> No
     assert nth > 30
 
 
-def test_what_can_not_be_swept_is_no_failure(saver, prefix: Path) -> None:
+def test_what_can_not_be_swept_is_no_failure(prefix: Path) -> None:
     """As a directory that has the name of what a killed writer left."""
     child = os.fork()
     if not child:
@@ -363,8 +321,7 @@ def test_what_can_not_be_swept_is_no_failure(saver, prefix: Path) -> None:
         os.mkdir(prefix.parent / _files.temporary_name())
         os._exit(0)
     os.waitpid(child, 0)
-    saver.save_shard(prefix, 0, ARRAYS)
-    saver.save_metadata(prefix, world_size=1)
+    saved(prefix, [ARRAYS])
     assert len(names(prefix)) == 3
 
 

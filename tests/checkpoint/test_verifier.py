@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import itertools
-import os
 import threading
 from pathlib import Path
 
@@ -12,14 +11,13 @@ import pytest
 
 from shardproof import (
     FindingKind,
-    MultiShardLoader,
     MultiShardSaver,
     ShardFileVerifier,
     VerificationResult,
     latest_checkpoint,
 )
 from shardproof._base import digest, fanout
-from shardproof.checkpoint import CheckpointStorage, FsspecStorage, LocalStorage, prune
+from shardproof.checkpoint import CheckpointStorage, FsspecStorage, LocalStorage
 
 
 def verify(prefix, level="valid") -> VerificationResult:
@@ -87,20 +85,15 @@ def test_metadata_that_nobody_could_look_at_may_name_all_shards(
     assert "the checkpoint is being removed" in warning
 
 
-def test_an_unfinished_step_is_a_warning_with_its_age(tmp_path, monkeypatch) -> None:
+def test_an_unfinished_step_is_a_warning(tmp_path) -> None:
     prefix = tmp_path / "model"
-    path = MultiShardSaver().save_shard(prefix, 0, {"w": np.arange(3)})
-    MultiShardSaver().save_shard(tmp_path / "model2", 0, {"w": np.arange(3)})
-    written = os.stat(path).st_mtime
-    monkeypatch.setattr("shardproof.checkpoint.storage._prefixes.clock", lambda: written + 9000)
+    for name in ("model", "model2"):
+        MultiShardSaver().save_shard(tmp_path / name, 0, {"w": np.arange(3)})
     result = verify(prefix)
 
     assert not result.is_valid
     (warning,) = result.warnings
-    assert warning == (
-        f"unfinished step '{prefix}': 1 shard file, last written 2 h ago; "
-        "its save was killed or still runs"
-    )
+    assert warning.startswith(f"unfinished step '{prefix}': 1 shard file, last written ")
 
 
 def test_the_same_in_coroutines(make_checkpoint) -> None:
@@ -172,37 +165,6 @@ def test_strays_are_warnings(make_checkpoint) -> None:
     ]
 
 
-def test_a_disk_that_fails_while_it_is_read_is_none_either(make_checkpoint, monkeypatch) -> None:
-    prefix = make_checkpoint(world_size=1)
-    real = os.preadv
-
-    def preadv(fd: int, buffers: list, at: int) -> int:
-        if ".shard" in os.readlink(f"/proc/self/fd/{fd}"):
-            raise OSError(errno.EIO, "Input/output error")
-        return real(fd, buffers, at)
-
-    monkeypatch.setattr(os, "preadv", preadv)
-    assert verify(prefix).exit_code == 3
-
-
-@pytest.mark.parametrize("what", [".shard", ".metadata.json"])
-def test_what_nobody_could_look_at_is_not_passed_over(make_checkpoint, monkeypatch, what) -> None:
-    prefix = make_checkpoint(world_size=1)
-    assert latest_checkpoint(prefix.parent) == str(prefix)
-    real = LocalStorage.open
-
-    def failing(self, path: str):
-        if path.endswith(what):
-            raise OSError(errno.EIO, "Input/output error")
-        return real(self, path)
-
-    monkeypatch.setattr(LocalStorage, "open", failing)
-    for ask in (latest_checkpoint, prune):
-        with pytest.raises(OSError, match="could not check: ") as caught:
-            ask(prefix.parent)
-        assert caught.value.errno == errno.EIO
-
-
 def test_one_whose_shards_can_t_be_proven_is_passed_over(make_checkpoint, caplog) -> None:
     prefix = make_checkpoint(world_size=2, unchecked_ranks=[1])
 
@@ -211,36 +173,11 @@ def test_one_whose_shards_can_t_be_proven_is_passed_over(make_checkpoint, caplog
     assert latest_checkpoint(prefix.parent, level="complete") == str(prefix)
 
 
-class TestElsewhere:
-    @pytest.fixture
-    def storage(self) -> FsspecStorage:
-        import fsspec
-
-        filesystem = fsspec.filesystem("memory")
-        filesystem.store.clear()
-        filesystem.pseudo_dirs[:] = [""]
-        return FsspecStorage(filesystem)
-
-    def test_what_has_the_methods_is_a_storage(self, storage: FsspecStorage) -> None:
-        assert isinstance(storage, CheckpointStorage)
-        assert isinstance(LocalStorage(), CheckpointStorage)
-        with pytest.raises(TypeError, match="storage"):
-            ShardFileVerifier("/tmp")
-
-    def test_prune_and_latest(self, storage: FsspecStorage) -> None:
-        for step in range(3):
-            saver = MultiShardSaver(storage)
-            saver.save_shard(f"/run/s{step}/model", 0, {"w": np.full(3, step)})
-            saver.save_metadata(f"/run/s{step}/model", world_size=1, step=step)
-        latest = latest_checkpoint("/run", storage=storage)
-        assert latest == "memory:///run/s2/model"
-        assert MultiShardLoader().load_tensors(latest)["w"].tolist() == [2, 2, 2]
-        removed = prune("memory://run", keep=1)
-        assert removed == ["memory:///run/s1/model", "memory:///run/s0/model"]
-        assert storage._fs.find("/run") == [
-            "/run/s2/model.metadata.json",
-            "/run/s2/model_shard_0.shard",
-        ]
+def test_what_has_the_methods_is_a_storage() -> None:
+    assert isinstance(FsspecStorage.from_url("memory://"), CheckpointStorage)
+    assert isinstance(LocalStorage(), CheckpointStorage)
+    with pytest.raises(TypeError, match="storage"):
+        ShardFileVerifier("/tmp")
 
 
 def test_what_can_not_be_looked_at_of_an_unfinished_step_is_told(

@@ -1,21 +1,19 @@
 """``shardproof checkpoint``: what it prints, and its exit codes."""
 
 import errno
+import functools
 import json
 import os
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from shardproof.checkpoint import FsspecStorage, LocalStorage, MultiShardLoader, MultiShardSaver
-from shardproof.cli.app import app
+from tests.helpers import commands
 
 
 def save(prefix: Path, n_ranks: int = 2, step: int = 0) -> Path:
@@ -37,10 +35,6 @@ def cut(path: Path) -> None:
     os.truncate(path, path.stat().st_size - 1)
 
 
-def empty(path: Path) -> None:
-    os.truncate(path, 0)
-
-
 def shard(prefix: Path, rank: int = 0) -> Path:
     return prefix.with_name(f"{prefix.name}_shard_{rank}.shard")
 
@@ -59,10 +53,7 @@ def run_dir(tmp_path) -> Path:
     return path
 
 
-def run(*args: object):
-    result = CliRunner().invoke(app, ["checkpoint", *map(str, args)], prog_name="shardproof")
-    assert isinstance(result.exception, SystemExit | None), result.exception  # has a code of 1 too
-    return result
+run = functools.partial(commands.run, "checkpoint")
 
 
 def unfinished(prefix: Path, age: float = 0) -> Path:
@@ -75,21 +66,20 @@ def unfinished(prefix: Path, age: float = 0) -> Path:
 
 
 class TestVerify:
-    @pytest.mark.parametrize("level", ["present", "complete", "valid"])
-    def test_a_whole_checkpoint_has_no_findings(self, tmp_path, level: str) -> None:
+    def test_a_whole_checkpoint_has_no_findings(self, tmp_path) -> None:
         prefix = save(tmp_path / "model")
         for path in (prefix, metadata(prefix), tmp_path):
-            result = run("verify", path, "--level", level)
+            result = run("verify", path)
             assert (result.exit_code, result.stderr) == (0, "")
-            assert result.stdout.startswith(f"{level}: 2 of 2 ")
-            assert str(prefix) in result.stdout or str(tmp_path) in result.stdout
+            assert result.stdout.startswith("valid: 2 of 2 ")
+            assert str(prefix) in result.stdout
 
     def test_every_one_in_a_directory(self, run_dir) -> None:
         result = run("verify", run_dir, "--json")
         assert result.exit_code == 0
         said = json.loads(result.stdout)
         assert [one["prefix"] for one in said] == [
-            str(run_dir / name)
+            f"{run_dir}/{name}"
             for name in ("best", "step_1/model", "step_20/model", "step_3/model")
         ]
         assert all(one["ok"] and one["level"] == "valid" for one in said)
@@ -106,8 +96,8 @@ class TestVerify:
         said = json.loads(run("verify", run_dir, "--json").stdout)
         assert [len(one["findings"]) for one in said] == [0, 1, 0, 1]
 
-    @pytest.mark.parametrize("level", ["present", "complete", "valid"])
-    @pytest.mark.parametrize("harm", [None, flip, cut, empty, Path.unlink])
+    @pytest.mark.parametrize("level", ["present", "valid"])
+    @pytest.mark.parametrize("harm", [None, flip, cut, Path.unlink])
     @pytest.mark.parametrize("file", [shard, metadata])
     def test_validate_gives_the_same_verdict_of_a_prefix(
         self, tmp_path, level: str, harm: Callable[[Path], object] | None, file
@@ -116,7 +106,7 @@ class TestVerify:
         if harm is not None:
             harm(file(prefix))
         verified = run("verify", prefix, "--level", level)
-        validated = CliRunner().invoke(app, ["validate", str(prefix), "--level", level])
+        validated = commands.run("validate", prefix, "--level", level)
         assert validated.exit_code == verified.exit_code
         assert verified.stdout.startswith(validated.stdout.rstrip())
         assert (validated.exit_code != 0) or validated.stdout.startswith(f"{level}: 2 of 2 ")
@@ -130,17 +120,6 @@ class TestVerify:
             assert str(path) in result.stderr
             assert "there is no checkpoint: expected " in result.stderr
             assert ("files in it that end with" in result.stderr) == path.is_dir()
-
-    def test_metadata_that_can_not_be_read(self, tmp_path) -> None:
-        prefix = save(tmp_path / "model")
-        flip(metadata(prefix))
-        for options in ([], ["--level", "complete"]):
-            result = run("verify", prefix, *options)
-            assert result.exit_code == 2
-            assert str(metadata(prefix)) in result.output
-        (said,) = json.loads(run("verify", prefix, "--json").stdout)
-        assert (said["ok"], said["exit_code"]) == (False, 2)
-        assert str(metadata(prefix)) in json.dumps(said)
 
     def test_could_not_list(self, run_dir, make_shard_faults) -> None:
         make_shard_faults(run_dir).fail("scandir", errno.ESTALE, match="step_20")
@@ -199,14 +178,6 @@ class TestVerify:
         assert result.exit_code == 3
         assert f"Could not check '{run_dir}'" in result.stderr
         assert result.stdout.count("valid: 2 of 2 files") == 4
-
-    def test_the_name_of_an_unfinished_step_is_quoted(self, tmp_path) -> None:
-        for path in [*unfinished(tmp_path / "run" / "m").parent.iterdir()]:
-            path.rename(path.with_name(path.name.replace("m_", "\x1b[31m\n_", 1)))
-        for command in ("verify", "latest"):
-            *_, warning = run(command, tmp_path / "run").stderr.splitlines()
-            assert "\\x1b[31m\\n" in "".join(run(command, tmp_path / "run").stderr)
-            assert warning.isprintable()
 
     def test_a_directory_that_is_a_prefix_too(self, tmp_path) -> None:
         save(tmp_path / "step")
@@ -270,16 +241,6 @@ class TestShow:
         said = json.loads(result.stdout)
         assert said.pop("prefix") == str(prefix)
         assert said == json.loads(metadata(prefix).read_bytes())
-
-    def test_names_that_paint(self, tmp_path) -> None:
-        saver, prefix = MultiShardSaver(), tmp_path / "model"
-        saver.save_shard(prefix, 0, {"\x1b[31mred\n\n[bold]": np.zeros(1)})
-        saver.save_metadata(prefix, world_size=1, strategy="\x1b[2J", precision="a\nstep: 9")
-        result = run("show", prefix)
-        assert result.exit_code == 0
-        assert "\x1b" not in result.stdout
-        assert r"\x1b[31mred\n\n[bold]" in result.stdout
-        assert result.stdout.count("\nstep: ") == 1
 
     def test_metadata_that_are_not_there_torn_or_unread_have_exit_codes(
         self, tmp_path, make_shard_faults
@@ -390,24 +351,3 @@ class TestLatest:
         result = run("latest", prefix.parent)
         assert (result.exit_code, result.stdout) == (1, "")
         assert result.stderr.splitlines()[0] == f"{said}killed or still runs"
-
-
-class TestProcess:
-    """The command as scripts have it."""
-
-    def run(self, *args: object, **options: object) -> subprocess.CompletedProcess[bytes]:
-        command = [sys.executable, "-m", "shardproof", "checkpoint", *map(os.fspath, args)]
-        return subprocess.run(command, capture_output=True, timeout=60, **options)
-
-    @pytest.mark.slow
-    def test_a_path_need_not_be_text(self, tmp_path) -> None:
-        odd = tmp_path / os.fsdecode(b"run \xff")
-        prefix = save(odd / "model")
-        for args in (["verify", odd], ["show", odd], ["show", odd, "--json"]):
-            done = self.run(*args)
-            assert (done.returncode, done.stderr) == (0, b"")
-        done = self.run("latest", odd)
-        assert (done.returncode, done.stdout) == (0, os.fsencode(prefix) + b"\n")
-        done = self.run("convert", prefix, odd)
-        assert (done.returncode, done.stderr) == (0, b"")
-        assert os.path.exists(done.stdout.splitlines()[0])

@@ -5,61 +5,41 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from shardproof.testing.faults import Hub
+from tests.helpers.commands import MODULE, said, started
 from tests.helpers.kept_parts import beside_parts
 from tests.helpers.waiting import files_below, until
 
 CODES = {"SIGINT": 130, "SIGTERM": 143, "SIGHUP": 129}
-ENTRIES = {
-    "module": [sys.executable, "-m", "shardproof"],
-    "script": [sys.executable, "-c", "from shardproof.__main__ import main; main()"],
-}
+SENT = [("SIGINT", 1), ("SIGTERM", 2), ("SIGHUP", 1)]  # a second interrupt waits for nothing
 
 
-def started(args: Sequence[object], **keywords: object) -> subprocess.Popen[str]:
-    """A process of which everything that it says is kept."""
-    pipe = subprocess.PIPE
-    return subprocess.Popen([*map(str, args)], stdout=pipe, stderr=pipe, text=True, **keywords)
-
-
-def said(child: subprocess.Popen[str]) -> tuple[int, str, str]:
-    out, error = child.communicate(timeout=60)
-    return child.returncode, out, error
+FIRST_IMPORT = """
+import signal, sys
+class Finder:
+    def find_spec(self, name, *_):
+        if name == 'click': {}
+sys.meta_path.insert(0, Finder())
+from shardproof.__main__ import main
+main()
+"""
 
 
 @pytest.mark.parametrize("name", CODES)
 def test_one_that_comes_with_the_first_import_ends_it_at_once(name: str) -> None:
     """The slowest of imports: one that raises the signal itself, and would print a traceback."""
-    code = (
-        "import signal, sys\n"
-        "class Finder:\n"
-        "    def find_spec(self, name, *_):\n"
-        f"        if name == 'click': signal.raise_signal(signal.{name})\n"
-        "sys.meta_path.insert(0, Finder())\n"
-        "from shardproof.__main__ import main\n"
-        "main()\n"
-    )
+    code = FIRST_IMPORT.format(f"signal.raise_signal(signal.{name})")
     assert said(started([sys.executable, "-c", code, "--help"])) == (CODES[name], "", "")
 
 
 def test_what_it_imports_may_be_where_nobody_can_look() -> None:
-    code = (
-        "import sys\n"
-        "class Finder:\n"
-        "    def find_spec(self, name, *_):\n"
-        "        if name == 'click': raise OSError(5, 'Input/output error', '/a\\n\\x1b[2J')\n"
-        "sys.meta_path.insert(0, Finder())\n"
-        "from shardproof.__main__ import main\n"
-        "main()\n"
-    )
-    code, out, error = said(started([sys.executable, "-c", code, "--help"]))
-    assert (code, out) == (3, "")
-    assert error == "Could not import the command: OSError(5, 'Input/output error')\n"
+    code = FIRST_IMPORT.format(r"raise OSError(5, 'Input/output error', '/a\n\x1b[2J')")
+    problem = "Could not import the command: OSError(5, 'Input/output error')\n"
+    assert said(started([sys.executable, "-c", code, "--help"])) == (3, "", problem)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +72,7 @@ def test_next_to_nothing_is_imported_before_it_takes_them() -> None:
         "print(*set(sys.modules) - had)\n"
     )
     _, out, _ = said(started([sys.executable, "-c", code]))
-    ours = ("__main__", "_base", "_base.imports", "cli", "cli.entry")
+    ours = ("__main__", "_base", "_base.imports", "cli")
     assert set(out.split()) == {"shardproof", *(f"shardproof.{name}" for name in ours)}
 
 
@@ -135,7 +115,7 @@ def test_a_command_takes_no_other_command() -> None:
 def test_the_version_that_nobody_takes_has_an_exit_code(words: list[str]) -> None:
     read, write = os.pipe()
     os.close(read)
-    command = [*ENTRIES["module"], *words]
+    command = [*MODULE, *words]
     with open("/dev/full", "wb") as full:
         for stdout, expected in ((full, 3), (write, 141)):
             done = subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True)
@@ -163,15 +143,14 @@ def test_ignored_ones_stay_ignored() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_times", [1, 2])
-@pytest.mark.parametrize("name", CODES)
+@pytest.mark.parametrize(("name", "n_times"), SENT)
 def test_a_fetch_ends_in_order(shard_hub: Hub, tmp_path: Path, name: str, n_times: int) -> None:
     url = shard_hub.put("a/0.bin", b"x" * 2**20)
     shard_hub.fault("a/0.bin", "stall-in-body")
-    child = started([*ENTRIES["module"], "fetch", url, tmp_path / "to"])
+    child = started([*MODULE, "fetch", url, tmp_path / "to"])
     until(lambda: list(tmp_path.rglob(".shardproof-*")) or child.poll() is not None)
 
-    for _ in range(n_times if name != "SIGINT" else 1):
+    for _ in range(n_times):
         child.send_signal(signal.Signals[name])
         time.sleep(0.01)
 
@@ -190,14 +169,13 @@ with FileSystemFaults(sys.argv[-1]) as fs:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_times", [1, 2])
-@pytest.mark.parametrize("name", CODES)
+@pytest.mark.parametrize(("name", "n_times"), SENT)
 def test_a_stage_ends_in_order(make_shards_dir, tmp_path: Path, name: str, n_times: int) -> None:
     (to := tmp_path / "to").mkdir()
     child = started([sys.executable, "-c", SLOW_STAGE, "stage", make_shards_dir(40), "--to", to])
     until(lambda: files_below(to, "*.bin") or child.poll() is not None)
 
-    for _ in range(n_times if name != "SIGINT" else 1):  # a second interrupt waits for nothing
+    for _ in range(n_times):
         child.send_signal(signal.Signals[name])
         time.sleep(0.01)
 
@@ -226,5 +204,5 @@ def test_one_that_comes_while_text_is_executed(tmp_path: Path, name: str) -> Non
     (tmp_path / "shards").mkdir()
     path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     env = {**os.environ, "PYTHONPATH": path, "NUMBER": str(int(signal.Signals[name]))}
-    child = started([*ENTRIES["module"], "validate", tmp_path / "shards"], env=env)
+    child = started([*MODULE, "validate", tmp_path / "shards"], env=env)
     assert said(child) == (CODES[name], "", "")

@@ -1,17 +1,17 @@
 """``shardproof receipts``: what it prints, and its exit codes."""
 
 import errno
+import functools
 import json
 import os
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from shardproof import ReceiptStore, receipts
-from shardproof.cli import app
+from tests.helpers import commands
+from tests.helpers.forking import ended, forked
 from tests.helpers.planning import complete, new_store, receipt_path, source
 
 
@@ -27,19 +27,7 @@ def store(tmp_path) -> ReceiptStore:
     return store
 
 
-def run(*args: object):
-    result = CliRunner().invoke(app.app, ["receipts", *map(str, args)], prog_name="shardproof")
-    assert isinstance(result.exception, SystemExit | None), result.exception  # has a code of 1 too
-    return result
-
-
-def words(text: str) -> str:
-    """What is in a box, on one line."""
-    return " ".join(text.split())
-
-
-def lines(result) -> list[list[str]]:
-    return [line.split(None, 2) for line in result.stdout.splitlines()]
+run = functools.partial(commands.run, "receipts")
 
 
 class TestTable:
@@ -69,11 +57,10 @@ class TestTable:
     def test_a_plan_that_is_done_has_one_line(self, store) -> None:
         for index in store.pending():
             complete(store, index)
-        result = run(store.path)
-        assert (result.exit_code, result.stdout) == (
-            0,
-            f"8 of 8 shards completed in '{store.path}'\n",
-        )
+        done = f"8 of 8 shards completed in '{store.path}'\n"
+        for options, said in (([], done), (["--pending"], ""), (["--pending", "--ranges"], "")):
+            result = run(store.path, *options)
+            assert (result.exit_code, result.stdout) == (0, said)
 
     def test_a_claim_that_can_not_be_read(self, store) -> None:
         (store.path / "claims" / "shard_000002.json").write_text("{")
@@ -92,21 +79,12 @@ class TestTable:
 
 
 class TestPending:
-    def test_pending_numbers_stand_one_a_line(self, store) -> None:
+    def test_pending_numbers_stand_one_a_line_or_as_a_job_array_has_them(self, store) -> None:
         result = run(store.path, "--pending")
         assert (result.exit_code, result.stdout) == (0, "2\n3\n4\n5\n6\n")
-
-    def test_for_a_job_array(self, store) -> None:
         complete(store, 4)
         result = run(store.path, "--pending", "--ranges")
         assert (result.exit_code, result.stdout) == (0, "2-3,5-6\n")
-
-    def test_of_a_plan_that_is_done_no_number_is_printed(self, store) -> None:
-        for index in store.pending():
-            complete(store, index)
-        for options in ([], ["--ranges"]):
-            result = run(store.path, "--pending", *options)
-            assert (result.exit_code, result.stdout) == (0, "")
 
 
 def test_json_has_counts_and_shards(store) -> None:
@@ -132,37 +110,22 @@ def test_json_says_why_there_is_none(tmp_path, name: str) -> None:
 class TestADeadWorker:
     """Whose claim would say for ever that somebody is at the shard."""
 
-    @pytest.fixture(autouse=True)
-    def killed(self, store) -> None:
-        code = """
-import os, signal, sys, shardproof
-store = shardproof.ReceiptStore(sys.argv[1])
-for index in (2, 4):
-    work = store.claim(index)
-    if index == 2:
-        work.__enter__()
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-        assert subprocess.run([sys.executable, "-c", code, store.path]).returncode == -9
-        store.claim(5)
-
-    def states(self, store) -> list[tuple[int, str]]:
-        said = json.loads(run(store.path, "--json").stdout)["shards"]
-        return [(row["index"], row["status"]) for row in said]
-
     def test_it_is_called_dead(self, store) -> None:
-        shown = {number: (state, why.strip()) for number, state, why in lines(run(store.path))[2:]}
-        assert shown["2"][0] == shown["4"][0] == "dead"
-        assert shown["2"][1].endswith("that process is gone; it was started, and not completed")
-        assert "that process is gone; it failed: 'ValueError: bad" in shown["4"][1]
-        assert shown["5"][0] == "claimed"
-        expected = [(2, "dead"), (3, "completed"), (4, "dead"), (5, "claimed"), (6, "absent")]
-        assert self.states(store) == expected
-        assert [found.is_dead for _, found in receipts.claims_in(str(store.path))] == [
-            1,
-            1,
-            0,
-        ]
+        def killed() -> None:
+            store.claim(2).__enter__()
+            store.claim(4)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        assert ended(forked(killed)) == -signal.SIGKILL
+        store.claim(5)
+        said = json.loads(run(store.path, "--json").stdout)
+        shown = {row["index"]: row for row in said["shards"]}
+        states = {2: "dead", 3: "completed", 4: "dead", 5: "claimed", 6: "absent"}
+        assert {index: row["status"] for index, row in shown.items()} == states
+        gone = "that process is gone; "
+        assert shown[2]["reason"].endswith(f"{gone}it was started, and not completed")
+        assert f"{gone}it failed: 'ValueError: bad" in shown[4]["reason"]
+        assert [found.is_dead for _, found in receipts.claims_in(str(store.path))] == [1, 1, 0]
 
 
 class TestOutputDirectory:
@@ -239,7 +202,7 @@ class TestOutputDirectory:
     def test_numbers_are_those_of_one_plan(self, output_dir, plans) -> None:
         result = run(output_dir, "--pending")
         assert (result.exit_code, result.stdout) == (2, "")
-        assert "expected one plan, found 2 below" in words(result.stderr)
+        assert "expected one plan, found 2 below" in result.stderr
         (Path(plans[1]) / "plan.json").unlink()
         (Path(plans[1]) / "receipts" / "shard_000000.json").unlink()
         (Path(plans[1]) / "receipts").rmdir()
@@ -272,7 +235,7 @@ class TestTrouble:
     def test_forms_that_exclude_each_other(self, store, options, problem: str) -> None:
         result = run(store.path, *options)
         assert (result.exit_code, result.stdout) == (2, "")
-        assert problem in words(result.stderr)
+        assert problem in result.stderr
 
     def test_a_damaged_receipt(self, store) -> None:
         receipt_path(store, 0).write_text("{")

@@ -5,37 +5,28 @@ import shutil
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from shardproof import formats
-from shardproof.cli import app
 from tests.goldens import GOLDENS
+from tests.helpers import commands
 
 
-@pytest.fixture
-def run(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*args: object) -> tuple[int, str]:
-        done = CliRunner().invoke(app.app, [str(arg) for arg in args], prog_name="shardproof")
-        return done.exit_code, done.output
-
-    return run
+def run(*args: object) -> tuple[int, str]:
+    done = commands.run(*args)
+    return done.exit_code, done.output
 
 
-def test_formats_are_printed(run) -> None:
+def test_formats_are_printed() -> None:
     code, text = run("formats")
     assert code == 0
     for name in formats.names():
         assert f"{name}: {formats.get(name).description}" in text
     told = json.loads(run("formats", "--json")[1])
     assert [each["name"] for each in told] == formats.names()
-    assert {*told[0]} == {
-        *("name", "description", "manifest", "complete", "valid", "blind spots"),
-    }
+    assert {*told[0]} == {*("name", "description", "manifest", "complete", "valid", "blind spots")}
 
 
-def test_a_format_that_is_named(run, make_shards_dir) -> None:
+def test_a_format_that_is_named(make_shards_dir) -> None:
     path = make_shards_dir(1)
     assert run("validate", "--format", "saev", path)[0] == 0
     code, text = run("validate", "--format", "mds", path)
@@ -44,7 +35,7 @@ def test_a_format_that_is_named(run, make_shards_dir) -> None:
     assert (code, "expected one of saev" in text) == (2, True)
 
 
-def test_links_out_of_a_directory(run, make_shards_dir, tmp_path: Path) -> None:
+def test_links_out_of_a_directory(make_shards_dir, tmp_path: Path) -> None:
     path = make_shards_dir(2)
     (path / "acts000001.bin").rename(tmp_path / "x")
     (path / "acts000001.bin").symlink_to(tmp_path / "x")
@@ -52,10 +43,10 @@ def test_links_out_of_a_directory(run, make_shards_dir, tmp_path: Path) -> None:
     assert run("validate", "--follow-links", path)[0] == 0
 
 
-def test_recursive_finds_every_directory_of_a_tree(run, tmp_path: Path) -> None:
+def test_recursive_finds_every_directory_of_a_tree(tmp_path: Path) -> None:
     for golden in GOLDENS[:4]:
         shutil.copytree(golden.path, tmp_path / golden.name, symlinks=True)
-    done = CliRunner().invoke(app.app, ["validate", "-r", "--json", str(tmp_path)])
+    done = commands.run("validate", "-r", "--json", tmp_path)
     assert done.exit_code == 0
     found = {Path(each["path"]).name for each in json.loads(done.stdout)}
     assert {golden.name for golden in GOLDENS[:4] if golden.name != "arrow-splits"} <= found
@@ -63,14 +54,14 @@ def test_recursive_finds_every_directory_of_a_tree(run, tmp_path: Path) -> None:
     assert run("validate", "--recursive", tmp_path / "nothing")[0] == 2
 
 
-def test_what_is_broken_is_printed_for_an_array(run, make_shards_dir) -> None:
+def test_what_is_broken_is_printed_for_an_array(make_shards_dir) -> None:
     path = make_shards_dir(9, missing=[0, 3, 4, 5, 8])
     assert run("validate", "--broken", "indices", path) == (1, "0,3-5,8\n")
     assert run("validate", "--broken", "names", path)[1].splitlines()[0] == "acts000000.bin"
     assert run("validate", "--broken", "indices", make_shards_dir(2)) == (0, "")
 
 
-def test_strict_reports_stray_files(run, make_shards_dir) -> None:
+def test_strict_reports_stray_files(make_shards_dir) -> None:
     path = make_shards_dir(2)
     (path / "stray").touch()
     assert run("validate", path)[0] == 0
@@ -78,7 +69,7 @@ def test_strict_reports_stray_files(run, make_shards_dir) -> None:
     assert (code, "Unexpected files (1):" in text) == (1, True)
 
 
-def test_repair_fetches_what_is_missing(run, make_shards_dir, tmp_path: Path) -> None:
+def test_repair_fetches_what_is_missing(make_shards_dir, tmp_path: Path) -> None:
     path = make_shards_dir(3)
     whole = shutil.copytree(path, tmp_path / "whole")
     (path / "acts000001.bin").unlink()
@@ -92,7 +83,7 @@ def test_repair_fetches_what_is_missing(run, make_shards_dir, tmp_path: Path) ->
     assert run("repair", path, "--from", whole, "-q") == (0, "")
 
 
-def test_what_can_not_be_repaired(run, make_shards_dir, tmp_path: Path) -> None:
+def test_what_can_not_be_repaired(make_shards_dir, tmp_path: Path) -> None:
     path = make_shards_dir(3, missing=[1])
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -104,7 +95,7 @@ def test_what_can_not_be_repaired(run, make_shards_dir, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_source_that_can_not_be_asked(run, make_shards_dir, tmp_path: Path) -> None:
+def test_a_source_that_can_not_be_asked(make_shards_dir, tmp_path: Path) -> None:
     path = make_shards_dir(3, missing=[1])
     (tmp_path / "x.zip").write_bytes(b"none")
     for address in (f"zip://::file://{tmp_path}/x.zip", "http://127.0.0.1:1/", tmp_path / "typo"):
@@ -113,9 +104,9 @@ def test_a_source_that_can_not_be_asked(run, make_shards_dir, tmp_path: Path) ->
 
 @pytest.mark.parametrize("options", [("--dry-run",), ()])
 def test_of_many_files_the_first_are_told(
-    run, make_shards_dir, tmp_path: Path, monkeypatch, options: tuple[str, ...]
+    make_shards_dir, tmp_path: Path, monkeypatch, options: tuple[str, ...]
 ) -> None:
-    for module in ("cli.repair", "repairing._repair"):
+    for module in ("cli.repair", "repairing"):
         monkeypatch.setattr(f"shardproof.{module}.MOST_KEPT", 3)
     path, empty = make_shards_dir(9, missing=range(8)), tmp_path / "empty"
     empty.mkdir()

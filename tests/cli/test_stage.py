@@ -1,18 +1,18 @@
 """``shardproof stage``: the path on standard output and nothing else, and its exit codes."""
 
 import errno
+import functools
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 import shardproof
 from shardproof import testing
-from shardproof.cli import app
 from shardproof.testing.faults import FileSystemFaults
+from tests.helpers import commands
 
 
 @pytest.fixture
@@ -22,10 +22,7 @@ def to(tmp_path) -> Path:
     return path
 
 
-def run(*args: object):
-    result = CliRunner().invoke(app.app, ["stage", *map(str, args)], prog_name="shardproof")
-    assert isinstance(result.exception, SystemExit | None), result.exception  # has a code of 1 too
-    return result
+run = functools.partial(commands.run, "stage")
 
 
 def test_it_prints_where_the_copy_is(make_shards_dir, to) -> None:
@@ -38,15 +35,6 @@ def test_it_prints_where_the_copy_is(make_shards_dir, to) -> None:
     assert run(shards_dir, "--to", to).stdout == f"{path}\n"
     quiet = run(shards_dir, "--to", to, "--quiet")
     assert (quiet.stdout, quiet.stderr) == (f"{path}\n", "")
-
-
-def test_a_prefix_of_a_checkpoint(make_checkpoint, to) -> None:
-    prefix = make_checkpoint(world_size=2)
-    result = run(prefix, "--to", to)
-    assert (result.exit_code, result.stderr) == (0, "")
-    (path,) = result.stdout.splitlines()
-    assert Path(path).name == prefix.name
-    assert shardproof.validate(path, level="valid").ok
 
 
 def test_a_script_gets_a_path_that_is_no_text(make_shards_dir, to) -> None:
@@ -67,14 +55,11 @@ def test_findings_in_the_source(tmp_path, to) -> None:
     assert f"Missing files (1):\n  - {shards_dir / 'acts000001.bin'}" in result.stderr
 
 
-def test_no_readable_promise(to) -> None:
+def test_no_readable_promise_or_no_directory_to_copy_to(make_shards_dir, to) -> None:
     result = run(to, "--to", to)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "expected a shards directory" in result.stderr
     assert run(to / "nowhere", "--to", to).exit_code == 2
-
-
-def test_no_directory_to_copy_to_is_wrong_usage(make_shards_dir) -> None:
     assert run(make_shards_dir(1), "--to", "/nowhere").exit_code == 2
 
 

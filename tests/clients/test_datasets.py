@@ -9,8 +9,7 @@ from typing import Any
 import datasets
 import pytest
 
-from shardproof.datasets.rows._datasets import hf_load_dataset_sharded, load_dataset_from_spec
-from shardproof.testing.faults import Hub
+from shardproof.datasets.rows import hf_load_dataset_sharded, load_dataset_from_spec
 
 COUNTS = (5, 0, 1, 7)
 FEATURES = datasets.Features(
@@ -23,7 +22,7 @@ FEATURES = datasets.Features(
 
 
 @pytest.fixture(autouse=True)
-def _quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _quiet(tmp_path, monkeypatch) -> Iterator[None]:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "datasets"))
     datasets.disable_progress_bars()
     yield
@@ -31,7 +30,7 @@ def _quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> list[str]:
+def files(tmp_path) -> list[str]:
     """The shards, as datasets writes them, with its features in their metadata."""
     (tmp_path / "data").mkdir()
     paths = []
@@ -48,7 +47,7 @@ def files(tmp_path: Path) -> list[str]:
 
 
 @pytest.fixture
-def options(files: list[str], shard_hub: Hub, tmp_path: Path) -> dict[str, Any]:
+def options(files, shard_hub, tmp_path) -> dict[str, Any]:
     for path in files:
         name = Path(path).name
         shard_hub.put(f"data/{name}", Path(path), repo="org/name")
@@ -56,18 +55,18 @@ def options(files: list[str], shard_hub: Hub, tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-def expected(files: list[str]) -> list[Any]:
+def expected(files) -> list[Any]:
     rows = datasets.load_dataset("parquet", data_files=files, split="train", streaming=True)
     return list(rows)
 
 
-def test_rows_are_those_that_it_streams(options: Any, expected: list[Any]) -> None:
+def test_rows_are_those_that_it_streams(options, expected) -> None:
     assert len(expected) == sum(COUNTS)
     for skip in range(len(expected) + 1):
         assert list(hf_load_dataset_sharded("org/name", skip=skip, **options)) == expected[skip:]
 
 
-def test_each_shard_is_a_dataset_with_its_features(options: Any, expected: list[Any]) -> None:
+def test_each_shard_is_a_dataset_with_its_features(options, expected) -> None:
     rows = hf_load_dataset_sharded("org/name", **options).shards()
     found = list(rows)
     assert [len(dataset) for dataset in found] == list(COUNTS)
@@ -76,7 +75,7 @@ def test_each_shard_is_a_dataset_with_its_features(options: Any, expected: list[
     assert not any(dataset.cache_files for dataset in found)  # their files are gone by now
 
 
-def test_a_dataset_of_what_is_left_of_a_shard(options: Any, expected: list[Any]) -> None:
+def test_a_dataset_of_what_is_left_of_a_shard(options, expected) -> None:
     row_by_row = load_dataset_from_spec("hf:org/name", **options)
     list(itertools.islice(row_by_row, 3))
     rows = load_dataset_from_spec("hf:org/name", **options).shards()
@@ -86,7 +85,7 @@ def test_a_dataset_of_what_is_left_of_a_shard(options: Any, expected: list[Any])
     assert [row for dataset in others for row in dataset] == expected[5:]
 
 
-def test_it_takes_our_rows_for_a_generator(options: Any, expected: list[Any]) -> None:
+def test_it_takes_our_rows_for_a_generator(options, expected) -> None:
     rows = hf_load_dataset_sharded("org/name", **options)
     stream = datasets.IterableDataset.from_generator(lambda: iter(rows))
     assert list(stream.map(lambda row: {"next": row["id"] + 1}))[-1]["next"] == len(expected)

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from shardproof.datasets.rows import _file_names, _listings
+from shardproof.datasets.rows import _file_names, _listings, hf_load_dataset_sharded
 from shardproof.datasets.rows._card import configs_of, told_default, yaml_block
-from shardproof.datasets.rows._datasets import hf_load_dataset_sharded
 from shardproof.datasets.rows._file_names import matching
 from shardproof.datasets.rows._splits import chosen_files, split_files
 from shardproof.errors import SourceError
@@ -99,9 +98,7 @@ def test_a_card_elsewhere_counts_too(tmp_path: Path) -> None:
         hf_load_dataset_sharded("org/name", source=f"file://{source}")
 
 
-@pytest.mark.parametrize(
-    "fault", ["status-503", "flipped", "truncated", "reset-in-body", "stall-in-body"]
-)
+@pytest.mark.parametrize("fault", ["status-503", "flipped", "stall-in-body"])
 def test_a_card_that_does_not_come_at_once_is_asked_for_again(
     fault: str, read: Read, repo: Hub
 ) -> None:
@@ -127,9 +124,6 @@ def test_a_card_that_is_too_long_is_not_read(read: Read, monkeypatch: pytest.Mon
     monkeypatch.setattr(_listings, "_MAX_CARD_BYTES", len(CARD) - 1)
     with pytest.raises(SourceError, match=f"expected at most .* found {len(CARD)}. Name the"):
         read("train", "en")
-
-
-# What a card says
 
 
 def configs(*items: Any) -> str:
@@ -159,24 +153,14 @@ EN = {"config_name": "en", "data_files": "x"}
         ("configs: {a: b}", "Expected `array`, got `object`"),
         ("- a", "line 1 of its YAML: expected fields"),
         ("configs: [\n", "line 2 of its YAML: not YAML"),
-        ("a: \x00", "not YAML"),
         ("a: 1\n---\nb: 2", "not YAML"),
         ("a: 1\nconfigs: []\nconfigs: []", "line 3 of its YAML: the field 'configs' stands twice"),
-        (
-            "configs:\n- {config_name: en, data_files: x, data_files: y}",
-            "'data_files' stands twice",
-        ),
-        ("configs: &a []", "line 1 of its YAML: it has an anchor or an alias"),
         ("a: b\nc: *a", "line 2 of its YAML: it has an anchor or an alias"),
         ("configs: !!python/object/apply:os.system [x]", "it has a tag, 'tag:yaml.org"),
-        ("configs: !own []", "it has a tag, '!own'"),
-        ("1: a", "expected a text for the name of a field"),
         ("configs: [{<<: {config_name: a}}]", "expected a text for the name of a field"),
         ("configs:\n- 1" + ":1" * 50_000, "no value that can be read"),
-        ("configs: " + "[" * 100, "expected at most 64 levels"),
         ("configs: " + "[" * 100_000, "expected at most 64 levels"),
         ("configs: 2001-99-99", "no value that can be read: '2001-99-99'"),
-        (r'configs: "\U00110000"', "not YAML"),
         (r'configs: "\UFFFFFFFF"', "not YAML"),
         ("%YAML 1." + "9" * 5000 + "\n---\nconfigs: []", "not YAML"),
     ],
@@ -189,11 +173,11 @@ def test_a_card_that_cannot_be_understood_is_refused(text: str, said: str) -> No
     assert caught.value.kind == "unusable"
 
 
-@pytest.mark.parametrize("field", ["columns", "filters", "on_bad_files"])
-def test_fields_that_change_the_rows_are_refused(field: str, read: Read, repo: Hub) -> None:
-    card = configs({"config_name": "en", "data_files": "en/x.parquet", field: ["a"]})
+def test_fields_that_change_the_rows_are_refused(read: Read, repo: Hub) -> None:
+    fields = {"columns": ["a"], "filters": [], "on_bad_files": "skip"}
+    card = configs({"config_name": "en", "data_files": "en/x.parquet"} | fields)
     repo.put("README.md", f"---\n{card}\n---\n".encode(), repo="org/name")
-    with pytest.raises(SourceError, match=f"configuration 'en' has {field}, which is not read"):
+    with pytest.raises(SourceError, match="'en' has columns, filters, on_bad_files, which is not"):
         read()
 
 
@@ -202,11 +186,8 @@ def test_fields_that_change_the_rows_are_refused(field: str, read: Read, repo: H
     [
         ("---\na: 1\n---\n# x", "a: 1"),
         ("\n ---\r\na: 1\r\n--- \r\n", "a: 1"),
-        ("---\na: 1\n---", "a: 1"),
         ("---\na: 1\n", ""),
-        ("---\n---\n", ""),
         ("# x\n---\na: 1\n---\n", ""),
-        ("", ""),
     ],
 )
 def test_where_the_yaml_of_a_readme_is(text: str, block: str) -> None:
@@ -219,9 +200,6 @@ def test_without_a_package_for_yaml_the_command_is_told(
     monkeypatch.setitem(sys.modules, "yaml", None)
     with pytest.raises(ImportError, match=r"pip install shardproof\[hf\]"):
         read("train", "en")
-
-
-# Patterns
 
 
 @pytest.mark.parametrize(
@@ -252,9 +230,7 @@ def test_what_a_pattern_means(pattern: str, expected: list[str]) -> None:
 @pytest.mark.parametrize(
     ("pattern", "said"),
     [
-        ("x" + "[" * 255, "a part of it is over 255 characters"),
         ("**/" + "x" * 256 + "/*", "a part of it is over 255 characters"),
-        ("a/" * 2048 + "*", "it is over 4095 characters"),
         ("[" * 4096, "it is over 4095 characters"),
     ],
 )
@@ -270,12 +246,6 @@ def split_of(card: str, *names: str) -> list[str]:
     return [file.name for file in split_files(files, "train", configs[0].name, URL, configs)]
 
 
-def test_a_card_with_a_pattern_that_no_name_could_fit_is_refused() -> None:
-    said = r"the first configuration: 'x\[.* it is over 4095 characters"
-    with pytest.raises(SourceError, match=said):
-        split_of(configs(EN | {"data_files": "x" + "[" * 5000}), "x[/train.parquet")
-
-
 XX, FR = ({"config_name": name, "data_files": f"{name[0]}.parquet"} for name in ("xx", "fr"))
 
 
@@ -283,6 +253,7 @@ XX, FR = ({"config_name": name, "data_files": f"{name[0]}.parquet"} for name in 
     ("text", "said"),
     [
         (configs(EN | {"default": True}, FR | {"default": True}), "two default .*'en' and 'fr'"),
+        (configs(EN | {"data_files": "x" + "[" * 5000}), "first configuration: 'x.* 4095 char"),
         (configs(EN | {"data_files": "hf://a/b"}), "it is an address"),
         (configs(EN | {"data_files": "a**/x"}), "can only be a whole part"),
         (configs(EN | {"data_files": "gone.parquet"}), "there is no file 'gone.parquet'"),
@@ -327,7 +298,6 @@ def test_a_name_that_no_file_can_have_is_refused() -> None:
 @pytest.mark.parametrize(
     ("n_compared", "card"),
     [
-        (200, configs(EN | {"data_files": "**"})),  # of the first configuration, and of the wanted
         (1000, configs(EN | {"data_files": "**/a/a/a/a/*.parquet"})),
         (6710, configs({"config_name": "en", "data_dir": "**/a"})),
         (220, configs(*({"config_name": f"c{n}", "data_dir": "a" + "/a" * n} for n in range(2)))),
@@ -343,9 +313,3 @@ def test_what_is_compared_with_the_patterns_of_a_card_is_bounded(
     monkeypatch.setattr(_file_names, "_MOST_COMPARISONS", n_compared - 1)
     with pytest.raises(SourceError, match="too many patterns for so many files"):
         split_of(card, *names)
-
-
-def test_a_hostile_pattern_does_not_take_for_ever() -> None:
-    name = "/".join(["a"] * 1000)
-    assert matching("/".join(["**", "a"] * 200) + "/b", [name]) == []
-    assert matching("*a" * 60 + "b", ["a" * 200]) == []

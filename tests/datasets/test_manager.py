@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import io
 import json
 import logging
 import os
@@ -20,24 +21,18 @@ import numpy as np
 import pytest
 
 from shardproof import ShardValidationError
-from shardproof.datasets.tokens import _ranks, _token_files
+from shardproof._base.holds import ObservedSilence
+from shardproof.datasets.tokens import ShardedDatasetManager, _ranks, _token_files
 from shardproof.datasets.tokens._comms import Comms
-from shardproof.datasets.tokens._manager import ShardedDatasetManager
 from shardproof.errors import FetchError, FetchTimeoutError
-from shardproof.fetching import (
-    HubSource,
-    Limits,
-    PrefetchEvent,
-    PrefetchStats,
-    open_source,
-)
+from shardproof.fetching import HubSource, Limits, PrefetchEvent, PrefetchStats, open_source
 from shardproof.fetching.transfer import _attempts
 from shardproof.testing.faults import Hub, HubFault, serve_hub
 from tests.helpers import ROOT
 from tests.helpers.forking import PATIENCE, ended, forked
 from tests.helpers.hub_sources import repository
 from tests.helpers.kept_parts import beside_parts
-from tests.helpers.token_files import ids_of
+from tests.helpers.token_files import ids_of, write_shard
 from tests.helpers.waiting import files_below, until
 
 N_SHARDS, LENGTH = 4, 8
@@ -49,8 +44,6 @@ def tokens_of(index: int) -> np.ndarray:
 
 
 def bytes_of(array: np.ndarray) -> bytes:
-    import io
-
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
@@ -95,6 +88,11 @@ def manager(hub: Hub | Comms, path: Path, rank: int = 0, world_size: int = 1, **
     return ShardedDatasetManager(LENGTH, rank, world_size, url, **{**usual, **keywords})
 
 
+async def bounded(awaitable: Awaitable[T]) -> T:
+    async with asyncio.timeout(PATIENCE):
+        return await awaitable
+
+
 class Driven(NamedTuple):
     """A manager, and the loop in which a test drives it step by step."""
 
@@ -102,11 +100,7 @@ class Driven(NamedTuple):
     runner: asyncio.Runner
 
     def run(self, awaitable: Awaitable[T]) -> T:
-        async def bounded() -> T:
-            async with asyncio.timeout(PATIENCE):
-                return await awaitable
-
-        return self.runner.run(bounded())
+        return self.runner.run(bounded(awaitable))
 
     def begin(self, index: int = 0) -> None:
         self.run(self.shards.initialize_datasets(index))
@@ -158,14 +152,6 @@ def assert_clean(path: Path) -> None:
     assert not [file for file in path.rglob("*") if file.suffix in {".tmp", ".hold"}]
 
 
-def run(coroutine: Awaitable):
-    async def bounded():
-        async with asyncio.timeout(PATIENCE):
-            return await coroutine
-
-    return asyncio.run(bounded())
-
-
 def in_ranks(train: Callable[[int], Awaitable[None]], n_ranks: int) -> None:
     """Run each rank in a process of its own, to its end."""
     pids = [forked(lambda rank=rank: train(rank)) for rank in range(n_ranks)]
@@ -184,21 +170,15 @@ class TestOneRank:
                 assert one.swap() == (index + 1) % N_SHARDS
         assert_clean(tmp_path)
 
-    def test_keep_removes_nothing(self, hub, tmp_path) -> None:
-        with driven(hub, tmp_path, cleanup="keep") as one:
-            one.begin()
-            one.swap()
-            assert one.is_next_there()
-        assert shards_in(tmp_path) == names(0, 1, 2)
-
-    def test_the_old_dataset_can_be_read_after_the_swap(self, hub, tmp_path) -> None:
-        with driven(hub, tmp_path) as one:
+    @pytest.mark.parametrize("cleanup", ["keep", "auto"])
+    def test_the_old_dataset_can_be_read_after_the_swap(self, hub, tmp_path, cleanup) -> None:
+        with driven(hub, tmp_path, cleanup=cleanup) as one:
             one.begin()
             old = one.shards.active_dataset
             one.swap()
             assert one.is_next_there()
-            assert not old.tokens_file.exists()
             assert rows(old) == expected(0)
+        assert shards_in(tmp_path) == names(*range(cleanup == "auto", 3))
 
     def test_a_purged_shard_is_fetched_again(self, hub, tmp_path) -> None:
         with driven(hub, tmp_path) as one:
@@ -210,17 +190,8 @@ class TestOneRank:
             assert (tmp_path / "train_000001.npy").exists()
 
 
-FAULTS = [
-    HubFault.STATUS_503,
-    HubFault.RESET_IN_BODY,
-    HubFault.TRUNCATED,
-    HubFault.CLOSED_BEFORE_HEADER,
-    HubFault.STATUS_404,
-]
-
-
 class TestFaults:
-    @pytest.mark.parametrize("fault", FAULTS)
+    @pytest.mark.parametrize("fault", [HubFault.STATUS_404, HubFault.TRUNCATED])
     @pytest.mark.parametrize("kind", ["train", "sample_ids"])
     def test_once(self, hub, tmp_path, fault: HubFault, kind: str) -> None:
         hub.fault(f"t/{kind}_*", fault, times=1)
@@ -229,9 +200,7 @@ class TestFaults:
             one.swap()
             assert one.rows() == expected(1)
 
-    @pytest.mark.parametrize(
-        "fault", [HubFault.STATUS_503, HubFault.TRUNCATED, HubFault.STALL_IN_BODY]
-    )
+    @pytest.mark.parametrize("fault", [HubFault.STATUS_503, HubFault.STALL_IN_BODY])
     def test_always(self, hub, tmp_path, caplog, fault: HubFault) -> None:
         hub.fault("t/train_*", fault)
         with driven(hub, tmp_path, download_timeout=0.3) as one:
@@ -244,17 +213,9 @@ class TestFaults:
         assert "train_000000.npy" not in shards_in(tmp_path)
         assert_clean(tmp_path)
 
-    def test_in_the_background_it_is_tried_once_more_at_the_swap(
+    def test_a_swap_that_fails_changes_nothing_and_may_be_repeated(
         self, hub, tmp_path, caplog
     ) -> None:
-        hub.fault("t/train_000001*", HubFault.STATUS_503, times=3)
-        with driven(hub, tmp_path) as one:
-            one.begin()
-            assert not one.is_next_there()
-            assert (one.swap(), one.rows()) == (1, expected(1))
-        assert "Shard 1 could not be prepared; trying once more" in caplog.text
-
-    def test_a_swap_that_fails_changes_nothing_and_may_be_repeated(self, hub, tmp_path) -> None:
         hub.fault("t/train_000002*", HubFault.STATUS_503)
         with driven(hub, tmp_path) as one:
             one.begin()
@@ -268,6 +229,7 @@ class TestFaults:
                 assert one.rows() == expected(1)
             hub.heal()
             assert (one.swap(), one.rows()) == (2, expected(2))
+        assert caplog.text.count("Shard 2 could not be prepared; trying once more") == 3
 
     @pytest.mark.parametrize("level", ["complete", "valid"])
     def test_a_shard_that_is_wrong_at_its_source_is_never_active(
@@ -293,6 +255,15 @@ class TestFaults:
             with pytest.raises(FetchError, match=rf"Shard {N_SHARDS}"):
                 one.swap()
 
+    @pytest.mark.slow
+    def test_limits_say_it_all(self, hub, tmp_path) -> None:
+        hub.fault("t/train_000000*", HubFault.STALL_IN_BODY, times=1)
+        limits = Limits(attempts=2, timeout=PATIENCE, stall_timeout=2)
+        with driven(hub, tmp_path, limits=limits, download_timeout=600) as one:
+            one.begin()
+            assert one.rows() == expected(0)
+            assert one.shards.stats.n_retries == 1
+
 
 class TestCancelled:
     def test_in_the_foreground(self, hub, tmp_path) -> None:
@@ -309,7 +280,7 @@ class TestCancelled:
             assert rows(shards.active_dataset) == expected(0)
             await shards.aclose()
 
-        run(main())
+        asyncio.run(bounded(main()))
         assert_clean(tmp_path)
 
     @pytest.mark.parametrize("how", ["aclose", "close", "end of the loop"])
@@ -328,7 +299,7 @@ class TestCancelled:
             assert rows(shards.active_dataset) == expected(0)
 
         kept: list[ShardedDatasetManager] = []
-        run(main())
+        asyncio.run(bounded(main()))
         kept.pop().close()
         assert_clean(tmp_path)
 
@@ -337,7 +308,7 @@ class TestCancelled:
         hub.fault("t/train_000001*", HubFault.STALL_IN_BODY)
         script = f"""
 import asyncio, threading
-from shardproof.datasets.tokens._manager import ShardedDatasetManager
+from shardproof.datasets.tokens import ShardedDatasetManager
 
 # Not in the loop: it imports, and in its development mode Python tells of steps that take long.
 shards = ShardedDatasetManager({LENGTH}, 0, 1, "{hub.url}/t", shards_path={str(tmp_path)!r})
@@ -352,17 +323,11 @@ try:
 except KeyboardInterrupt:
     print([t.name for t in threading.enumerate() if "fetch" in t.name or "shard-" in t.name])
 """
-        child = subprocess.Popen(
-            [sys.executable, "-c", script],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        with child:
-            assert child.stdout is not None
+        pipe = subprocess.PIPE
+        command = [sys.executable, "-c", script]
+        with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as child:
             assert child.stdout.readline() == "ready\n"
-            while not hub.requests_for("t/train_000001*", method="GET"):
-                time.sleep(0.01)
+            until(lambda: hub.requests_for("t/train_000001*", method="GET"))
             child.send_signal(signal.SIGINT)
             out, error = child.communicate(timeout=PATIENCE)
         assert (out, error, child.returncode) == ("[]\n", "", 0)
@@ -382,20 +347,21 @@ class TestFunctions:
             assert one.rows() == expected(1)
         assert_clean(path)
 
-    def test_a_plain_one(self, there, tmp_path) -> None:
+    def test_a_plain_one_runs_in_a_thread_and_an_asynchronous_one_in_the_loop(
+        self, there, tmp_path
+    ) -> None:
         def fetch(name: str, dest: Path) -> None:
-            assert threading.current_thread() is not threading.main_thread()
+            threads.add(threading.current_thread() is threading.main_thread())
             dest.write_bytes((there / name).read_bytes())
 
-        self.fetched_by(fetch, tmp_path / "here")
-
-    def test_an_asynchronous_one(self, there, tmp_path) -> None:
-        async def fetch(name: str, dest: Path) -> None:
-            assert threading.current_thread() is threading.main_thread()
+        async def fetch_async(name: str, dest: Path) -> None:
             await asyncio.sleep(0.01)
-            dest.write_bytes((there / name).read_bytes())
+            fetch(name, dest)
 
-        self.fetched_by(fetch, tmp_path / "here")
+        for function, is_main in ((fetch, False), (fetch_async, True)):
+            threads: set[bool] = set()
+            self.fetched_by(function, tmp_path / function.__name__)
+            assert threads == {is_main}
 
     def test_one_that_hangs_is_cancelled(self, there, tmp_path) -> None:
         calls, cancelled = [], []
@@ -413,16 +379,7 @@ class TestFunctions:
         self.fetched_by(fetch, tmp_path / "here", download_timeout=0.2)
         assert len(cancelled) >= 4
 
-    def test_what_it_brings_is_looked_at(self, there, tmp_path) -> None:
-        async def fetch(name: str, dest: Path) -> None:
-            dest.write_bytes(bytes_of(np.load(there / name).astype(np.int16)))
-
-        with pytest.raises(ShardValidationError):
-            self.fetched_by(fetch, tmp_path / "here")
-        assert shards_in(tmp_path / "here") == set()
-
-    @pytest.mark.parametrize("n_bytes", [0, 60, -1])
-    @pytest.mark.parametrize("kind", ["train", "sample_ids"])
+    @pytest.mark.parametrize(("kind", "n_bytes"), [("train", 0), ("sample_ids", -1)])
     def test_a_file_that_is_cut_is_a_failed_attempt(
         self, there, tmp_path, caplog, kind: str, n_bytes: int
     ) -> None:
@@ -444,10 +401,8 @@ class TestFunctions:
 
 def put_there(path: Path, *indices: int) -> None:
     """Whole shards of another tool."""
-    path.mkdir(exist_ok=True)
     for index in indices:
-        np.save(path / f"train_{index:06d}.npy", tokens_of(index))
-        np.save(path / f"sample_ids_{index:06d}.npy", ids_of(tokens_of(index), LENGTH))
+        write_shard(path, index, tokens_of(index), LENGTH)
 
 
 def inodes(path: Path) -> dict[str, int]:
@@ -474,8 +429,9 @@ class TestWhatLiesThere:
             one.is_next_there()
             return one.rows()
 
-    @pytest.mark.parametrize("level", ["complete", "valid"])
-    @pytest.mark.parametrize("comms", ["function", "http", "file"])
+    @pytest.mark.parametrize(
+        ("comms", "level"), [("function", "complete"), ("http", "valid"), ("file", "valid")]
+    )
     def test_without_a_request(self, hub, tmp_path, caplog, comms: str, level: str) -> None:
         path, nowhere = tmp_path / "here", Nowhere()
         put_there(path, 0, 1)
@@ -497,27 +453,25 @@ class TestWhatLiesThere:
                 one.swap()
         assert inodes(tmp_path) == before
 
-    def test_from_the_hub_of_which_they_are_proven(self, tmp_path) -> None:
-        path = tmp_path / "here"
-        put_there(path, 0, 1)
-        before = inodes(path)
-        with serve_hub() as hub:
-            files = {name: (path / name).read_bytes() for name in names(0, 1)}
-            with repository(hub, files) as source:
-                assert self.taken(source, path, max_dataset_idx=2) == expected(0)
-            assert not hub.requests_for("*.npy", method="GET")
-        assert inodes(path) == before
+    @pytest.fixture
+    def theirs(self, hub, tmp_path) -> Iterator[HubSource]:
+        """A repository that has the shards which lie there."""
+        put_there(tmp_path, 0, 1)
+        with repository(hub, {n: (tmp_path / n).read_bytes() for n in names(0, 1)}) as source:
+            yield source
 
-    def test_from_the_hub_that_has_others(self, tmp_path) -> None:
-        path = tmp_path / "here"
-        put_there(path, 0, 1)
-        files = {name: (path / name).read_bytes() for name in names(0, 1)}
-        np.save(path / "train_000000.npy", tokens_of(2))
-        with serve_hub() as hub, repository(hub, files) as source:
-            assert self.taken(source, path, max_dataset_idx=2) == expected(0)
-        (aside,) = shards_in(path) - names(0, 1)
+    def test_from_the_hub_of_which_they_are_proven(self, hub, theirs, tmp_path) -> None:
+        before = inodes(tmp_path)
+        assert self.taken(theirs, tmp_path, max_dataset_idx=2) == expected(0)
+        assert not hub.requests_for("*.npy", method="GET")
+        assert inodes(tmp_path) == before
+
+    def test_from_the_hub_that_has_others(self, theirs, tmp_path) -> None:
+        np.save(tmp_path / "train_000000.npy", tokens_of(2))
+        assert self.taken(theirs, tmp_path, max_dataset_idx=2) == expected(0)
+        (aside,) = shards_in(tmp_path) - names(0, 1)
         assert aside.startswith("train_000000.npy.bad-")
-        assert np.array_equal(np.load(path / aside), tokens_of(2))
+        assert np.array_equal(np.load(tmp_path / aside), tokens_of(2))
 
     def test_from_the_hub_that_can_not_be_asked(self, tmp_path) -> None:
         put_there(tmp_path, 0, 1)
@@ -585,12 +539,11 @@ class TestWhatLiesThere:
         assert not hub.requests
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("level", ["complete", "valid"])
-    def test_several_jobs_at_once(self, hub, tmp_path, level: str) -> None:
+    def test_several_jobs_at_once(self, hub, tmp_path) -> None:
         """One shard is torn, of the other one a file is missing."""
 
         async def train() -> None:
-            async with manager(hub, tmp_path, level=level) as shards:
+            async with manager(hub, tmp_path, level="valid") as shards:
                 await shards.initialize_datasets(0)
                 for index in range(2):
                     assert rows(shards.active_dataset) == expected(index)
@@ -602,24 +555,6 @@ class TestWhatLiesThere:
         pids = [forked(train) for _ in range(3)]
         assert [ended(pid) for pid in pids] == [0] * 3
         assert len([name for name in shards_in(tmp_path) if ".bad-" in name]) == 1
-
-
-class TestLimits:
-    @pytest.mark.slow
-    def test_limits_say_it_all(self, hub, tmp_path) -> None:
-        hub.fault("t/train_000000*", HubFault.STALL_IN_BODY, times=2)
-        limits = Limits(attempts=3, timeout=PATIENCE, stall_timeout=1)
-        with driven(hub, tmp_path, limits=limits, download_timeout=600) as one:
-            one.begin()
-            assert one.rows() == expected(0)
-            assert one.shards.stats.n_retries == 2
-
-    @pytest.mark.parametrize("said", [{"download_timeout": 5}, {"max_download_retries": 2}])
-    def test_nothing_is_said_twice(self, tmp_path, said: dict) -> None:
-        with pytest.raises(ValueError, match="limits: max_download_retries and download_timeout"):
-            ShardedDatasetManager(
-                LENGTH, 0, 1, "http://127.0.0.1:9", shards_path=tmp_path, limits=Limits(), **said
-            )
 
 
 class TestStatsAndEvents:
@@ -664,17 +599,9 @@ class TestStatsAndEvents:
         assert "503" in failed[1].problem
 
 
-@contextlib.contextmanager
-def stopwatch(at_most: float) -> Iterator[None]:
-    """The bound is ten times what it takes: a hang is a hundred times that."""
-    begin = time.monotonic()
-    yield
-    assert time.monotonic() - begin < at_most
-
-
 class TestRanks:
     @pytest.mark.slow
-    @pytest.mark.parametrize("fault", [None, HubFault.STATUS_503, HubFault.TRUNCATED])
+    @pytest.mark.parametrize("fault", [None, HubFault.TRUNCATED])
     def test_all_read_the_same_and_one_fetches(self, hub, tmp_path, fault) -> None:
         async def train(rank: int) -> None:
             async with manager(hub, tmp_path, rank, 4) as shards:
@@ -704,26 +631,17 @@ class TestRanks:
                     assert str(tmp_path / "train_000001.npy") in str(caught.value)
                     assert rows(shards.active_dataset) == expected(0)
                 if rank == 0:
-                    hub_url_heals()
-                else:
-                    while not healed.exists():
-                        await asyncio.sleep(0.01)
+                    asked.touch()
+                until(healed.exists)
                 assert await shards.swap_datasets() == 1
                 assert rows(shards.active_dataset) == expected(1)
 
-        def hub_url_heals() -> None:
-            asked.touch()
-            while not healed.exists():
-                time.sleep(0.01)
-
         asked, healed = tmp_path / ".asked", tmp_path / ".healed"
         pids = [forked(lambda rank=rank: train(rank)) for rank in range(3)]
-        with stopwatch(PATIENCE):
-            while not asked.exists():
-                time.sleep(0.01)
-            hub.heal()
-            healed.touch()
-            assert [ended(pid) for pid in pids] == [0] * 3
+        until(asked.exists)
+        hub.heal()
+        healed.touch()
+        assert [ended(pid) for pid in pids] == [0] * 3
 
     def test_a_rank_that_waits_learns_that_rank_0_was_killed(self, hub, tmp_path) -> None:
         hub.fault("t/train_000000*", HubFault.STALL_IN_BODY)
@@ -737,9 +655,10 @@ class TestRanks:
 
         pids = [forked(lambda rank=rank: train(rank)) for rank in range(3)]
         until(lambda: len(files_below(tmp_path, "[12].1")) >= 2)
-        with stopwatch(20):
-            os.kill(pids[0], signal.SIGKILL)
-            assert [ended(pid) for pid in pids] == [-signal.SIGKILL, 0, 0]
+        begin = time.monotonic()
+        os.kill(pids[0], signal.SIGKILL)
+        assert [ended(pid) for pid in pids] == [-signal.SIGKILL, 0, 0]
+        assert time.monotonic() - begin < 20  # of a hang it would be more than a hundred
 
     def test_a_rank_0_that_never_comes(self, tmp_path) -> None:
         one_of_two = {"rank": 1, "world_size": 2}
@@ -756,8 +675,7 @@ class TestRanks:
         async def train(rank: int) -> None:
             async with manager(hub, tmp_path, rank, 2, wait_timeout=PATIENCE) as shards:
                 if rank:
-                    while not done.exists():
-                        await asyncio.sleep(0.01)
+                    until(done.exists)
                 await shards.initialize_datasets(0)
                 for index in range(3):
                     assert rows(shards.active_dataset) == expected(index)
@@ -768,8 +686,7 @@ class TestRanks:
                     assert await shards.upcoming_dataset
                     assert shards_in(tmp_path) >= names(0, 1, 2, 3)
                     done.touch()
-                    while not over.exists():
-                        await asyncio.sleep(0.01)
+                    until(over.exists)
                     await shards.swap_datasets()
                     await shards.upcoming_dataset
                 else:
@@ -784,8 +701,7 @@ class TestRanks:
             async with manager(hub, tmp_path, rank, 2) as shards:
                 if rank == 0:
                     await shards.initialize_datasets(0)
-                    while not over.exists():
-                        await asyncio.sleep(0.01)
+                    until(over.exists)
                     return
                 with pytest.raises(FetchError, match="all ranks must make the same calls"):
                     await shards.initialize_datasets(1)
@@ -808,22 +724,18 @@ class TestWhoIsBelieved:
         return path
 
     @pytest.fixture
-    def dead(self) -> str:
-        reading, writing = os.pipe()
-        pid = forked(lambda: os.write(writing, _ranks.this_process().encode()))
-        ended(pid)
-        process = os.read(reading, 999).decode()
-        os.close(reading)
-        os.close(writing)
-        return process
+    def dead(self, tmp_path) -> str:
+        ended(forked(lambda: (tmp_path / ".dead").write_text(_ranks.this_process())))
+        return (tmp_path / ".dead").read_text()
 
     def follower(self, root: Path, **keywords) -> _ranks.Follower:
         return _ranks.Follower(str(root), self.KEY, 1, **keywords)
 
-    def test_not_a_process_that_is_gone(self, tmp_path, dead: str) -> None:
+    def test_a_process_that_is_gone_only_by_the_same_run_id(self, tmp_path, dead: str) -> None:
         self.said(tmp_path, dead)
         follower = self.follower(tmp_path)
         assert [follower.look(1) for _ in range(3)] == [None] * 3
+        assert self.follower(tmp_path, trusts=True).look(1).shard == 5
 
     @pytest.mark.parametrize("process", ["", "other-boot/1/2/3"])
     def test_one_that_can_not_be_asked_when_it_was_seen_to_change(
@@ -841,10 +753,6 @@ class TestWhoIsBelieved:
         self.said(tmp_path, _ranks.this_process(), key=_ranks.key_of_run("other"))
         assert self.follower(tmp_path, trusts=True).look(1) is None
 
-    def test_one_of_the_same_run_id(self, tmp_path, dead: str) -> None:
-        self.said(tmp_path, dead)
-        assert self.follower(tmp_path, trusts=True).look(1).shard == 5
-
     @pytest.mark.parametrize(
         "text", [b"", b"{", b"[]", b'{"key": 3}', b"\xff" * 100, b'{"key": "' + b"x" * 2**17]
     )
@@ -855,31 +763,26 @@ class TestWhoIsBelieved:
 
     def test_silence(self, tmp_path) -> None:
         now = 0.0
-        follower = self.follower(tmp_path, trusts=True, silence=10.0, clock=lambda: now)
-        self.said(tmp_path, "other-boot/1/2/3")
-        assert follower.look(2) is None
-        now = 9.0
-        assert follower.look(2) is None
-        self.said(tmp_path, "other-boot/1/2/3", beat=1)
-        assert follower.look(2) is None
-        now = 18.0
-        assert follower.look(2) is None
-        now = 19.5
-        with pytest.raises(FetchError, match="no sign of life for 10s"):
+        follower = self.follower(tmp_path, trusts=True)
+        follower._silence = ObservedSilence(lambda: now)
+        for later, beat in ((0.0, 0), (149.0, 0), (149.0, 1), (298.0, 1)):
+            now = later
+            self.said(tmp_path, "other-boot/1/2/3", beat=beat)
+            assert follower.look(2) is None
+        now = 300.0
+        with pytest.raises(FetchError, match="no sign of life for 151s"):
             follower.look(2)
 
     def test_the_next_run_sweeps(self, tmp_path, dead: str) -> None:
         path = self.said(tmp_path, dead)
         other = self.said(tmp_path, "other-boot/1/2/3")
-        leader = _ranks.Leader(str(tmp_path), self.KEY, 2)
-        leader.close()
+        _ranks.Leader(str(tmp_path), self.KEY, 2).close()
         assert not path.exists()
         assert other.exists()
 
     def test_signs_of_life_and_outcomes(self, tmp_path) -> None:
-        leader = _ranks.Leader(str(tmp_path), self.KEY, 3, beat=0.01)
         follower = self.follower(tmp_path)
-        try:
+        with contextlib.closing(_ranks.Leader(str(tmp_path), self.KEY, 3, beat=0.01)) as leader:
             assert leader.slowest() == 0
             for call in range(1, 40):
                 leader.tell(_ranks.RankOutcome(call, call, marks=((1, 2, 3), None)))
@@ -889,8 +792,6 @@ class TestWhoIsBelieved:
             assert leader.slowest() == 0
             _ranks.Follower(str(tmp_path), self.KEY, 2).look(40)
             assert leader.slowest() == 2
-        finally:
-            leader.close()
 
 
 @pytest.mark.slow
@@ -899,18 +800,12 @@ def test_the_script_of_the_page(hub, tmp_path) -> None:
     (script,) = re.findall(r'```python title="train.py"\n(.*?)```', page.read_text(), re.DOTALL)
     (tmp_path / "train.py").write_text(script)
     command = [sys.executable, "train.py", f"{hub.url}/t", "shards"]
+    environments = [{**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2)]
     done = [
-        subprocess.Popen(
-            command,
-            cwd=tmp_path,
-            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2"},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
+        subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
+        for env in environments
     ]
-    outputs = [process.communicate(timeout=PATIENCE)[0] for process in done]
-    lines = "".join(outputs).splitlines()
+    lines = "".join(each.communicate(timeout=PATIENCE)[0] for each in done).splitlines()
     assert [process.returncode for process in done] == [0, 0]
     assert sorted(lines) == sorted(
         f"{shard} {index} {int(row.sum())}"
@@ -929,6 +824,8 @@ class TestArguments:
             ({"max_dataset_idx": 0}, "max_dataset_idx"),
             ({"wait_timeout": 0.0, "rank": 1, "world_size": 2}, "wait_timeout"),
             ({"cleanup": "all"}, "cleanup: expected 'auto' or 'keep'"),
+            ({"limits": Limits(), "download_timeout": 5}, "limits: max_download_retries and"),
+            ({"limits": Limits(), "max_download_retries": 2}, "limits: max_download_retries and"),
         ],
     )
     def test_out_of_range(self, tmp_path, keywords: dict, problem: str) -> None:
@@ -938,15 +835,9 @@ class TestArguments:
 
     def test_a_swap_before_a_shard_is_active(self, hub, tmp_path) -> None:
         with driven(hub, tmp_path) as one:
-            for _ in range(2):
-                with pytest.raises(RuntimeError, match="call initialize_datasets first"):
-                    one.swap()
-            assert not hub.requests
-            hub.fault("t/train_000000*", HubFault.STATUS_404, times=3)
-            with pytest.raises(FetchError):
-                one.begin()
             with pytest.raises(RuntimeError, match="call initialize_datasets first"):
                 one.swap()
+            assert not hub.requests
             one.begin()
             assert one.swap() == 1
 
@@ -965,4 +856,4 @@ class TestArguments:
             with pytest.raises(RuntimeError, match="closed"):
                 await shards.swap_datasets()
 
-        run(main())
+        asyncio.run(bounded(main()))

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import constants
 
-from shardproof.datasets.rows._datasets import hf_load_dataset_sharded
+from shardproof.datasets.rows import hf_load_dataset_sharded
 from shardproof.datasets.rows._rows import ShardedRows
 from shardproof.errors import SourceError
 from shardproof.fetching.cache import key_of
@@ -57,25 +57,11 @@ def commit_of(rows: ShardedRows) -> str:
     return str(rows.state_dict()["source"]).partition("@")[2]
 
 
-# Again, by limits
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("request_", ["api/datasets/org/name", "api/*/tree/*"])
-@pytest.mark.parametrize(
-    ("fault", "options"),
-    [
-        ("status-503", {}),
-        ("status-429", {"retry_after": "0"}),
-        ("stall-before-header", {}),
-        ("reset-in-body", {}),
-        ("truncated", {}),
-    ],
-)
-def test_a_listing_is_asked_for_again(
-    request_: str, fault: str, options: Any, load: Load, repo: Hub
-) -> None:
-    repo.fault(request_, fault, times=1, **options)
+@pytest.mark.parametrize("fault", ["status-503", "stall-before-header", "truncated"])
+def test_a_listing_is_asked_for_again(request_: str, fault: str, load: Load, repo: Hub) -> None:
+    repo.fault(request_, fault, times=1)
     stalls = fault.startswith("stall")  # a busy machine that pauses as long takes some attempts
     limits = Limits(attempts=9 if stalls else 2, stall_timeout=0.3 if stalls else 10, max_backoff=0)
     assert list(load(limits=limits)) == ROWS
@@ -87,9 +73,6 @@ def test_a_listing_is_asked_for_no_more_than_limits_say(load: Load, repo: Hub) -
     with pytest.raises(SourceError, match=r"can't be listed, after 2 attempts: .* 503 Service"):
         load()
     assert len(repo.requests_for("api/*/tree/*")) == 2
-    with pytest.raises(SourceError, match="after 1 attempt: "):
-        load(limits=Limits(attempts=1))
-    assert len(repo.requests_for("api/*/tree/*")) == 3
 
 
 def test_a_card_that_is_none_is_told_although_an_earlier_listing_is_kept(
@@ -102,9 +85,6 @@ def test_a_card_that_is_none_is_told_although_an_earlier_listing_is_kept(
         load()
     assert caught.value.kind == "unusable"
     assert "can't be listed" not in str(caught.value)
-
-
-# Without a hub
 
 
 @pytest.fixture
@@ -146,18 +126,8 @@ def test_a_branch_is_taken_for_its_last_known_commit(
         rows = load()
     assert commit_of(rows) == commit
     assert f"what is kept of commit {commit} is taken" in caplog.text
-    with pytest.raises(SourceError, match=r"nothing is kept of it in '.*listings/org--name'"):
+    with pytest.raises(SourceError, match=r"nothing is kept of it in '.*org--name'. Load it once"):
         load(revision="v1")
-
-
-def test_without_a_listing_the_error_says_what_to_do(
-    gone: tuple[Load, str], tmp_path: Path
-) -> None:
-    load, commit = gone
-    with pytest.raises(SourceError, match=r"nothing is kept of it .* Load it once while the hub"):
-        load(revision="0" * 40)
-    with pytest.raises(SourceError, match="nothing is kept of it"):
-        load(revision=commit, cache_dir=tmp_path / "other")
 
 
 def test_a_refusal_is_an_answer(load: Load, repo: Hub) -> None:
@@ -187,17 +157,10 @@ def kept(tmp_path: Path, revision: str = "") -> Path:
 
 HARM: dict[str, Callable[[bytes], bytes]] = {
     "cut off": lambda data: data[: len(data) // 2],
-    "empty": lambda data: b"",
-    "an unknown field": lambda data: data.replace(b'"commit"', b'"more":1,"commit"'),
     "a key twice": lambda data: data.replace(b'"commit"', b'"commit":"","commit"'),
     "another name": lambda data: data.replace(b"00001-of", b"00009-of"),
-    "another commit": lambda data: re.sub(
-        rb'"commit":"[0-9a-f]+"', b'"commit":"%b"' % (b"0" * 40), data
-    ),
     "no digest of a file": lambda data: re.sub(rb'"digest":"git[^"]*"', b'"digest":null', data),
     "one file less": lambda data: re.sub(rb'\{"name":[^}]*00001-of[^}]*\},?', b"", data),
-    "no JSON": lambda data: b"\x80\x04.",
-    "deep": lambda data: b"[" * 100_000,
 }
 
 

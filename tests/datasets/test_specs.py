@@ -7,46 +7,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof.datasets.rows._positions import plan_of
-from shardproof.datasets.rows._specs import (
-    SPLIT_WORDS,
-    HubSpec,
-    TextSpec,
-    parse_dataset_specs,
-)
+from shardproof.datasets.rows._shard_lists import plan_of
+from shardproof.datasets.rows._specs import SPLIT_WORDS, HubSpec, TextSpec, parse_dataset_specs
 from shardproof.datasets.rows._splits import chosen_files, split_files
 from shardproof.errors import SourceError
 from shardproof.fetching.sources._source import RemoteFile
 
 URL = "hf://datasets/owner/name"
 
-# Specs
-
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("hf:o/n", HubSpec("o/n")),
-        ("hf:n", HubSpec("n")),
         ("hf:o/n:test", HubSpec("o/n", split="test")),
         ("hf:o/n:train:content", HubSpec("o/n", text_key="content")),
-        ("hf:o/n:books:content", HubSpec("o/n", split="books", text_key="content")),
         ("hf:o/n:en:train", HubSpec("o/n", name="en")),
         ("hf:o/n:20231101.en:validation", HubSpec("o/n", name="20231101.en", split="validation")),
         ("hf:o/n:en:train:content", HubSpec("o/n", name="en", text_key="content")),
-        ("hf:o/n:web:books:text", HubSpec("o/n", name="web", split="books")),
         ("hf:o/n:train:test:text", HubSpec("o/n", name="train", split="test")),
         ("hf:o/n::train:test", HubSpec("o/n", text_key="test")),
-        ("hf:o/n:", HubSpec("o/n")),
         ("hf:o/n::content", HubSpec("o/n", text_key="content")),
         ("hf:o/n:en::", HubSpec("o/n", name="en")),
-        ("hf:o/n@v1.0:test", HubSpec("o/n", split="test", revision="v1.0")),
         ("hf:o/n@refs/convert/parquet", HubSpec("o/n", revision="refs/convert/parquet")),
-        ("HF:o/n", HubSpec("o/n")),
-        ("hf: o/n : test ", HubSpec("o/n", split="test")),
+        ("HF: o/n : test ", HubSpec("o/n", split="test")),
         ("txt:a.txt", TextSpec("a.txt")),
         ("txt:/a b/*.txt:line", TextSpec("/a b/*.txt", "line")),
-        ("txt:a.txt:", TextSpec("a.txt")),
     ],
 )
 def test_what_a_spec_means(text: str, expected: HubSpec | TextSpec) -> None:
@@ -65,28 +51,19 @@ def test_several_specs_with_commas_where_people_put_them() -> None:
     ("text", "reason"),
     [
         ("hf:", "the repo_id is missing"),
-        ("hf", "the repo_id is missing"),
         ("hf:@main", "the repo_id is missing"),
         ("o/n", "expected it to begin with 'hf:' or 'txt:', found 'o/n'"),
-        ("s3://bucket/x", "found 's3'"),
         ("hf:a/b/c", "repo_id: expected <owner>/<name> or <name>, found 'a/b/c'"),
-        ("hf:../b", "repo_id"),
         ("hf:a/..", "repo_id"),
         ("hf:a/b--c", "repo_id"),
-        ("hf:/a/b", "repo_id"),
-        ("hf:a/b.", "repo_id"),
         (f"hf:a/{'b' * 95}", "repo_id"),
-        ("hf:a/b@", "revision"),
         ("hf:a/b@../../x", "revision"),
         ("hf:a/b:c/d", "split 'c/d': it has a slash"),
-        ("hf:a/b:..", "split '..'"),
         ("hf:a/b:c/d:train", "config 'c/d': it has a slash"),
         ("hf:a/b:train:te\x07xt", "text key 'te\\x07xt': it has a control character"),
-        ("hf:a/b:train:\udc80", "text key '\\udc80'"),
         (f"hf:a/b:train:{'k' * 256}", "is over 255 characters"),
         ("hf:a/b:1:2:3:4", "expected at most 4 fields after 'hf', found 5"),
         ("hf:a/b:train:test", "'<repo_id>:train:test:text', or the text key"),
-        ("hf:a/b::test", "is 'test' the split or the text key?"),
         ("txt:", "the path is missing"),
         ("txt:a\0b", "path 'a\\x00b'"),
         ("txt:C:\\a.txt:b", "a path with ':' or ','"),
@@ -114,13 +91,9 @@ def test_all_wrong_specs_are_told_at_once_but_no_more_than_can_be_read() -> None
         parse_dataset_specs("x," * 1000)
 
 
-@pytest.mark.parametrize("text", ["", " ", ",", " , ,\n"])
-def test_no_spec_at_all(text: str) -> None:
+def test_no_spec_at_all_or_a_huge_text() -> None:
     with pytest.raises(ValueError, match="expected one or more, found none"):
-        parse_dataset_specs(text)
-
-
-def test_a_huge_text_is_refused_unread() -> None:
+        parse_dataset_specs(" , ,\n")
     with pytest.raises(ValueError, match="at most 100000 characters, found 1000000") as caught:
         parse_dataset_specs("hf:o/n,," * 125_000)
     assert len(str(caught.value)) < 500
@@ -143,9 +116,6 @@ def test_any_text_is_specs_that_are_written_the_same_or_refused(text: str) -> No
             assert parse_dataset_specs(bare.spec) == [spec]
 
 
-# Which files are those of a split
-
-
 def files(*names: str) -> list[RemoteFile]:
     return [RemoteFile(name, size=100) for name in names]
 
@@ -158,11 +128,7 @@ def chosen(names: list[str], split: str = "train", name: str | None = None) -> l
 
 SHARDS = [f"data/{split}-{n:05d}-of-00002.parquet" for split in ("test", "train") for n in (0, 1)]
 FOLDERS = ["de/train-0.parquet", "en/test-0.parquet", "en/train-0.parquet"]
-CONVERTED = [
-    "default/train/0000.parquet",
-    "default/train/0001.parquet",
-    "default/test/0000.parquet",
-]
+CONVERTED = [f"default/{name}.parquet" for name in ("train/0000", "train/0001", "test/0000")]
 NUMBERS = ["train_0.parquet", "train_10.parquet", "train_2.parquet"]
 
 
@@ -170,18 +136,13 @@ NUMBERS = ["train_0.parquet", "train_10.parquet", "train_2.parquet"]
     ("names", "split", "name", "expected"),
     [
         ([*SHARDS, "README.md"], "train", None, SHARDS[2:]),
-        (SHARDS, "test", None, SHARDS[:2]),
         (SHARDS, "test", "default", SHARDS[:2]),
         ([*FOLDERS, *SHARDS], "train", None, SHARDS[2:]),
         (["train.parquet", "valid.parquet"], "validation", None, ["valid.parquet"]),
         (["my-test-file.parquet", "testfile.parquet"], "test", None, ["my-test-file.parquet"]),
         (FOLDERS, "train", None, [FOLDERS[0], FOLDERS[2]]),
-        (FOLDERS, "train", "de", FOLDERS[:1]),
         (FOLDERS, "test", "en", FOLDERS[1:2]),
-        (CONVERTED, "train", None, CONVERTED[:2]),
         (CONVERTED, "test", "default", CONVERTED[2:]),
-        (["train/a/0.parquet", "train/b/0.parquet"], "train", None, None),
-        (["a.parquet", "b10.parquet", "b9.parquet"], "train", None, None),
         (NUMBERS, "train", None, None),
         (["x/train_10.parquet", "x/train_9.parquet"], "train", "x", None),
         (["a-train.parquet", "train.parquet"], "train", None, ["train.parquet", "a-train.parquet"]),
@@ -204,7 +165,6 @@ def test_which_files_are_those_of_a_split(
     [
         (SHARDS, "validation", None, ["the split 'validation'", "4 files", repr(SHARDS[3])]),
         (SHARDS, "train", "en", ["the configuration 'en'", "there are: 'data'"]),
-        (["train-0.parquet"], "train", "en", ["there are: none"]),
         (["a.csv", "b.jsonl"], "train", None, ["'train': jsonl", "refs/convert/parquet"]),
         (["train.parquet", "test.csv"], "train", None, ["'train': parquet, 'test': csv"]),
         ([*SHARDS, "a.md"], "books", None, ["There are 4 parquet files", "'test', 'train'"]),
@@ -213,7 +173,6 @@ def test_which_files_are_those_of_a_split(
         (["train-train-0.parquet"], "train", None, ["meant more than once"]),
         (["train.parquet", "train.parquet.gz"], "train", None, ["found 'train.parquet.gz'"]),
         (["data/a-b-00000-of-00001.parquet"], "a-b", None, ["no split can be called 'a-b'"]),
-        ([f"{n}.csv" for n in range(1000)], "train", None, ["'train': csv"]),
     ],
 )
 def test_no_files_or_too_many_kinds_of_them(
@@ -243,9 +202,6 @@ def test_files_that_are_named() -> None:
         names("README.md")
     with pytest.raises(ValueError, match=r"data_files: '../\*': it has an empty, '.' or '..' part"):
         names("../*")
-
-
-# Where to go on
 
 
 @given(st.lists(st.integers(0, 4), max_size=5))

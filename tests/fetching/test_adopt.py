@@ -13,14 +13,7 @@ from click.testing import CliRunner, Result
 
 from shardproof import FetchError, ShardPrefetcher
 from shardproof.cli.app import app
-from shardproof.fetching import (
-    CallableSource,
-    Cancellation,
-    HubSource,
-    Limits,
-    RemoteFile,
-    adopt,
-)
+from shardproof.fetching import CallableSource, Cancellation, HubSource, Limits, RemoteFile, adopt
 from shardproof.fetching.cache import Cache
 from shardproof.testing.faults import Hub
 from tests.helpers.hub_sources import repository
@@ -66,21 +59,19 @@ def gets(hub: Hub) -> list[str]:
 
 
 @pytest.fixture
-def source(shard_hub: Hub) -> Iterator[HubSource]:
+def source(shard_hub) -> Iterator[HubSource]:
     with repository(shard_hub, {name: content(name) for name in NAMES}) as source:
         yield source
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path) -> Path:
     """Where a prefetcher keeps the shards of the hub's repository."""
     return tmp_path / "hf_shards/org/name/all"
 
 
 class TestAgainstASource:
-    def test_what_it_states_digests_of_is_proven(
-        self, source: HubSource, shard_hub: Hub, root: Path, tmp_path: Path
-    ) -> None:
+    def test_what_it_states_digests_of_is_proven(self, source, shard_hub, root, tmp_path) -> None:
         put_there(root)
         before = looks(root)
         report = adopt(root, source)
@@ -91,7 +82,7 @@ class TestAgainstASource:
         assert looks(root) == before, "what it did not fetch is not removed either"
 
     def test_what_differs_is_not_taken_over_and_stays(
-        self, source: HubSource, shard_hub: Hub, root: Path, tmp_path: Path
+        self, source, shard_hub, root, tmp_path
     ) -> None:
         put_there(root)
         (root / NAMES[0]).write_bytes(content(NAMES[0])[:-1])
@@ -108,8 +99,7 @@ class TestAgainstASource:
             assert [path.read_bytes() for path in prefetcher] == [content(n) for n in NAMES]
         assert len(gets(shard_hub)) == 2
 
-    def test_of_a_size_alone_it_is_the_users_word(self, shard_hub: Hub, tmp_path: Path) -> None:
-        """And the revision of then: another one is fetched."""
+    def test_of_a_size_alone_it_is_the_users_word(self, shard_hub, tmp_path) -> None:
         url = shard_hub.put(NAMES[0], content(NAMES[0])).removesuffix(f"/{NAMES[0]}")
         path = fetched(url, tmp_path, NAMES[0])
         root = path.parent.parent
@@ -125,9 +115,7 @@ class TestAgainstASource:
         shard_hub.put(NAMES[0], content(NAMES[0])[::-1])
         assert fetched(url, tmp_path, NAMES[0]).read_bytes() == content(NAMES[0])[::-1]
 
-    def test_what_it_does_not_have_is_left_alone(
-        self, source: HubSource, shard_hub: Hub, root: Path, caplog
-    ) -> None:
+    def test_what_it_does_not_have_is_left_alone(self, source, shard_hub, root, caplog) -> None:
         put_there(root, [*NAMES, "notes.txt"])
         report = adopt(root, source)
         assert (report.ok, report.n_files) == (True, 3)
@@ -138,23 +126,21 @@ class TestAgainstASource:
         assert len(caplog.records) == 4
 
     @pytest.mark.parametrize("file", ["0.bin", RemoteFile("0.bin", 4)])
-    def test_a_function_that_says_what_there_is(self, tmp_path: Path, file) -> None:
+    def test_a_function_that_says_what_there_is(self, tmp_path, file) -> None:
         source = CallableSource(nowhere, [file])
         (tmp_path / "0.bin").write_bytes(b"1234")
         (tmp_path / "1.bin").write_bytes(b"1234")
         assert adopt(tmp_path, source).unproven == (tmp_path / "0.bin",)
 
     @pytest.mark.parametrize("status", ["status-503", "closed-before-header"])
-    def test_one_that_can_not_be_asked(self, shard_hub: Hub, tmp_path: Path, status: str) -> None:
+    def test_one_that_can_not_be_asked(self, shard_hub, tmp_path, status) -> None:
         put_there(tmp_path, NAMES[:1])
         shard_hub.put(NAMES[0], content(NAMES[0]))
         shard_hub.fault("*", status, method=None)
         with pytest.raises(FetchError):
             adopt(tmp_path, shard_hub.url, limits=ONCE)
 
-    def test_a_file_that_this_package_fetched_stays_its_own(
-        self, source: HubSource, root: Path, tmp_path: Path
-    ) -> None:
+    def test_a_file_that_this_package_fetched_stays_its_own(self, source, root, tmp_path) -> None:
         with ShardPrefetcher(source, NAMES, tmp_path, cleanup="keep") as prefetcher:
             list(prefetcher)
         assert adopt(root, source).ok
@@ -164,7 +150,7 @@ class TestAgainstASource:
 
 
 class TestOnTheUsersWord:
-    def test_what_nobody_states_anything_of(self, tmp_path: Path) -> None:
+    def test_what_nobody_states_anything_of(self, tmp_path) -> None:
         source = CallableSource(nowhere)
         root = tmp_path / "own_shards/default/_/all"
         put_there(root)
@@ -175,9 +161,7 @@ class TestOnTheUsersWord:
         with ShardPrefetcher(source, NAMES, tmp_path) as prefetcher:
             assert [path.read_bytes() for path in prefetcher] == [content(n) for n in NAMES]
 
-    def test_it_is_for_the_revision_that_is_first_asked_for(
-        self, shard_hub: Hub, tmp_path: Path
-    ) -> None:
+    def test_it_is_for_the_revision_that_is_first_asked_for(self, shard_hub, tmp_path) -> None:
         url = shard_hub.put("0.bin", b"1234").removesuffix("/0.bin")
         path = fetched(url, tmp_path)
         shutil.rmtree(path.parent)
@@ -191,7 +175,7 @@ class TestOnTheUsersWord:
             assert len(gets(shard_hub)) == n_gets + (data == b"5678")
 
     def test_a_digest_that_is_stated_later_goes_before_it(
-        self, source: HubSource, shard_hub: Hub, root: Path, tmp_path: Path
+        self, source, shard_hub, root, tmp_path
     ) -> None:
         put_there(root)
         (root / NAMES[1]).write_bytes(content(NAMES[1])[::-1])
@@ -200,7 +184,7 @@ class TestOnTheUsersWord:
             assert [path.read_bytes() for path in prefetcher] == [content(n) for n in NAMES]
         assert [path.rpartition("/")[2] for path in gets(shard_hub)] == ["1.bin"]
 
-    def test_it_may_count_for_nothing(self, tmp_path: Path) -> None:
+    def test_it_may_count_for_nothing(self, tmp_path) -> None:
         put_there(tmp_path)
         report = adopt(tmp_path, trust=False)
         assert [finding.found for finding in report.findings] == ["none"] * 3
@@ -210,7 +194,7 @@ class TestOnTheUsersWord:
 
 class TestWhatLiesThere:
     @pytest.mark.parametrize("kind", ["link in", "link out", "link to a directory", "fifo"])
-    def test_what_is_no_file_is_not_followed(self, root: Path, tmp_path: Path, kind: str) -> None:
+    def test_what_is_no_file_is_not_followed(self, root, tmp_path, kind) -> None:
         put_there(root)
         put_there(tmp_path / "outside")
         targets = {"link in": NAMES[0], "link out": tmp_path / "outside" / NAMES[0]}
@@ -226,20 +210,18 @@ class TestWhatLiesThere:
         assert len(report.unproven) == 3
         assert looks(tmp_path) == before
 
-    def test_what_is_hidden_or_was_moved_aside_is_left_out(self, tmp_path: Path) -> None:
+    def test_what_is_hidden_or_was_moved_aside_is_left_out(self, tmp_path) -> None:
         put_there(tmp_path, [*NAMES, ".git/x", ".x", "train/0.bin.bad-1234abcd", "a/.b/c"])
         assert adopt(tmp_path).n_files == 3
         assert adopt(tmp_path).n_files == 3, "what is known is no shard"
 
-    def test_a_name_that_no_shard_has(self, tmp_path: Path) -> None:
+    def test_a_name_that_no_shard_has(self, tmp_path) -> None:
         put_there(tmp_path, ["a\nb"])
         (finding,) = adopt(tmp_path).findings
         assert "control character" in finding.found
 
     @pytest.mark.parametrize("data", [b"", None])
-    def test_what_is_empty_or_can_not_be_read(
-        self, tmp_path: Path, make_shard_faults, data: bytes | None
-    ) -> None:
+    def test_what_is_empty_or_can_not_be_read(self, tmp_path, make_shard_faults, data) -> None:
         put_there(tmp_path)
         if data is None:
             make_shard_faults(tmp_path).fail("open", errno.EACCES, match=NAMES[1])
@@ -249,19 +231,14 @@ class TestWhatLiesThere:
         assert [finding.path for finding in report.findings] == [tmp_path / NAMES[1]]
         assert report.exit_code == 1
 
-    def test_a_file_that_goes_meanwhile_is_left_out(
-        self, tmp_path: Path, make_shard_faults
-    ) -> None:
-        """As where a prefetcher lets go of its shards."""
+    def test_a_file_that_goes_meanwhile_is_left_out(self, tmp_path, make_shard_faults) -> None:
         put_there(tmp_path)
         make_shard_faults(tmp_path).fail("stat", errno.ENOENT, match=NAMES[1], times=2)
         report = adopt(tmp_path)
         assert report.ok
         assert report.unproven == (tmp_path / NAMES[0], tmp_path / NAMES[2])
 
-    def test_what_goes_before_it_is_taken_over_is_left_out(
-        self, tmp_path: Path, monkeypatch
-    ) -> None:
+    def test_what_goes_before_it_is_taken_over_is_left_out(self, tmp_path, monkeypatch) -> None:
         def take_over(cache: Cache, file: RemoteFile, *args: object, **keywords: bool) -> bool:
             if file.name == NAMES[1]:
                 (tmp_path / file.name).unlink()
@@ -274,21 +251,19 @@ class TestWhatLiesThere:
         assert report.ok
         assert report.unproven == (tmp_path / NAMES[0], tmp_path / NAMES[2])
 
-    def test_a_directory_of_several_sources(self, root: Path, tmp_path: Path) -> None:
+    def test_a_directory_of_several_sources(self, root, tmp_path) -> None:
         put_there(root)
         adopt(root)
         with pytest.raises(ValueError, match="expected the directory of one source"):
             adopt(tmp_path)
         assert not (tmp_path / ".shardproof").exists()
 
-    def test_some_of_it(self, tmp_path: Path) -> None:
+    def test_some_of_it(self, tmp_path) -> None:
         put_there(tmp_path, [*NAMES, "notes.txt"])
         assert adopt(tmp_path, match="train/[01].bin").n_files == 2
 
     @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
-    def test_what_can_not_be_looked_at(
-        self, source: HubSource, root: Path, make_shard_faults, number: int
-    ) -> None:
+    def test_what_can_not_be_looked_at(self, source, root, make_shard_faults, number) -> None:
         put_there(root)
         make_shard_faults(root).fail("read", number, match=NAMES[1])
         report = adopt(root, source)
@@ -296,7 +271,7 @@ class TestWhatLiesThere:
         assert (finding.path, finding.errno, report.exit_code) == (root / NAMES[1], number, 3)
 
     @pytest.mark.parametrize("error", [FileNotFoundError, NotADirectoryError])
-    def test_no_directory(self, tmp_path: Path, error: type[OSError]) -> None:
+    def test_no_directory(self, tmp_path, error) -> None:
         path = tmp_path / "x"
         if error is NotADirectoryError:
             path.write_bytes(b"")
@@ -304,7 +279,7 @@ class TestWhatLiesThere:
             adopt(path)
         assert path.exists() == (error is NotADirectoryError)
 
-    def test_what_is_stopped(self, tmp_path: Path) -> None:
+    def test_what_is_stopped(self, tmp_path) -> None:
         put_there(tmp_path)
         cancellation = Cancellation()
         cancellation.cancel()
@@ -312,7 +287,7 @@ class TestWhatLiesThere:
             adopt(tmp_path, cancellation=cancellation)
 
     @pytest.mark.parametrize("arguments", [{"path": ""}, {"workers": 0}, {"source": "nowhere"}])
-    def test_wrong_arguments(self, tmp_path: Path, arguments: dict) -> None:
+    def test_wrong_arguments(self, tmp_path, arguments) -> None:
         with pytest.raises(ValueError, match="expected"):
             adopt(**{"path": tmp_path, **arguments})
 
@@ -324,7 +299,7 @@ def run(*args: str | Path) -> Result:
 
 
 class TestCommand:
-    def test_proven(self, shard_hub: Hub, source: HubSource, root: Path, monkeypatch) -> None:
+    def test_proven(self, shard_hub, source, root, monkeypatch) -> None:
         monkeypatch.setenv("HF_ENDPOINT", shard_hub.url)
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", shard_hub.url)
         put_there(root)
@@ -332,7 +307,7 @@ class TestCommand:
         assert (result.exit_code, result.stderr) == (0, "")
         assert result.stdout == f"3 proven, 0 on your word, 0 not taken over: '{root}'\n"
 
-    def test_on_the_users_word(self, tmp_path: Path) -> None:
+    def test_on_the_users_word(self, tmp_path) -> None:
         put_there(tmp_path, NAMES[:1])
         result = run(tmp_path)
         assert result.exit_code == 0
@@ -341,7 +316,7 @@ class TestCommand:
         result = run(tmp_path, "--quiet")
         assert (result.exit_code, result.output) == (0, "")
 
-    def test_json(self, tmp_path: Path) -> None:
+    def test_json(self, tmp_path) -> None:
         put_there(tmp_path, NAMES[:1])
         (tmp_path / "x").symlink_to("nowhere")
         result = run(tmp_path, "--json")
@@ -351,9 +326,7 @@ class TestCommand:
         assert found["n_proven"] == 0
 
     @pytest.mark.parametrize("options", [[], ["--quiet"], ["--json", "-q"]])
-    def test_what_the_source_does_not_have_is_named_and_no_finding(
-        self, options: list[str], tmp_path: Path
-    ) -> None:
+    def test_what_the_source_does_not_have_is_named_and_no_finding(self, options, tmp_path) -> None:
         there, here = tmp_path / "there", tmp_path / "here"
         put_there(there, NAMES[:1])
         put_there(here, [*NAMES[:1], "notes.txt"])
@@ -376,7 +349,7 @@ class TestCommand:
         ],
     )
     def test_json_says_why_there_is_no_report(
-        self, args: list[str], code: int, said: str, tmp_path: Path, monkeypatch
+        self, args, code, said, tmp_path, monkeypatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
         (tmp_path / "file").touch()
@@ -387,7 +360,7 @@ class TestCommand:
         assert said in found["error"]
         assert said in result.stderr
 
-    def test_nothing_is_there(self, tmp_path: Path) -> None:
+    def test_nothing_is_there(self, tmp_path) -> None:
         result = run(tmp_path)
         assert result.exit_code == 1
         assert f"nothing to take over in '{tmp_path}'" in result.stderr

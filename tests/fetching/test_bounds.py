@@ -3,9 +3,7 @@
 import contextlib
 import hashlib
 import itertools
-import zlib
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -60,7 +58,7 @@ HOW = pytest.mark.parametrize("how", ["chunked", "until it closes"])
 
 
 @HOW
-def test_a_body_of_no_size_ends_at_the_cap(how: str, tmp_path: Path) -> None:
+def test_a_body_of_no_size_ends_at_the_cap(how, tmp_path) -> None:
     server = Server(DATA, how, more=ENDLESS)
     match = f"expected at most {CAP} bytes of a file of unknown size, found more: give its size"
     with serving(server) as url, pytest.raises(FetchError, match=match):
@@ -69,18 +67,17 @@ def test_a_body_of_no_size_ends_at_the_cap(how: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 @HOW
-def test_up_to_the_cap_it_is_taken(how: str, tmp_path: Path) -> None:
+def test_up_to_the_cap_it_is_taken(how, tmp_path) -> None:
     with serving(Server(DATA, how)) as url:
-        limits = Limits(max_unsized_bytes=len(DATA))
+        limits = Limits(max_backoff=0.001, max_unsized_bytes=len(DATA))
         assert fetch(f"{url}/x", tmp_path, digest=DIGEST, limits=limits).proven
-        limits = Limits(max_unsized_bytes=len(DATA) - 1)
+        limits = Limits(max_backoff=0.001, max_unsized_bytes=len(DATA) - 1)
         with pytest.raises(FetchError, match=f"expected at most {len(DATA) - 1} bytes"):
             fetch(f"{url}/x", tmp_path / "sub", digest=DIGEST, limits=limits)
 
 
-def test_the_cap_is_of_what_has_no_size(tmp_path: Path) -> None:
+def test_the_cap_is_of_what_has_no_size(tmp_path) -> None:
     with serve_hub({"a/x": DATA}) as hub:
         assert fetch(f"{hub.url}/a/x", tmp_path, limits=Limits(max_unsized_bytes=1)).path.exists()
     assert Limits().max_unsized_bytes == 2**30
@@ -91,7 +88,7 @@ def test_the_cap_is_of_what_has_no_size(tmp_path: Path) -> None:
 @pytest.mark.parametrize("more", [1, ENDLESS])
 @pytest.mark.parametrize("connections", [1, 4])
 def test_of_a_promised_size_one_byte_more_is_too_many(
-    how: str, digest: str | None, more: int, connections: int, tmp_path: Path, monkeypatch
+    how, digest, more, connections, tmp_path, monkeypatch
 ) -> None:
     monkeypatch.setattr(_relay, "_MIN_SPAN", 1024)  # worth several connections
     server = Server(DATA, how, more=more)
@@ -108,13 +105,13 @@ LIST = "".join(f"{DIGEST[7:]}  {n}\n" for n in range(100)).encode()
 
 
 @pytest.mark.parametrize("head", [None, len(LIST), len(LIST) // 2, 2 * len(LIST)])
-def test_a_list_is_read_to_its_end_whatever_was_said_before(head, tmp_path: Path) -> None:
+def test_a_list_is_read_to_its_end_whatever_was_said_before(head, tmp_path) -> None:
     """By HEAD, or by nobody: half of the lines would be half of the promise."""
     with serving(Server(LIST, "chunked", head=head)) as url:
         assert validate(tmp_path, against=f"{url}/SHA256SUMS").n_files == 100
 
 
-def test_a_list_whose_end_may_be_none_is_refused(tmp_path: Path) -> None:
+def test_a_list_whose_end_may_be_none_is_refused(tmp_path) -> None:
     with (
         serving(Server(LIST, "until it closes")) as url,
         pytest.raises(FetchError, match="its length is unknown"),
@@ -123,27 +120,9 @@ def test_a_list_whose_end_may_be_none_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["chunked", "said"])
-def test_a_list_has_a_cap(how: str, tmp_path: Path, monkeypatch) -> None:
+def test_a_list_has_a_cap(how, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(_elsewhere, "_MAX_LIST_BYTES", CAP)
     server = Server(LIST, how, more=ENDLESS)
     with serving(server) as url, pytest.raises(FetchError, match=f"at most {CAP} bytes"):
         validate(tmp_path, against=f"{url}/SHA256SUMS")
     assert server.n_sent < ENDLESS / 4
-
-
-@pytest.mark.slow
-def test_what_is_packed_on_the_way_is_not_unpacked(tmp_path: Path) -> None:
-    """A bomb is no bytes of the file: it was asked for as it is."""
-
-    def bomb(request: Request) -> Iterator[Step]:
-        yield f"{HEAD}Content-Encoding: gzip\r\nContent-Length: 9999999\r\n\r\n".encode()
-        yield zlib.compress(bytes(2**26))
-
-    with RawServer(bomb) as raw:
-        url = f"http://127.0.0.1:{raw.port}/a"
-        with pytest.raises(FetchError, match="as they are"):
-            validate(tmp_path, against=f"{url}/SHA256SUMS")
-        for digest in (DIGEST, None):
-            with pytest.raises(FetchError, match="as they are"):
-                fetch(f"{url}/x", tmp_path, digest=digest, limits=LIMITS)
-    assert list(tmp_path.iterdir()) == []

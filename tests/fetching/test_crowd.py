@@ -6,12 +6,10 @@ import os
 import random
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from shardproof.fetching import ShardPrefetcher
-from shardproof.testing.faults import Hub
 from tests.helpers import ROOT
 
 SHARDS = [random.Random(n).randbytes(20_000) for n in range(4)]
@@ -19,8 +17,8 @@ NAMES = [f"train/{hashlib.sha256(data).hexdigest()}.bin" for data in SHARDS]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cleanup", ["keep", "auto"])
-def test_all_that_live_read_the_right_bytes(cleanup: str, shard_hub: Hub, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cleanup", ["keep", pytest.param("auto", marks=pytest.mark.exhaustive)])
+def test_all_that_live_read_the_right_bytes(cleanup, shard_hub, tmp_path) -> None:
     for name, data in zip(NAMES, SHARDS, strict=True):
         shard_hub.put(name, data)
     script = [sys.executable, "-m", "tests.helpers.many_readers"]

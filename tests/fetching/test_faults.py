@@ -6,7 +6,6 @@ import logging
 import random
 import re
 import threading
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,10 +42,7 @@ SOON = dataclasses.replace(LIMITS, stall_timeout=0.2, attempts=9)
 SOONEST = dataclasses.replace(LIMITS, stall_timeout=0.1, attempts=3)
 """For a stall that stays: one more, by a pause, ends the same way."""
 
-HARMLESS = {
-    HubFault.REDIRECT_TO_OTHER_HOST,
-    HubFault.UNSAFE_FILE_NAME,
-}
+HARMLESS = {HubFault.REDIRECT_TO_OTHER_HOST, HubFault.UNSAFE_FILE_NAME}
 """What a fetch gets over each time."""
 
 OF_RANGES = {fault for fault in HubFault if fault.startswith("range-")} - {HubFault.RANGE_UNASKED}
@@ -63,7 +59,7 @@ def hub() -> Iterator[Hub]:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_left(tmp_path: Path) -> Iterator[None]:
+def _nothing_is_left(tmp_path) -> Iterator[None]:
     yield
     assert beside_parts(tmp_path) <= {"0.bin"}
     assert len(parts_in(tmp_path)) <= (not (tmp_path / "0.bin").exists())
@@ -92,7 +88,7 @@ def fetch(
 
 
 @pytest.fixture(params=["fresh", "resumed", "changed", "parallel"])
-def mode(request: pytest.FixtureRequest, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> str:
+def mode(request, hub, monkeypatch) -> str:
     """How a fetch goes on before the fault: the file is there, and it began or changes."""
     if request.param in {"resumed", "changed"}:
         hub.fault("a/0.bin", HubFault.RESET_IN_BODY, times=1)
@@ -105,9 +101,7 @@ def mode(request: pytest.FixtureRequest, hub: Hub, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", list(HubFault))
-def test_a_fault_that_happens_once_is_recovered_from(
-    fault: HubFault, mode: str, hub: Hub, tmp_path: Path
-) -> None:
+def test_a_fault_that_happens_once_is_recovered_from(fault, mode, hub, tmp_path) -> None:
     wanted = NEW if mode == "changed" else OLD
     hub.fault("a/0.bin", fault, times=1)
 
@@ -123,9 +117,7 @@ def test_a_fault_that_happens_once_is_recovered_from(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", list(HubFault))
-def test_a_fault_that_stays_ends_with_an_error_and_nothing(
-    fault: HubFault, mode: str, hub: Hub, tmp_path: Path
-) -> None:
+def test_a_fault_that_stays_ends_with_an_error_and_nothing(fault, mode, hub, tmp_path) -> None:
     wanted = NEW if mode == "changed" else OLD
     hub.fault("a/0.bin", fault)
 
@@ -142,27 +134,7 @@ def test_a_fault_that_stays_ends_with_an_error_and_nothing(
         assert fault in HARMLESS | OF_RANGES or mode != "fresh"
 
 
-def test_the_faults_are_such_that_a_plain_loop_takes_wrong_bytes(hub: Hub) -> None:
-    """The control: what `urllib` returns without an error, for faults that stay."""
-    wrong = []
-    for number, fault in enumerate(HubFault):
-        url = hub.put(f"{number}.bin", OLD)
-        hub.fault(f"{number}.bin", fault)
-        if fault in {HubFault.ENDLESS_BODY, *STALLS}:
-            continue
-        try:
-            with urllib.request.urlopen(url, timeout=5) as response:
-                data = response.read(10 * len(OLD))
-        except (OSError, ValueError, urllib.request.http.client.HTTPException):
-            continue
-        if data != OLD:
-            wrong.append(fault)
-
-    assert len(wrong) >= 7
-    assert {HubFault.FLIPPED, HubFault.HTML_PAGE, HubFault.TRUNCATED_WITHOUT_LENGTH} <= set(wrong)
-
-
-def test_what_was_resumed_was_not_fetched_twice(hub: Hub, tmp_path: Path) -> None:
+def test_what_was_resumed_was_not_fetched_twice(hub, tmp_path) -> None:
     hub.fault("a/0.bin", HubFault.TRUNCATED, times=1, at=30_000)
 
     fetched = fetch(hub, tmp_path / "0.bin", OLD, limits=UNHURRIED)
@@ -174,16 +146,14 @@ def test_what_was_resumed_was_not_fetched_twice(hub: Hub, tmp_path: Path) -> Non
     assert fetched.n_attempts == 2
 
 
-def test_one_byte_now_and_then_is_a_stall(hub: Hub, tmp_path: Path) -> None:
+def test_one_byte_now_and_then_is_a_stall(hub, tmp_path) -> None:
     hub.fault("a/0.bin", HubFault.DRIP, interval=0.02)
 
     with pytest.raises(FetchError, match=r"stalled: [0-9]+ bytes"):
         fetch(hub, tmp_path / "0.bin", OLD, limits=Limits(stall_timeout=0.2, attempts=1))
 
 
-def test_the_log_tells_of_attempts_waits_and_the_end(
-    hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_log_tells_of_attempts_waits_and_the_end(hub, tmp_path, caplog) -> None:
     hub.fault("a/0.bin", HubFault.STALL_IN_BODY)
 
     with caplog.at_level(logging.INFO, "shardproof.fetching"), pytest.raises(FetchError):
@@ -195,9 +165,7 @@ def test_the_log_tells_of_attempts_waits_and_the_end(
     assert texts[-1] == f"Failed to download '0.bin' after 3 attempts: {tmp_path / '0.bin'}"
 
 
-def test_a_wait_that_a_server_asks_for_is_kept_up_to_a_bound(
-    hub: Hub, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_wait_that_a_server_asks_for_is_kept_up_to_a_bound(hub, tmp_path, caplog) -> None:
     hub.fault("a/0.bin", HubFault.STATUS_503, times=1, retry_after="0")
     hub.fault("a/0.bin", HubFault.RETRY_AFTER_ABSURD, times=1)
 
@@ -208,14 +176,14 @@ def test_a_wait_that_a_server_asks_for_is_kept_up_to_a_bound(
     assert waits == ["Retrying in 0.0s", "Retrying in 0.1s"]
 
 
-def test_no_wait_goes_beyond_the_deadline(hub: Hub, tmp_path: Path) -> None:
+def test_no_wait_goes_beyond_the_deadline(hub, tmp_path) -> None:
     hub.fault("a/0.bin", HubFault.RETRY_AFTER_ABSURD)
 
     with pytest.raises(FetchError, match="after 1 attempt"):
         fetch(hub, tmp_path / "0.bin", limits=Limits(max_backoff=3600, deadline=5))
 
 
-def test_a_refusal_is_believed_the_second_time(hub: Hub, tmp_path: Path) -> None:
+def test_a_refusal_is_believed_the_second_time(hub, tmp_path) -> None:
     hub.fault("a/0.bin", HubFault.STATUS_404)
 
     with pytest.raises(FetchError, match="answers 404 Not Found"):

@@ -3,9 +3,7 @@
 import contextlib
 import enum
 import hashlib
-import inspect
 import pickle
-import pydoc
 import threading
 from pathlib import Path
 from typing import Any
@@ -35,10 +33,8 @@ from shardproof.fetching import (
     fetch_file,
     open_source,
 )
-from shardproof.fetching.cache._settings import cleanup_policy
 from shardproof.fetching.transfer import _fetch
 from shardproof.fetching.transfer._attempts import Goal, retry
-from shardproof.testing.faults import Hub
 
 DATA = b"0123456789" * 100
 DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
@@ -53,14 +49,14 @@ TEXTS = [np.str_("s/0.bin"), _Name.IT]
 
 
 class TestFetch:
-    def test_an_address_as_in_the_shell(self, shard_hub: Hub, tmp_path: Path) -> None:
+    def test_an_address_as_in_the_shell(self, shard_hub, tmp_path) -> None:
         shard_hub.put("s/0.bin", DATA)
         fetched = shardproof.fetch(f"{shard_hub.url}/s/0.bin", tmp_path / "to", digest=DIGEST)
         assert isinstance(fetched, FetchResult)
         assert fetched.path == tmp_path / "to" / "0.bin"
         assert (fetched.path.read_bytes(), fetched.proven) == (DATA, True)
 
-    def test_the_address_of_a_folder_and_a_name(self, tmp_path: Path) -> None:
+    def test_the_address_of_a_folder_and_a_name(self, tmp_path) -> None:
         (tmp_path / "from" / "a").mkdir(parents=True)
         (tmp_path / "from" / "a" / "0.bin").write_bytes(DATA)
         fetched = shardproof.fetch(f"file://{tmp_path}/from", tmp_path / "to", name="a/0.bin")
@@ -68,7 +64,7 @@ class TestFetch:
         assert fetched.path.read_bytes() == DATA
 
     @pytest.mark.parametrize("name", TEXTS, ids=lambda name: type(name).__name__)
-    def test_a_name_of_a_subclass_of_str(self, name: str, shard_hub: Hub, tmp_path: Path) -> None:
+    def test_a_name_of_a_subclass_of_str(self, name, shard_hub, tmp_path) -> None:
         shard_hub.put("s/0.bin", DATA)
         fetched = shardproof.fetch(shard_hub.url, tmp_path, name=name)
         assert (fetched.path, fetched.path.read_bytes()) == (tmp_path / "s" / "0.bin", DATA)
@@ -79,7 +75,7 @@ class TestFetch:
 
     @pytest.mark.parametrize("name", TEXTS, ids=lambda name: type(name).__name__)
     def test_names_of_a_prefetcher_that_are_of_a_subclass_of_str(
-        self, name: str, shard_hub: Hub, tmp_path: Path
+        self, name, shard_hub, tmp_path
     ) -> None:
         shard_hub.put("s/0.bin", b"1234")
         with shardproof.ShardPrefetcher(
@@ -91,14 +87,12 @@ class TestFetch:
             assert prefetcher.wait_for(name).read_bytes() == b"1234"
 
     @pytest.mark.parametrize("archive", ["zip://in/0.bin::file:///x.zip", "zip://0.bin::/a/x.zip"])
-    def test_an_address_that_ends_with_another_files_name(
-        self, archive: str, tmp_path: Path
-    ) -> None:
+    def test_an_address_that_ends_with_another_files_name(self, archive, tmp_path) -> None:
         with pytest.raises(ValueError, match=r"within another file; .* and name="):
             shardproof.fetch(archive, tmp_path)
         assert not list(tmp_path.iterdir())
 
-    def test_a_source_it_opened_is_closed(self, tmp_path: Path, monkeypatch: Any) -> None:
+    def test_a_source_it_opened_is_closed(self, tmp_path, monkeypatch) -> None:
         closed = []
         monkeypatch.setattr(FsspecSource, "close", lambda self: closed.append(self.url))
         (tmp_path / "0.bin").write_bytes(DATA)
@@ -116,16 +110,14 @@ class TestFetch:
             ({"digest": "12"}, "expected"),
         ],
     )
-    def test_wrong_arguments(self, arguments: dict, said: str, tmp_path: Path) -> None:
+    def test_wrong_arguments(self, arguments, said, tmp_path) -> None:
         source = CallableSource(lambda name, dest: dest.write_bytes(DATA))
         usual = {"source": source, "to": tmp_path, "name": "0.bin"}
         with pytest.raises(ValueError, match=said):
             shardproof.fetch(**{**usual, **arguments})
         assert not list(tmp_path.iterdir())
 
-    def test_progress_is_told_in_the_thread_of_the_caller(
-        self, shard_hub: Hub, tmp_path: Path
-    ) -> None:
+    def test_progress_is_told_in_the_thread_of_the_caller(self, shard_hub, tmp_path) -> None:
         shard_hub.put("s/0.bin", DATA)
         told = []
 
@@ -136,9 +128,7 @@ class TestFetch:
         assert told[-1] == (len(DATA), len(DATA), threading.current_thread())
 
     @pytest.mark.parametrize(("progress", "n_bars"), [(True, 1), (False, 0)])
-    def test_a_bar_where_one_is_wanted(
-        self, progress: bool, n_bars: int, tmp_path: Path, monkeypatch: Any
-    ) -> None:
+    def test_a_bar_where_one_is_wanted(self, progress, n_bars, tmp_path, monkeypatch) -> None:
         labels = []
 
         def bar(label: str) -> contextlib.AbstractContextManager[Any]:
@@ -151,7 +141,7 @@ class TestFetch:
         assert labels == ["0.bin"] * n_bars
 
     @pytest.mark.parametrize("before", [True, False])
-    def test_another_thread_cancels_it(self, before: bool, shard_hub: Hub, tmp_path: Path) -> None:
+    def test_another_thread_cancels_it(self, before, shard_hub, tmp_path) -> None:
         shard_hub.put("s/0.bin", DATA)
         shard_hub.fault("s/0.bin", "stall-in-body")
         cancellation = Cancellation()
@@ -165,7 +155,7 @@ class TestFetch:
                 progress=lambda *_: cancellation.cancel(),
             )
 
-    def test_its_wait_between_two_attempts_is_cancelled_too(self, tmp_path: Path) -> None:
+    def test_its_wait_between_two_attempts_is_cancelled_too(self, tmp_path) -> None:
         cancellation = Cancellation()
 
         def broken(name: str, dest: Path) -> None:
@@ -180,7 +170,7 @@ class TestFetch:
 
 
 class TestSources:
-    def test_each_is_a_context_that_closes_it(self, shard_hub: Hub, monkeypatch: Any) -> None:
+    def test_each_is_a_context_that_closes_it(self, shard_hub, monkeypatch) -> None:
         sources = [
             HttpSource(shard_hub.url),
             HubSource("org/name", endpoint=shard_hub.url),
@@ -218,7 +208,7 @@ class TestRetry:
             ("invalid", 1),
         ],
     )
-    def test_how_often_it_is_tried(self, kind: SourceErrorKind, n_attempts: int) -> None:
+    def test_how_often_it_is_tried(self, kind, n_attempts) -> None:
         def refuse(_: Deadline) -> None:
             raise SourceError("no", kind=kind)
 
@@ -243,7 +233,7 @@ class TestRetry:
 
 class TestErrors:
     @pytest.mark.parametrize("kind", [FetchError, FetchTimeoutError, SourceError, RevisionError])
-    def test_each_is_a_fetch_error_and_one_of_the_system(self, kind: type[FetchError]) -> None:
+    def test_each_is_a_fetch_error_and_one_of_the_system(self, kind) -> None:
         error = kind("it broke")
         assert isinstance(error, FetchError)
         assert isinstance(error, OSError)
@@ -260,10 +250,7 @@ class TestErrors:
         with pytest.raises(ValueError, match="kind: expected one of broken, late, refused"):
             SourceError("x", kind="lost")
 
-    def test_the_time_is_up_while_what_is_there_is_hashed(
-        self, tmp_path: Path, monkeypatch: Any
-    ) -> None:
-        """A `SourceError` is told as what it is, although it is a `FetchError` now."""
+    def test_the_time_is_up_while_what_is_there_is_hashed(self, tmp_path, monkeypatch) -> None:
         (tmp_path / "0.bin").write_bytes(DATA)
 
         def late(_: Deadline) -> None:
@@ -275,11 +262,3 @@ class TestErrors:
         with pytest.raises(FetchTimeoutError, match="not done") as caught:
             fetch_file(source, "0.bin", tmp_path / "0.bin", file=file)
         assert isinstance(caught.value.__cause__, SourceError)
-
-
-def test_help_shows_no_environment(monkeypatch: Any) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_secret")
-    assert "hf_secret" not in pydoc.render_doc(cleanup_policy)
-    assert inspect.signature(cleanup_policy).parameters["environ"].default is None
-    monkeypatch.setenv("HF_SHARD_CACHE_CLEANUP", "keep")
-    assert cleanup_policy() == ("keep", None)

@@ -6,7 +6,6 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -24,12 +23,12 @@ END = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"
 
 
 @pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_proxy(monkeypatch) -> None:
     monkeypatch.setenv("no_proxy", "*")
 
 
 @pytest.fixture
-def everything_logged(caplog: pytest.LogCaptureFixture) -> Callable[[], str]:
+def everything_logged(caplog) -> Callable[[], str]:
     caplog.set_level(logging.DEBUG)
     return lambda: "\n".join(record.getMessage() for record in caplog.records)
 
@@ -39,7 +38,7 @@ def redirect(*headers: str, to: str = "/end/x.bin") -> bytes:
 
 
 class TestRedirects:
-    def test_ten_are_followed(self, tmp_path: Path) -> None:
+    def test_ten_are_followed(self, tmp_path) -> None:
         def respond(request: Request) -> Iterator[Step]:
             n = int(request.case)
             body = b"" if request.method == "HEAD" else b"1234"
@@ -69,9 +68,7 @@ class TestRedirects:
         assert ["authorization" in r.headers for r in server.requests] == [True, False]
 
     @pytest.mark.parametrize(("status", "sent"), [(303, ("GET", b"")), (307, ("POST", b"a=b+c"))])
-    def test_a_form_is_posted_again_where_the_answer_says_so(
-        self, status: int, sent: tuple[str, bytes]
-    ) -> None:
+    def test_a_form_is_posted_again_where_the_answer_says_so(self, status, sent) -> None:
         def respond(request: Request) -> Iterator[Step]:
             led = redirect("Content-Length: 0").replace(b"302", b"%d" % status)
             yield from [END + b"1234" if request.case == "end" else led, "keep"]
@@ -109,24 +106,24 @@ AT_ITS_ENDS = [f" {SECRET}", f"\r\n{SECRET}\r\n", f"{SECRET}\x0b"]
 
 class TestSecrets:
     @pytest.mark.parametrize("value", [*UNSENDABLE, *AT_ITS_ENDS])
-    def test_a_header_that_cannot_be_sent_is_named_and_not_told(self, value: str) -> None:
+    def test_a_header_that_cannot_be_sent_is_named_and_not_told(self, value) -> None:
         with pytest.raises(ValueError, match="'Authorization'") as caught:
             HttpSource("http://host", headers={"X": "1", "Authorization": value})
         assert SECRET not in str(caught.value)
 
     @pytest.mark.parametrize("name", ["", "a b", "a:", "a\n", "é"])
-    def test_a_name_that_no_header_has(self, name: str) -> None:
+    def test_a_name_that_no_header_has(self, name) -> None:
         with pytest.raises(ValueError, match="headers: "):
             HttpSource("http://host", headers={name: SECRET})
 
     @pytest.mark.parametrize("token", UNSENDABLE)
-    def test_a_token_that_cannot_be_sent_is_not_told(self, token: str) -> None:
+    def test_a_token_that_cannot_be_sent_is_not_told(self, token) -> None:
         with pytest.raises(ValueError, match="token: ") as caught:
             HubSource("org/name", token=token)
         assert SECRET not in str(caught.value)
 
     @pytest.mark.parametrize("token", AT_ITS_ENDS)
-    def test_blanks_around_a_token_are_none_of_it(self, token: str, shard_hub: Hub) -> None:
+    def test_blanks_around_a_token_are_none_of_it(self, token, shard_hub) -> None:
         shard_hub.put("0.bin", b"1234", repo="org/name")
         shard_hub.gate("org/name", SECRET)
         source = HubSource("org/name", endpoint=shard_hub.url, token=token)
@@ -134,9 +131,7 @@ class TestSecrets:
             assert [file.name for file in source.files()] == ["0.bin"]
 
     @pytest.mark.parametrize("token", ["", " \n"])
-    def test_a_blank_token_is_none(
-        self, token: str, shard_hub: Hub, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_blank_token_is_none(self, token, shard_hub, monkeypatch) -> None:
         monkeypatch.setenv("HF_TOKEN", SECRET)
         shard_hub.put("0.bin", b"1234", repo="org/name")
         source = HubSource("org/name", endpoint=shard_hub.url, token=token)
@@ -146,8 +141,6 @@ class TestSecrets:
 
 
 class TestLogs:
-    """In a thread of the user's own, too."""
-
     def respond(self, request: Request) -> Iterator[Step]:
         if request.case == "end":
             yield END.replace(b"\r\n\r\n", f"\r\nSet-Cookie: a={SECRET}\r\n\r\n".encode())
@@ -156,7 +149,7 @@ class TestLogs:
             yield redirect("Content-Length: 0", to=f"/end?signature={SECRET}")
         yield "keep"  # a connection that is about to close might take the next request
 
-    def test_addresses_and_answers_are_in_none(self, everything_logged: Callable[[], str]) -> None:
+    def test_addresses_and_answers_are_in_none(self, everything_logged) -> None:
         with RawServer(self.respond) as server:
             url = f"http://127.0.0.1:{server.port}/a?signature={SECRET}"
             source = HttpSource(url, headers={"X-Key": SECRET})
@@ -168,9 +161,7 @@ class TestLogs:
         assert len(server.requests) == 4
         assert SECRET not in everything_logged()
 
-    def test_what_the_user_asks_is_still_logged(
-        self, shard_hub: Hub, everything_logged: Callable[[], str]
-    ) -> None:
+    def test_what_the_user_asks_is_still_logged(self, shard_hub, everything_logged) -> None:
         import httpx
 
         shard_hub.put("0.bin", b"1234")
@@ -200,7 +191,7 @@ class TestForks:
     """A process that is forked has connections and locks of its own."""
 
     @pytest.fixture(params=["http", "hub"])
-    def source(self, request: pytest.FixtureRequest, shard_hub: Hub) -> Iterator[Source]:
+    def source(self, request, shard_hub) -> Iterator[Source]:
         for name in ("0.bin", "1.bin"):
             shard_hub.put(f"a/{name}", name.encode())
             shard_hub.put(name, name.encode(), repo="org/name")
@@ -211,9 +202,7 @@ class TestForks:
         yield source
         source.close()
 
-    def test_each_process_asks_over_a_connection_of_its_own(
-        self, source: Source, shard_hub: Hub
-    ) -> None:
+    def test_each_process_asks_over_a_connection_of_its_own(self, source, shard_hub) -> None:
         def act() -> None:
             assert read(source, "1.bin") == b"1.bin"
             source.close()
@@ -229,7 +218,7 @@ class TestForks:
         assert (first, last, len(forks)) == (before, "last", 2)
         assert connections_to(shard_hub, host)[-1] == before
 
-    def test_what_is_read_when_it_is_forked_comes_to_the_parent_alone(self, shard_hub: Hub) -> None:
+    def test_what_is_read_when_it_is_forked_comes_to_the_parent_alone(self, shard_hub) -> None:
         data = bytes(range(256)) * 4096
         shard_hub.put("large.bin", data)
         shard_hub.put("small.bin", b"1234")
@@ -247,7 +236,7 @@ class TestForks:
             with reading:
                 assert first + b"".join(response.chunks) == data
 
-    def test_a_lock_that_is_held_meanwhile_is_not_waited_for(self, shard_hub: Hub) -> None:
+    def test_a_lock_that_is_held_meanwhile_is_not_waited_for(self, shard_hub) -> None:
         """The commit is asked for once, and whoever else needs it waits for the answer."""
         asked, answer = threading.Event(), threading.Event()
 
@@ -300,7 +289,7 @@ class TestPorts:
     ],
 )
 def test_a_proxy_that_is_none_is_told_at_once_and_without_its_password(
-    proxy: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    proxy, told, tmp_path, monkeypatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "socksio", None)
     for name in ("HTTP_PROXY", "http_proxy"):

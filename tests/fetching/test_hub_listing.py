@@ -5,7 +5,6 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -23,7 +22,7 @@ SHA = "f" * 40
 
 
 @pytest.fixture(autouse=True)
-def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_proxy(monkeypatch) -> None:
     monkeypatch.setenv("no_proxy", "*")
 
 
@@ -64,7 +63,7 @@ def limit(monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["file", "directory"])
-def test_more_files_than_may_be(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_more_files_than_may_be(monkeypatch, kind) -> None:
     limit(monkeypatch, "_MAX_ENTRIES", 20)
     with listing(lambda nth: [entry(f"{nth}/{n}") for n in range(10)], n_pages=2) as (source, _):
         assert len(source.files()) == 20
@@ -77,14 +76,11 @@ def test_more_files_than_may_be(monkeypatch: pytest.MonkeyPatch, kind: str) -> N
 
 @pytest.mark.parametrize(
     ("name", "most", "text", "n_pages"),
-    [
-        ("_MAX_TEXT", 10_000, "or names too long", 3),
-        ("_MAX_PAGES", 5, "or 5 pages", 5),
-    ],
+    [("_MAX_TEXT", 10_000, "or names too long", 3), ("_MAX_PAGES", 5, "or 5 pages", 5)],
 )
 @pytest.mark.parametrize("n_entries", [0, 1])
 def test_names_addresses_or_pages_without_end(
-    monkeypatch: pytest.MonkeyPatch, name: str, most: int, text: str, n_pages: int, n_entries: int
+    monkeypatch, name, most, text, n_pages, n_entries
 ) -> None:
     limit(monkeypatch, name, most)
     long = "x" * 4000
@@ -131,9 +127,7 @@ def folders() -> FsspecSource:
 
 
 @pytest.mark.parametrize(("name", "most"), [("_MAX_ENTRIES", 100), ("_MAX_TEXT", 3000)])
-def test_folders_in_folders_without_end(
-    folders: FsspecSource, monkeypatch: pytest.MonkeyPatch, name: str, most: int
-) -> None:
+def test_folders_in_folders_without_end(folders, monkeypatch, name, most) -> None:
     monkeypatch.setattr(f"shardproof.fetching.sources._fsspec.{name}", most)
     with pytest.raises(
         SourceError, match=r"'folders://root' has more than .* names too long"
@@ -143,9 +137,7 @@ def test_folders_in_folders_without_end(
     assert folders._fs.n_listed < 20
 
 
-def test_nobody_lists_them_who_is_wanted_no_more(
-    folders: FsspecSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_lists_them_who_is_wanted_no_more(folders, monkeypatch) -> None:
     cancellation = Cancellation()
     monkeypatch.setattr(
         Folders, "listed", lambda fs: cancellation.cancel() if fs.n_listed == 5 else None
@@ -155,9 +147,7 @@ def test_nobody_lists_them_who_is_wanted_no_more(
     assert folders._fs.n_listed == 5
 
 
-def test_a_listing_of_folders_ends_when_it_takes_too_long(
-    folders: FsspecSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_listing_of_folders_ends_when_it_takes_too_long(folders, monkeypatch) -> None:
     monkeypatch.setattr(Folders, "listed", lambda _: time.sleep(0.01))
     limits = Limits(attempts=1, timeout=0.5, max_backoff=0)
     with pytest.raises(FetchTimeoutError, match="failed to download the listing"):
@@ -165,7 +155,7 @@ def test_a_listing_of_folders_ends_when_it_takes_too_long(
     assert "shardproof-ask" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_pages_that_come_quickly_may_take_longer_than_one_of_them_may(tmp_path: Path) -> None:
+def test_pages_that_come_quickly_may_take_longer_than_one_of_them_may(tmp_path) -> None:
     def entries(nth: int) -> list[dict[str, Any]]:
         time.sleep(0.12)
         return [entry(str(nth))]
@@ -177,7 +167,7 @@ def test_pages_that_come_quickly_may_take_longer_than_one_of_them_may(tmp_path: 
     assert (finding.expected, finding.found) == ("4 bytes", "5 bytes")
 
 
-def test_pages_without_end_are_asked_for_no_longer_than_they_are_wanted(tmp_path: Path) -> None:
+def test_pages_without_end_are_asked_for_no_longer_than_they_are_wanted(tmp_path) -> None:
     def entries(nth: int) -> list[dict[str, Any]]:
         if nth == 5:
             cancellation.cancel()
@@ -191,7 +181,7 @@ def test_pages_without_end_are_asked_for_no_longer_than_they_are_wanted(tmp_path
         assert len(server.requests) < 20
 
 
-def test_no_interrupt_reaches_what_asks_for_a_dataset(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_interrupt_reaches_what_asks_for_a_dataset(monkeypatch) -> None:
     """A second one, while the first is cleared up, would leave a thread behind that asks on."""
 
     def seen(*_: object) -> Sequence[RemoteFile]:

@@ -12,6 +12,7 @@ import pytest
 from shardproof._base import holds
 from shardproof.fetching.cache._leases import Leases
 from shardproof.fetching.cache._places import StateDirs, key_of, make_state
+from tests.helpers.forking import ended, forked
 from tests.helpers.hand_clock import HandClock
 from tests.helpers.waiting import until
 
@@ -49,7 +50,6 @@ def files(dirs: StateDirs) -> list[str]:
 
 
 def held_by(leases: Leases, key: str | None = KEY, *, readers: bool = False) -> list[str]:
-    """The paths of the holds that count."""
     return [found.path for found in leases.holders(key, readers=readers)]
 
 
@@ -129,14 +129,6 @@ class TestLife:
         )
         leases.close()
 
-    def test_it_ends_with_them_though_its_start_was_cut_short(self, dirs) -> None:
-        """An interrupt may come when the thread runs and nobody has noted it yet."""
-        leases = Leases(dirs, heartbeat=0.01)
-        leases.hold(NAME)
-        leases._heart = None
-        leases.close()
-        until(lambda: "shardproof-leases" not in [t.name for t in threading.enumerate()])
-
     def test_a_file_system_that_fails_once_does_not_end_it(self, dirs, monkeypatch, caplog) -> None:
         failures = []
 
@@ -176,15 +168,6 @@ class TestLife:
 
 
 class TestSilence:
-    def test_a_lease_counts_until_it_was_seen_not_to_change(self, leases, other, clock) -> None:
-        leases.hold(NAME)
-        for _ in range(3):
-            assert held_by(other)
-            clock.now += 199
-        assert held_by(other)
-        clock.now += 4
-        assert not held_by(other)
-
     def test_its_holder_learns_of_it(self, leases, other, clock, dirs) -> None:
         lease = leases.hold(NAME)
         lease.begin_reading()
@@ -224,7 +207,6 @@ os.kill(os.getpid(), 9)
 
 @pytest.fixture
 def killed(tmp_path, dirs) -> None:
-    """A process that held the shard was killed."""
     run = subprocess.run([sys.executable, "-c", DIES, tmp_path], capture_output=True)
     assert run.returncode == -9, run.stderr
     assert files(dirs) == ["hold"]
@@ -268,28 +250,17 @@ class TestForks:
             lease.release()
             leases.close()
 
-        assert in_a_child(act) == 0
+        assert ended(forked(act)) == 0
         assert files(dirs) == ["hold"]
         assert lease.part.exists()
 
     def test_a_child_holds_nothing_without_a_sign_of_life(self, leases, dirs) -> None:
-        assert in_a_child(lambda: leases.hold(NAME)) == 1
+        def act() -> None:
+            with pytest.raises(RuntimeError, match="one of another process"):
+                leases.hold(NAME)
+
+        assert ended(forked(act)) == 0
         assert files(dirs) == []
-
-
-def in_a_child(act) -> int:
-    """Exit code of a forked process: 1 for a RuntimeError."""
-    pid = os.fork()
-    if not pid:
-        code = 99
-        try:
-            act()
-            code = 0
-        except RuntimeError:
-            code = 1
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 class TestRemovals:

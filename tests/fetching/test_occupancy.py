@@ -82,7 +82,7 @@ def n_proofs(root: Path) -> int:
 
 @pytest.mark.parametrize("share", [0.5, 2.0])
 def test_no_more_proofs_are_read_for_each_of_many_shards_than_of_few(
-    tmp_path, monkeypatch, share: float
+    tmp_path, monkeypatch, share
 ) -> None:
     n_read, read = [0], ProofFiles.of_file
 
@@ -92,7 +92,7 @@ def test_no_more_proofs_are_read_for_each_of_many_shards_than_of_few(
 
     monkeypatch.setattr(ProofFiles, "of_file", counting)
     each = []
-    for n in (20, 80):
+    for n in (10, 40):
         n_read[0] = 0
         with Cache(tmp_path / str(n), max_cache_bytes=int(share * n) * SIZE) as cache:
             for number in range(n):
@@ -163,6 +163,42 @@ def test_a_shard_that_can_not_be_looked_at_keeps_its_proof(
     assert has_room(other, SIZE)
     assert shards(root) == "ac"
     assert n_proofs(root) == 2
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "left"), [(0, "abc"), (1, "bc"), (10, "bc"), (11, "c"), (30, ""), (31, "")]
+)
+def test_as_many_go_as_must(cache, root, n_bytes, left) -> None:
+    assert has_room(cache, n_bytes) is (n_bytes <= 3 * SIZE)
+    assert shards(root) == left
+
+
+def test_what_others_fetch_counts_until_there_is_no_room_for_it(cache, other, root) -> None:
+    with other.hold("d") as theirs, cache.hold("new") as lease:
+        assert other.make_room(SIZE, theirs)
+        assert cache.make_room(SIZE, lease)
+        assert shards(root) == "c"
+        assert not cache.make_room(2 * SIZE + 1, lease)
+        assert shards(root) == ""
+        assert other.make_room(3 * SIZE, theirs), "what there was no room for is not reserved"
+
+
+@pytest.mark.parametrize(
+    "said", [b"[" * 4096, b'{"token":"","note":{"reserved":-9}}', b"\xff", b"null"]
+)
+def test_what_nobody_here_has_written_keeps_no_room(cache, other, root, said) -> None:
+    with other.hold("a") as theirs:
+        Path(theirs.path).write_bytes(said)
+        assert has_room(cache, SIZE)
+    assert shards(root) == "ac"
+
+
+def test_what_is_placed_is_not_counted_twice(cache, root) -> None:
+    with cache.hold("d") as lease:
+        assert cache.make_room(SIZE, lease)
+        place(cache, "d", lease)
+        assert has_room(cache, SIZE)
+    assert shards(root) == "cd"
 
 
 def test_what_is_taken_over_neither_counts_nor_goes(cache, other, root) -> None:

@@ -79,7 +79,7 @@ def test_each_is_made_of_safe_names(source) -> None:
         ("mirror", None, "own_shards/_/mirror/all"),
     ],
 )
-def test_paths_that_people_can_read(url: str, split: str | None, path: str) -> None:
+def test_paths_that_people_can_read(url, split, path) -> None:
     assert cache_root("data", url, split).as_posix() == f"data/{path}"
 
 
@@ -97,7 +97,7 @@ def test_sources_that_differ_by_their_query_share_no_directory() -> None:
 
 
 @pytest.mark.parametrize("address", ["https://h/a", "https://h/a/", "https://me:pw@h/a"])
-def test_who_has_no_query_has_the_directory_of_the_address(address: str) -> None:
+def test_who_has_no_query_has_the_directory_of_the_address(address) -> None:
     source = HttpSource(address)
     try:
         root = cache_root("c", source.url, resource=source.resource)
@@ -115,8 +115,9 @@ class TestCleanup:
             ("auto", 10**12, ("auto", 10**12)),
         ],
     )
-    def test_an_argument_counts(self, cleanup, most, wanted) -> None:
-        assert cleanup_policy(cleanup, most, {"HF_SHARD_CACHE_CLEANUP": "nonsense"}) == wanted
+    def test_an_argument_counts(self, cleanup, most, wanted, monkeypatch) -> None:
+        monkeypatch.setenv("HF_SHARD_CACHE_CLEANUP", "nonsense")
+        assert cleanup_policy(cleanup, most) == wanted
 
     @pytest.mark.parametrize(
         ("text", "cleanup", "most"),
@@ -129,8 +130,9 @@ class TestCleanup:
             ("2 gib", "auto", 2**31),
         ],
     )
-    def test_else_the_environment_does(self, text: str, cleanup, most) -> None:
-        assert cleanup_policy(environ={"HF_SHARD_CACHE_CLEANUP": text}) == (cleanup, most)
+    def test_else_the_environment_does(self, text, cleanup, most, monkeypatch) -> None:
+        monkeypatch.setenv("HF_SHARD_CACHE_CLEANUP", text)
+        assert cleanup_policy() == (cleanup, most)
 
     @pytest.mark.parametrize("value", [True, 500, b"auto"])
     def test_a_wrong_type(self, value) -> None:
@@ -147,9 +149,10 @@ class TestCleanup:
             cleanup_policy("keep", 500)
 
     @pytest.mark.parametrize("text", ["0", "-5", "1.5GB", "5 XB", "AUTO", "٣"])
-    def test_a_wrong_variable(self, text: str) -> None:
+    def test_a_wrong_variable(self, text, monkeypatch) -> None:
+        monkeypatch.setenv("HF_SHARD_CACHE_CLEANUP", text)
         with pytest.raises(ValueError, match="HF_SHARD_CACHE_CLEANUP: expected 'auto', 'keep' or"):
-            cleanup_policy(environ={"HF_SHARD_CACHE_CLEANUP": text})
+            cleanup_policy()
 
 
 class TestPlaces:
@@ -158,7 +161,7 @@ class TestPlaces:
         ["", "/a", "../a", "a/../b", "a//b", "a\\b", "C:a", "a\nb", "\udc80", "x" * 256,
          ".shardproof", ".shardproof/x", "a/.SHARDPROOF/x", ".shardproof-1-2-3.tmp"],
     )  # fmt: skip
-    def test_names_that_are_refused(self, tmp_path, name: str) -> None:
+    def test_names_that_are_refused(self, tmp_path, name) -> None:
         with pytest.raises(ValueError, match=r"^name: .* is refused: "), place_of(tmp_path, name):
             pass
 
@@ -197,7 +200,7 @@ class TestPlaces:
             pass
 
     @pytest.mark.parametrize("name", [".shardproof", ".shardproof/leases", ".shardproof/parts"])
-    def test_what_the_cache_knows_is_in_no_other_directory(self, tmp_path, name: str) -> None:
+    def test_what_the_cache_knows_is_in_no_other_directory(self, tmp_path, name) -> None:
         outside, link = tmp_path / "outside", tmp_path / "root" / name
         outside.mkdir()
         link.parent.mkdir(parents=True)

@@ -31,7 +31,7 @@ from shardproof.fetching import (
     fetch_file,
     open_source,
 )
-from shardproof.fetching.sources._answers import is_page, seconds_to_wait
+from shardproof.fetching.sources._http import is_page, seconds_to_wait
 from shardproof.fetching.sources._open import is_repository, split_name
 from shardproof.fetching.sources._urls import bare
 from shardproof.testing.faults import FileSystemFaults, Hub
@@ -49,14 +49,14 @@ def fetch(source: Source, name: str, path: Path, limits: Limits = LIMITS) -> Fet
 
 
 @pytest.fixture
-def everything_logged(caplog: pytest.LogCaptureFixture) -> Callable[[], str]:
+def everything_logged(caplog) -> Callable[[], str]:
     caplog.set_level(logging.DEBUG)
     return lambda: "\n".join(record.getMessage() for record in caplog.records)
 
 
 class TestHttp:
     def test_secrets_of_an_address_are_in_no_message_and_in_no_log(
-        self, shard_hub: Hub, tmp_path: Path, everything_logged: Callable[[], str]
+        self, shard_hub, tmp_path, everything_logged
     ) -> None:
         shard_hub.put("a/0.bin", b"1234")
         shard_hub.fault("a/0.bin", "status-503")
@@ -72,7 +72,7 @@ class TestHttp:
         assert SECRET not in source.url
         assert shard_hub.requests[0].headers["authorization"] == "(withheld)"
 
-    def test_headers_of_the_user_go_to_no_other_host(self, shard_hub: Hub, tmp_path: Path) -> None:
+    def test_headers_of_the_user_go_to_no_other_host(self, shard_hub, tmp_path) -> None:
         shard_hub.put("a/0.bin", b"1234")
         shard_hub.fault("a/0.bin", "redirect-to-other-host", method=None)
         source = HttpSource(f"{shard_hub.url}/a", headers={"X-Api-Key": SECRET})
@@ -85,7 +85,7 @@ class TestHttp:
             is_first = request.host.startswith("127.0.0.1")
             assert (request.headers.get("x-api-key") == SECRET) == is_first
 
-    def test_a_query_goes_with_each_request(self, shard_hub: Hub, tmp_path: Path) -> None:
+    def test_a_query_goes_with_each_request(self, shard_hub, tmp_path) -> None:
         shard_hub.put("a b/ü?.bin", b"1234")
 
         fetched = fetch(HttpSource(f"{shard_hub.url}/a%20b/?key=1"), "ü?.bin", tmp_path)
@@ -93,12 +93,12 @@ class TestHttp:
         assert fetched.path.read_bytes() == b"1234"
 
     @pytest.mark.parametrize("url", ["ftp://host/a", "http://", "/a/b", "http:///a"])
-    def test_what_is_no_web_server_is_refused(self, url: str) -> None:
+    def test_what_is_no_web_server_is_refused(self, url) -> None:
         with pytest.raises(ValueError, match=r"expected http\(s\)://host"):
             HttpSource(url)
 
     @pytest.mark.parametrize("port", ["65536", "-1", "x\x1b", "1" * 5000])
-    def test_a_port_that_none_has_is_refused(self, port: str) -> None:
+    def test_a_port_that_none_has_is_refused(self, port) -> None:
         with pytest.raises(ValueError, match="expected a port up to 65535 in 'http://host:") as e:
             HttpSource(f"http://user:{SECRET}@host:{port}/a?{SECRET}")
         assert SECRET not in str(e.value)
@@ -110,7 +110,7 @@ class TestHub:
         hub.put("data/0.bin", b"large", repo="org/name")
         hub.put("README.md", b"# small", repo="org/name")
 
-    def test_large_and_small_files_are_proven(self, shard_hub: Hub, tmp_path: Path) -> None:
+    def test_large_and_small_files_are_proven(self, shard_hub, tmp_path) -> None:
         self.put(shard_hub)
         source = HubSource("org/name", endpoint=shard_hub.url)
 
@@ -121,7 +121,7 @@ class TestHub:
         assert all(f.proven for f in fetched)
 
     @pytest.mark.parametrize("name", ["data/0.bin", "README.md"])
-    def test_wrong_bytes_are_refused(self, name: str, shard_hub: Hub, tmp_path: Path) -> None:
+    def test_wrong_bytes_are_refused(self, name, shard_hub, tmp_path) -> None:
         self.put(shard_hub)
         shard_hub.fault(name, "flipped")
 
@@ -130,7 +130,7 @@ class TestHub:
 
         assert not (tmp_path / name).exists()
 
-    def test_it_stays_at_one_commit(self, shard_hub: Hub, tmp_path: Path) -> None:
+    def test_it_stays_at_one_commit(self, shard_hub, tmp_path) -> None:
         self.put(shard_hub)
         source = HubSource("org/name", endpoint=shard_hub.url)
         before = source.files()
@@ -140,9 +140,7 @@ class TestHub:
         assert fetch(source, "data/0.bin", tmp_path).path.read_bytes() == b"large"
         assert source.files() == before
 
-    def test_a_token_is_for_the_hub_alone(
-        self, shard_hub: Hub, tmp_path: Path, everything_logged: Callable[[], str]
-    ) -> None:
+    def test_a_token_is_for_the_hub_alone(self, shard_hub, tmp_path, everything_logged) -> None:
         self.put(shard_hub)
         shard_hub.gate("org/name", f"hf_{SECRET}")
 
@@ -157,7 +155,7 @@ class TestHub:
         assert asked == {(hub, True), (cdn, False)}
         assert SECRET not in everything_logged()
 
-    def test_a_wrong_token_is_told(self, shard_hub: Hub, tmp_path: Path) -> None:
+    def test_a_wrong_token_is_told(self, shard_hub, tmp_path) -> None:
         self.put(shard_hub)
         shard_hub.gate("org/name", f"hf_{SECRET}")
 
@@ -168,7 +166,7 @@ class TestHub:
                 tmp_path,
             )
 
-    def test_folder_revision_and_address(self, shard_hub: Hub) -> None:
+    def test_folder_revision_and_address(self, shard_hub) -> None:
         shard_hub.put("data/0.bin", b"1", repo="org/name", revision="v1")
         source = HubSource("org/name", endpoint=shard_hub.url, revision="v1", subfolder="data/")
 
@@ -177,7 +175,7 @@ class TestHub:
         source.close()
 
     @pytest.mark.parametrize("method", ["GET", "POST"])
-    def test_a_repository_that_is_not_there(self, method: str, shard_hub: Hub) -> None:
+    def test_a_repository_that_is_not_there(self, method, shard_hub) -> None:
         source = HubSource("org/none", endpoint=shard_hub.url)
 
         with pytest.raises(SourceError, match=r"does not list .hf://datasets/org/none") as caught:
@@ -187,9 +185,7 @@ class TestHub:
         source.close()
 
     @pytest.mark.parametrize("ask", [HubSource.files, lambda source: source.commit])
-    def test_a_revision_that_is_not_there(
-        self, ask: Callable[[HubSource], object], shard_hub: Hub, tmp_path: Path
-    ) -> None:
+    def test_a_revision_that_is_not_there(self, ask, shard_hub, tmp_path) -> None:
         self.put(shard_hub)
         with HubSource("org/name", revision="v9", endpoint=shard_hub.url) as source:
             with pytest.raises(RevisionError, match="RevisionNotFound") as caught:
@@ -200,7 +196,7 @@ class TestHub:
         assert isinstance(failed.value.__cause__, RevisionError)
 
     def test_a_hub_that_is_out_of_order_is_asked_again_for_the_revision(
-        self, shard_hub: Hub, tmp_path: Path
+        self, shard_hub, tmp_path
     ) -> None:
         self.put(shard_hub)
         shard_hub.fault("api/datasets/org/name", "status-503", times=1, method=None)
@@ -210,7 +206,7 @@ class TestHub:
             assert not isinstance(caught.value, RevisionError)
             assert source.files()
 
-    def test_a_file_that_is_not_there(self, shard_hub: Hub, tmp_path: Path) -> None:
+    def test_a_file_that_is_not_there(self, shard_hub, tmp_path) -> None:
         self.put(shard_hub)
 
         with pytest.raises(FetchError, match=r"has no file 'x' at [0-9a-f]{40}"):
@@ -218,9 +214,7 @@ class TestHub:
 
 
 class TestFsspec:
-    def test_what_cannot_be_listed_is_not_left_out(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_what_cannot_be_listed_is_not_left_out(self, tmp_path, monkeypatch) -> None:
         for name in ("a/b/0.bin", "a/1.bin"):
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_bytes(b"1234")
@@ -241,7 +235,7 @@ class TestFsspec:
         monkeypatch.setattr(os, "scandir", real)
         assert FsspecSource(f"file://{tmp_path}/nothing").files() == ()
 
-    def test_a_link_is_what_it_leads_to(self, tmp_path: Path, caplog) -> None:
+    def test_a_link_is_what_it_leads_to(self, tmp_path, caplog) -> None:
         (tmp_path / "blobs/more").mkdir(parents=True)
         (tmp_path / "blobs/b1").write_bytes(b"1234")
         (tmp_path / "in").mkdir()
@@ -255,9 +249,7 @@ class TestFsspec:
         assert found[0].identity == source.stat("0.bin", timeout=1).identity
         assert "folder" in caplog.text
 
-    def test_nobody_knows_the_size_of_what_cannot_be_looked_at(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_nobody_knows_the_size_of_what_cannot_be_looked_at(self, tmp_path, monkeypatch) -> None:
         (tmp_path / "in").mkdir()
         (tmp_path / "b1").write_bytes(b"1234")
         (tmp_path / "in/0.bin").symlink_to("../b1")
@@ -272,9 +264,7 @@ class TestFsspec:
         with pytest.raises(OSError, match=os.strerror(errno.EIO)):
             source.files()
 
-    def test_a_file_that_changes_meanwhile_is_read_anew(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_file_that_changes_meanwhile_is_read_anew(self, tmp_path, monkeypatch) -> None:
         memory = fsspec.filesystem("memory")
         memory.pipe("/changing/0.bin", b"old")
         give = type(memory).cat_file
@@ -292,7 +282,7 @@ class TestFsspec:
         assert fetched.path.read_bytes() == b"new"
         assert fetched.n_attempts == 2
 
-    def test_what_is_not_there_and_what_is_no_file(self, tmp_path: Path) -> None:
+    def test_what_is_not_there_and_what_is_no_file(self, tmp_path) -> None:
         (tmp_path / "in/sub").mkdir(parents=True)
         source = FsspecSource(f"file://{tmp_path}/in")
 
@@ -313,9 +303,7 @@ class TestFsspec:
             ("simplecache::gs://bucket/a", "gcsfs"),
         ],
     )
-    def test_a_missing_package_names_what_to_install(
-        self, url: str, module: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_missing_package_names_what_to_install(self, url, module, monkeypatch) -> None:
         monkeypatch.setitem(sys.modules, module, None)
         scheme = url.partition("://")[0].rpartition(":")[2]
         registry = importlib.import_module("fsspec.registry")._registry
@@ -335,9 +323,7 @@ class TestFsspec:
             ("ftp://127.0.0.1:1/y", "can't be opened: ConnectionRefusedError: "),
         ],
     )
-    def test_what_a_constructor_raises_is_a_fetch_error(
-        self, url: str, text: str, tmp_path: Path
-    ) -> None:
+    def test_what_a_constructor_raises_is_a_fetch_error(self, url, text, tmp_path) -> None:
         with pytest.raises(FetchError, match=re.escape(text)) as caught:
             fetch(open_source(url), "0.bin", tmp_path)
 
@@ -347,7 +333,7 @@ class TestFsspec:
 
 
 class TestCallable:
-    def test_what_it_raises_is_a_reason_to_try_again(self, tmp_path: Path) -> None:
+    def test_what_it_raises_is_a_reason_to_try_again(self, tmp_path) -> None:
         calls = []
 
         def flaky(name: str, dest: Path) -> None:
@@ -359,18 +345,14 @@ class TestCallable:
         assert fetch(CallableSource(flaky), "0.bin", tmp_path).n_attempts == 3
 
     @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit])
-    def test_what_ends_a_program_is_told_at_once(
-        self, kind: type[BaseException], tmp_path: Path
-    ) -> None:
-        """As the main function of a tool that is called here."""
-
+    def test_what_ends_a_program_is_told_at_once(self, kind, tmp_path) -> None:
         def tool(name: str, dest: Path) -> None:
             raise kind("the lab's store is gone")
 
         with pytest.raises(FetchError, match=f"{kind.__name__}: the lab's store is gone"):
             fetch(CallableSource(tool), "0.bin", tmp_path)
 
-    def test_so_it_is_where_a_source_of_ones_own_is_asked(self, tmp_path: Path) -> None:
+    def test_so_it_is_where_a_source_of_ones_own_is_asked(self, tmp_path) -> None:
         class Tool(CallableSource):
             def stat(self, name: str, **_: object) -> RemoteFile:
                 sys.exit("the lab's store is gone")
@@ -378,7 +360,7 @@ class TestCallable:
         with pytest.raises(FetchError, match="SystemExit: the lab's store is gone"):
             fetch(Tool(lambda name, dest: None), "0.bin", tmp_path)
 
-    def test_writing_nothing_is_an_error(self, tmp_path: Path) -> None:
+    def test_writing_nothing_is_an_error(self, tmp_path) -> None:
         with pytest.raises(FetchError, match="has written no file"):
             fetch(CallableSource(lambda name, dest: None), "0.bin", tmp_path)
 
@@ -391,7 +373,7 @@ class TestCallable:
             with pytest.raises(OSError, match="Input/output error"), source.read(ReadRequest("a")):
                 pass
 
-    def test_one_that_hangs_is_left_behind(self, tmp_path: Path) -> None:
+    def test_one_that_hangs_is_left_behind(self, tmp_path) -> None:
         goes_on = threading.Event()
         source = CallableSource(lambda name, dest: goes_on.wait())
         limits = Limits(timeout=0.1, attempts=1)
@@ -417,7 +399,7 @@ class TestCallable:
         ("memory://a", FsspecSource, "memory://a"),
     ],
 )
-def test_an_address_becomes_a_source(url: str, kind: type, shown: str) -> None:
+def test_an_address_becomes_a_source(url, kind, shown) -> None:
     source = open_source(url)
 
     assert isinstance(source, kind)
@@ -426,15 +408,14 @@ def test_an_address_becomes_a_source(url: str, kind: type, shown: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["a/b", "", "hf://n", "hf://datasets/n"])
-def test_an_address_that_is_none(url: str) -> None:
+def test_an_address_that_is_none(url) -> None:
     with pytest.raises(ValueError, match="url: expected"):
         open_source(url)
 
 
-@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../b", "", "a\0b", "C:x"])
-def test_names_that_lead_elsewhere_are_refused(name: str, tmp_path: Path) -> None:
+def test_a_name_that_leads_elsewhere_is_refused(tmp_path) -> None:
     with pytest.raises(ValueError, match="is refused"):
-        fetch_file(CallableSource(lambda *_: None), name, tmp_path / "x")
+        fetch_file(CallableSource(lambda *_: None), "a/../b", tmp_path / "x")
 
 
 class Says:
@@ -469,15 +450,13 @@ class TestMalformedAnswers:
         return HubSource("org/name", endpoint="http://127.0.0.1:1", token="")
 
     @pytest.mark.parametrize("answer", ["", '{"sha": "../x"}', "[" * 9999])
-    def test_of_a_repository(self, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
+    def test_of_a_repository(self, monkeypatch, answer) -> None:
         Says(monkeypatch, (answer, None))
         with pytest.raises(SourceError, match="the Hub does not list 'hf://datasets/org/name'"):
             self.source().files()
 
     @pytest.mark.parametrize("wrong", [("4,", "-1,"), (SHA, "x"), ('"file"', "1")])
-    def test_of_files(
-        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, wrong: tuple[str, str]
-    ) -> None:
+    def test_of_files(self, monkeypatch, tmp_path, wrong) -> None:
         listing = f"[{ENTRY.replace('4}', '4,}').replace(*wrong).replace(',}', '}')}]", None
         Says(monkeypatch, info(), listing)
         with pytest.raises(SourceError, match=r"the Hub does not list .*/tree/"):
@@ -498,16 +477,14 @@ class TestMalformedAnswers:
             f"http://127.0.0.1:1/api/datasets/org/name/tree/{SHA}?recursive=true&expand=false",
         ],
     )
-    def test_a_listing_that_leads_astray(
-        self, monkeypatch: pytest.MonkeyPatch, following: str
-    ) -> None:
+    def test_a_listing_that_leads_astray(self, monkeypatch, following) -> None:
         says = Says(monkeypatch, info(), (f"[{ENTRY}]", following))
         with pytest.raises(SourceError, match=r"the hub's listing of .* leads to '") as caught:
             self.source().files()
         assert len(says.asked) == 2
         assert str(caught.value).isprintable()
 
-    def test_a_source_of_ones_own_that_states_no_digest(self, tmp_path: Path) -> None:
+    def test_a_source_of_ones_own_that_states_no_digest(self, tmp_path) -> None:
         class Vague(CallableSource):
             def stat(self, name: str, **_: object) -> RemoteFile:  # type: ignore[override]
                 return RemoteFile(name, digest="md5:\x1b")
@@ -521,59 +498,48 @@ class TestMalformedAnswers:
 
 class TestPages:
     PAGE = b"<html><title>Sign in</title>"
-
-    @pytest.mark.parametrize("kind", ["text/html", "TEXT/HTML ;x", "application/xhtml+xml; q"])
-    def test_a_page_is_told_by_its_type(self, kind: str) -> None:
-        assert is_page("0.bin", kind)
-        assert not is_page("0.XHTML", kind)
-
-    @pytest.mark.parametrize("kind", ["", "application/octet-stream", "text/plain", "text/htmlx"])
-    def test_what_is_no_page(self, kind: str) -> None:
-        assert not is_page("0.bin", kind)
-
-    @pytest.mark.parametrize(
-        "before",
-        [
-            b"",
-            b"\xef\xbb\xbf\r\n  ",
-            b'<?XML version="1.0"?><!-- < html -->\r\n<!---->',
-            b"\n" * 2000,
-        ],
-        ids=["nothing", "mark", "xml", "blanks"],
+    BEGINNINGS = (
+        b"<!DOCTYPE html>",
+        b"\xef\xbb\xbf\r\n  <HTML lang=x>",
+        b'<?XML version="1.0"?><!-- < html -->\r\n<!----><html>',
+        b"\n" * 2000 + b"<html>",
     )
-    @pytest.mark.parametrize("page", [b"<!DOCTYPE html>", b"<HTML lang=x>"])
-    def test_a_page_is_told_by_its_beginning(self, before: bytes, page: bytes) -> None:
-        assert is_page("0.bin", "", before + page)
-        assert not is_page("0.html", "", before + page)
-        assert not is_page("0.bin", "", b"x" + before + page)
-
-    @pytest.mark.parametrize(
-        "data",
-        [
-            b'<?xml version="1.0"?><rows><html/></rows>',
-            b"<!-- <html> --><rows/>",
-            b"<!DOCTYPE svg>",
-            b'{"page": "<html>"}',
-            b"\xef\xbb<html>",
-            b"\n" * 5000 + b"<html>",
-        ],
+    OTHERS = (
+        b"x<html>",
+        b'<?xml version="1.0"?><rows><html/></rows>',
+        b"<!-- <html> --><rows/>",
+        b"<!DOCTYPE svg>",
+        b'{"page": "<html>"}',
+        b"\xef\xbb<html>",
+        b"\n" * 5000 + b"<html>",
     )
-    def test_other_data_is_no_page(self, data: bytes) -> None:
-        assert not is_page("0.bin", "", data)
 
-    def test_one_whose_digest_is_known_is_not(self, shard_hub: Hub, tmp_path: Path) -> None:
+    def test_a_page_is_told_by_its_type(self) -> None:
+        for kind in ("text/html", "TEXT/HTML ;x", "application/xhtml+xml; q"):
+            assert is_page("0.bin", kind)
+            assert not is_page("0.XHTML", kind)
+        for kind in ("", "application/octet-stream", "text/plain", "text/htmlx"):
+            assert not is_page("0.bin", kind)
+
+    def test_a_page_is_told_by_its_beginning(self) -> None:
+        for data in self.BEGINNINGS:
+            assert is_page("0.bin", "", data)
+            assert not is_page("0.html", "", data)
+        assert not any(is_page("0.bin", "", data) for data in self.OTHERS)
+
+    def test_one_whose_digest_is_known_is_not(self, shard_hub, tmp_path) -> None:
         shard_hub.put("0.bin", self.PAGE)
         digest = f"sha256:{hashlib.sha256(self.PAGE).hexdigest()}"
         source = HttpSource(shard_hub.url)
         assert fetch_file(source, "0.bin", tmp_path / "x", digest=digest).proven
         source.close()
 
-    def test_one_that_was_asked_for_is_not(self, shard_hub: Hub, tmp_path: Path) -> None:
+    def test_one_that_was_asked_for_is_not(self, shard_hub, tmp_path) -> None:
         shard_hub.put("0.html", self.PAGE)
         assert fetch(HttpSource(shard_hub.url), "0.html", tmp_path).path.read_bytes() == self.PAGE
 
 
-def test_an_empty_file_whose_digest_or_size_is_known_is_one(tmp_path: Path) -> None:
+def test_an_empty_file_whose_digest_or_size_is_known_is_one(tmp_path) -> None:
     source = CallableSource(lambda name, dest: dest.write_bytes(b""))
     digest = f"sha256:{hashlib.sha256(b'').hexdigest()}"
     assert fetch_file(source, "0.bin", tmp_path / "0", digest=digest).proven
@@ -585,7 +551,7 @@ def test_an_empty_file_whose_digest_or_size_is_known_is_one(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "value", ["Mon, 99999999999999999999 Jan 2020 00:00:00 GMT", "Mon, 32 Jan 2020 0:0:0", "soon"]
 )
-def test_a_moment_that_is_none(value: str) -> None:
+def test_a_moment_that_is_none(value) -> None:
     assert seconds_to_wait(value) is None
 
 
@@ -597,7 +563,7 @@ def test_a_moment_that_is_none(value: str) -> None:
         ("hf://org/a\x1b[31mb", "hf://org/a%1B[31mb"),
     ],
 )
-def test_an_address_with_control_characters(tmp_path: Path, url: str, shown: str) -> None:
+def test_an_address_with_control_characters(tmp_path, url, shown) -> None:
     source = open_source(url)
     assert source.url == shown
     if isinstance(source, HubSource):
@@ -608,9 +574,7 @@ def test_an_address_with_control_characters(tmp_path: Path, url: str, shown: str
 
 
 @pytest.mark.parametrize("name", ["x#1.bin", "x?1.bin", "x#", "x%231.bin"])
-def test_elsewhere_than_on_the_web_every_character_is_part_of_a_name(
-    name: str, tmp_path: Path
-) -> None:
+def test_elsewhere_than_on_the_web_every_character_is_part_of_a_name(name, tmp_path) -> None:
     there = tmp_path / "a#b?c"
     there.mkdir()
     (there / "x").write_bytes(b"another")
@@ -623,17 +587,20 @@ def test_elsewhere_than_on_the_web_every_character_is_part_of_a_name(
     assert fetched.path.read_bytes() == b"1234"
 
 
-@pytest.mark.parametrize("chain", ["", "simplecache::", "Local"])
-def test_a_file_at_the_root_of_the_disk_has_a_folder(chain: str) -> None:
-    scheme = chain if chain == "Local" else f"{chain}file"
-    assert split_name(f"{scheme}:///0.bin") == (f"{scheme}:///", "0.bin")
-
-
-def test_two_colons_are_part_of_a_name_where_nothing_is_chained() -> None:
-    assert split_name("file:///a/b::c.bin") == ("file:///a", "b::c.bin")
-    assert split_name("file:///a::b/c.bin") == ("file:///a::b", "c.bin")
-    folder = "hf://datasets/org/name/a::b"
-    assert split_name(f"{folder}/c.bin") == (folder, "c.bin")
+@pytest.mark.parametrize(
+    ("folder", "name", "url"),
+    [
+        ("file:///", "0.bin", "file:///0.bin"),
+        ("simplecache::file:///", "0.bin", "simplecache::file:///0.bin"),
+        ("Local:///", "0.bin", "Local:///0.bin"),
+        ("file:///a", "b::c.bin", "file:///a/b::c.bin"),
+        ("file:///a::b", "c.bin", "file:///a::b/c.bin"),
+        ("hf://datasets/org/name/a::b", "c.bin", "hf://datasets/org/name/a::b/c.bin"),
+        ("https://h/a%20b?q=1", "x#", "HTTPS://h/a%20b/x%23?q=1#f"),
+    ],
+)
+def test_the_address_of_a_file_has_a_folder_and_a_name(folder, name, url) -> None:
+    assert split_name(url) == (folder, name)
 
 
 @pytest.mark.parametrize(
@@ -646,27 +613,14 @@ def test_two_colons_are_part_of_a_name_where_nothing_is_chained() -> None:
         ("https://h/org/name", False),
     ],
 )
-def test_a_whole_repository(url: str, is_one: bool) -> None:
+def test_a_whole_repository(url, is_one) -> None:
     assert is_repository(url) is is_one
 
 
-def test_on_the_web_a_query_and_a_fragment_are_no_part_of_a_name() -> None:
-    assert split_name("HTTPS://h/a%20b/x%23?q=1#f") == ("https://h/a%20b?q=1", "x#")
-
-
 @pytest.mark.parametrize(
-    "url",
-    [
-        "file:///",
-        "memory://x",
-        "s3://bucket",
-        "s3://b/a/",
-        "x",
-        "/x",
-        "",
-    ],
+    "url", ["file:///", "memory://x", "s3://bucket", "s3://b/a/", "x", "/x", ""]
 )
-def test_an_address_of_no_file(url: str) -> None:
+def test_an_address_of_no_file(url) -> None:
     with pytest.raises(ValueError, match="ends with a file's name"):
         split_name(url)
 
@@ -683,8 +637,6 @@ class Cutting(type(fsspec.filesystem("memory"))):
 
 
 class Pages(Cutting):
-    """As that of the web, whose paths are addresses."""
-
     protocol = "pages"
 
     @classmethod
@@ -695,9 +647,7 @@ class Pages(Cutting):
 @pytest.mark.parametrize(
     ("url", "name"), [("cutting://a?b", "0.bin"), ("pages://h/a?b", "0"), ("pages://h/a", "0#1")]
 )
-def test_what_would_be_another_file_is_refused(
-    url: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_would_be_another_file_is_refused(url, name, tmp_path, monkeypatch) -> None:
     registry = importlib.import_module("fsspec.registry")._registry
     monkeypatch.setitem(registry, "cutting", Cutting)
     monkeypatch.setitem(registry, "pages", Pages)
@@ -710,7 +660,7 @@ def test_what_would_be_another_file_is_refused(
 
 
 @pytest.mark.parametrize("mark", ["?", "#"])
-def test_a_repository_that_would_be_another_one_is_refused(mark: str) -> None:
+def test_a_repository_that_would_be_another_one_is_refused(mark) -> None:
     with pytest.raises(ValueError, match="url: expected hf://") as caught:
         open_source(f"hf://datasets/o/n{mark}token={SECRET}")
     assert SECRET not in str(caught.value)
@@ -737,7 +687,7 @@ def test_a_repository_that_would_be_another_one_is_refused(mark: str) -> None:
         ("abfs://container@account/a", "abfs://container@account/a"),
     ],
 )
-def test_an_address_is_shown_without_what_is_secret(url: str, shown: str) -> None:
+def test_an_address_is_shown_without_what_is_secret(url, shown) -> None:
     assert bare(url) == shown
 
 
@@ -752,9 +702,7 @@ def test_an_address_is_shown_without_what_is_secret(url: str, shown: str) -> Non
         "u:SECRET@h/a",
     ],
 )
-def test_a_refused_address_is_told_without_what_is_secret(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refused_address_is_told_without_what_is_secret(url, monkeypatch) -> None:
     monkeypatch.setattr("shardproof.fetching.sources._fsspec._refuse_unknown", lambda _: None)
 
     with pytest.raises(ValueError, match="url: expected") as caught:
@@ -763,9 +711,7 @@ def test_a_refused_address_is_told_without_what_is_secret(
     assert "SECRET" not in str(caught.value)
 
 
-def test_what_a_library_says_of_a_password_is_not_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_library_says_of_a_password_is_not_told(tmp_path, monkeypatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise FileNotFoundError(f"http://u:{SECRET}/@h")
 
@@ -779,7 +725,7 @@ def test_what_a_library_says_of_a_password_is_not_told(
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-def test_a_scheme_has_no_case(shard_hub: Hub, tmp_path: Path) -> None:
+def test_a_scheme_has_no_case(shard_hub, tmp_path) -> None:
     shard_hub.put("a/0.bin", b"1234")
 
     fetched = fetch(open_source(f"{shard_hub.url}/a".replace("http", "HTTP")), "0.bin", tmp_path)
@@ -802,9 +748,7 @@ class Async(AsyncFileSystem):
         return b"1234"[start:end]
 
 
-def test_each_process_opens_a_file_system_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_process_opens_a_file_system_of_its_own(tmp_path, monkeypatch) -> None:
     registry = importlib.import_module("fsspec.registry")._registry
     monkeypatch.setitem(registry, "asynchronous", Async)
     source = open_source("asynchronous://a")
@@ -822,15 +766,13 @@ class TestArchives:
     DATA = b"".join(i.to_bytes(4, "big") for i in range(2**12))
 
     @pytest.fixture
-    def source(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
+    def source(self, tmp_path, monkeypatch) -> Source:
         monkeypatch.setattr("shardproof.fetching.sources._fsspec._BLOCK", self.BLOCK)
         with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("0.bin", self.DATA)
         return open_source(f"zip://::file://{tmp_path}/a.zip")
 
-    def test_a_file_is_opened_once(
-        self, source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_file_is_opened_once(self, source, tmp_path, monkeypatch) -> None:
         kind = fsspec.get_filesystem_class("zip")
         opened, open_one = [], kind._open
 
@@ -846,12 +788,12 @@ class TestArchives:
         assert len(opened) == 1
         assert opened[0].closed
 
-    def test_what_was_begun_is_closed(self, source: Source) -> None:
+    def test_what_was_begun_is_closed(self, source) -> None:
         with source.read(ReadRequest("0.bin", 5000, 9000)) as response:
             assert next(response.chunks) == self.DATA[5000 : 5000 + self.BLOCK]
 
         assert next(response.chunks, None) is None
 
-    def test_parts_of_it_are_not_fetched_at_once(self, source: Source) -> None:
+    def test_parts_of_it_are_not_fetched_at_once(self, source) -> None:
         assert not source.stat("0.bin", timeout=1.0).has_ranges
         assert not source.files()[0].has_ranges

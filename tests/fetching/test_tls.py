@@ -19,7 +19,7 @@ SMALL, LARGE = b"1234", os.urandom(6 * 2**20)
 
 
 @pytest.fixture(autouse=True)
-def _trusted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _trusted(monkeypatch) -> Iterator[None]:
     for name in ("NO_PROXY", "no_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SSL_CERT_FILE", str(PEM))
@@ -36,7 +36,7 @@ def context() -> ssl.SSLContext:
 
 
 @pytest.fixture
-def url(context: ssl.SSLContext, tmp_path: Path) -> Iterator[str]:
+def url(context, tmp_path) -> Iterator[str]:
     """The address of a server that has a small file and a large one."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -97,9 +97,7 @@ def proxy(context: ssl.SSLContext | None) -> Iterator[tuple[int, list[bytes]]]:
 
 
 @pytest.mark.parametrize("by", ["no proxy", "a proxy", "a proxy over TLS"])
-def test_what_comes_over_tls_is_whole(
-    by: str, url: str, context: ssl.SSLContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_comes_over_tls_is_whole(by, url, context, tmp_path, monkeypatch) -> None:
     with contextlib.ExitStack() as stack:
         asked = [b""]
         if by != "no proxy":
@@ -114,15 +112,13 @@ def test_what_comes_over_tls_is_whole(
     assert asked[0].startswith(b"CONNECT localhost:" if by != "no proxy" else b"")
 
 
-def test_nothing_leads_from_https_to_http(url: str) -> None:
+def test_nothing_leads_from_https_to_http(url) -> None:
     refused = pytest.raises(OSError, match="it leads from https to http")
     with HttpSource(url) as source, refused, source.read(ReadRequest("astray")):
         pass
 
 
-def test_a_certificate_that_nobody_trusts_is_refused(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_certificate_that_nobody_trusts_is_refused(url, tmp_path, monkeypatch) -> None:
     monkeypatch.delenv("SSL_CERT_FILE")
     refused = pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED")
     with HttpSource(url) as source, refused, source.read(ReadRequest("small")):

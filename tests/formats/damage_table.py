@@ -11,7 +11,7 @@ the first level that saw all of it.
 import contextlib
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from shardproof import ManifestError, formats, validate
@@ -70,7 +70,6 @@ def replaced(path: Path, harm: Callable[[Path], None]) -> Iterator[None]:
 
 
 def harms(path: Path, kind: str) -> Iterator[contextlib.AbstractContextManager[object]]:
-    """Yield each way to do a kind of damage to a file."""
     if kind in BY_HAND:
         yield replaced(path, BY_HAND[kind])
     else:
@@ -78,7 +77,6 @@ def harms(path: Path, kind: str) -> Iterator[contextlib.AbstractContextManager[o
 
 
 def seen(root: Path, kind: str) -> str:
-    """Return the first level that sees a kind of damage, whichever file it is done to."""
     form = formats.detect(str(root))
     promise = form.read_manifest(str(root))
     worst, n_done = 0, 0
@@ -109,45 +107,32 @@ def row(golden: Golden, place: Path) -> list[str]:
 
 
 def page() -> str:
-    """Return the text of the page."""
     with tempfile.TemporaryDirectory() as name, without_root_override():
-        rows = [row(golden, Path(name).resolve()) for golden in GOLDENS]
+        return page_of([row(golden, Path(name).resolve()) for golden in GOLDENS])
+
+
+def page_of(rows: list[list[str]]) -> str:
     return PAGE_TEXT.format(
-        n_formats=len(_formats()),
-        formats="\n".join(_format_lines()),
+        n_formats=len(formats.names()),
+        formats="\n".join(_lines(TITLES, _format_cells())),
         writers=", ".join(sorted({golden.writer for golden in GOLDENS})),
         damage="\n".join(_lines(["Directory", *KINDS], rows)),
     )
 
 
-def _formats() -> list[formats.Format]:
-    return [formats.get(name) for name in formats.names()]
+TITLES = [
+    *("Format", "What it is", "Manifest", "`complete` verifies", "`valid` verifies"),
+    "No level detects",
+]
 
 
-def _format_lines() -> Iterator[str]:
-    titles = [
-        "Format",
-        "What it is",
-        "Manifest",
-        "`complete` verifies",
-        "`valid` verifies",
-        "No level detects",
-    ]
-    cells = [
-        [
-            f"`{form.name}`",
-            form.description,
-            f"`{form.manifest_file}`",
-            form.complete,
-            form.valid,
-            form.blind_spots or "-",
-        ]
-        for form in _formats()
-    ]
-    return _lines(titles, cells)
+def _format_cells() -> Iterator[list[str]]:
+    for form in map(formats.get, formats.names()):
+        seen_by = [form.complete, form.valid, form.blind_spots or "-"]
+        yield [f"`{form.name}`", form.description, f"`{form.manifest_file}`", *seen_by]
 
 
-def _lines(titles: list[str], rows: list[list[str]]) -> Iterator[str]:
+def _lines(titles: list[str], rows: Iterable[list[str]]) -> Iterator[str]:
     yield f"| {' | '.join(titles)} |"
     yield "|" + "---|" * len(titles)
     yield from (f"| {' | '.join(cells)} |" for cells in rows)

@@ -17,7 +17,6 @@ NAMES = st.from_regex(r"[a-z]{1,3}(/[A-Z]{1,3}){0,2}\.(bin|txt|py)", fullmatch=T
 
 
 def tensors(n_bytes: int = 64) -> bytes:
-    """A safetensors file of one tensor."""
     header = {"x": {"dtype": "U8", "shape": [n_bytes], "data_offsets": [0, n_bytes]}}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -60,7 +59,6 @@ def listing_of(files: dict[str, bytes]) -> str:
 
 
 def put_all(hub: Hub, kind: str, files: dict[str, bytes] = FILES) -> dict[str, Any]:
-    """Put files on a Hub; return how a client finds them."""
     for name, data in files.items():
         hub.put(name, data, repo="owner/gpt", repo_type=kind)
     return {"repo_id": "owner/gpt", "repo_type": kind, "endpoint": hub.url, "token": False}

@@ -16,6 +16,7 @@ import contextlib
 import functools
 import hashlib
 import json
+import operator
 import os
 import shutil
 import socket
@@ -25,6 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import blake3
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -45,15 +47,11 @@ GIT = [".git", ".gitattributes", ".github", ".gitignore"]
 
 
 class Recipe(NamedTuple):
-    """How a tree is made."""
-
     signed: str
     changes: tuple[tuple[str, ...], ...] = ()
 
 
 class Signed(NamedTuple):
-    """How a model was signed."""
-
     method: str = "files"
     algorithm: str = "sha256"
     ignored: tuple[str, ...] | None = ("model.sig", *GIT)
@@ -78,11 +76,8 @@ SIGNED = {
 
 
 def digest_of(data: bytes, algorithm: str) -> str:
-    if algorithm == "blake3":
-        import blake3
-
-        return blake3.blake3(data).hexdigest()
-    return hashlib.new(algorithm, data).hexdigest()
+    make = blake3.blake3 if algorithm == "blake3" else functools.partial(hashlib.new, algorithm)
+    return make(data).hexdigest()
 
 
 def resources_of(root: Path, how: Signed) -> list[dict[str, str]]:
@@ -129,7 +124,6 @@ def statement_of(root: Path, how: Signed) -> dict[str, Any]:
 
 
 def total(statement: dict[str, Any]) -> None:
-    """Have the subject name the digest of all digests."""
     digests = [bytes.fromhex(each["digest"]) for each in statement["predicate"]["resources"]]
     together = hashlib.sha256(b"".join(digests)).hexdigest()
     statement["subject"][0]["digest"]["sha256"] = together
@@ -141,8 +135,6 @@ def pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 class Draft(NamedTuple):
-    """A signature on its way."""
-
     root: Path
     statement: dict[str, Any]
     after: list[Callable[[dict[str, Any]], object]]
@@ -177,7 +169,6 @@ def bundle_of(payload: bytes, *, is_old: bool) -> dict[str, Any]:
 
 
 def build(recipe: Recipe, root: Path) -> None:
-    """Make a tree, with what lies beside it."""
     how = SIGNED[recipe.signed]
     for name, data in FILES.items():
         write(root / name, data)
@@ -208,15 +199,7 @@ def write(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
-# What may be done to the tree.
-
-
-def add(draft: Draft, name: str, text: str = "evil") -> None:
-    write(draft.root / name, text.encode())
-
-
-def add_folder(draft: Draft, name: str) -> None:
-    (draft.root / name).mkdir(parents=True, exist_ok=True)
+# What may be done to the tree; what is a line long is in `CHANGES`.
 
 
 def add_link(draft: Draft, name: str, target: str) -> None:
@@ -241,13 +224,11 @@ def add_socket(draft: Draft, name: str) -> None:
 
 
 def hard_link(draft: Draft, name: str) -> None:
-    place = draft.root / name
-    place.unlink()
-    place.hardlink_to(draft.outside / "model.bin")
+    (draft.root / name).unlink()
+    (draft.root / name).hardlink_to(draft.outside / "model.bin")
 
 
 def by_link(draft: Draft, name: str, target: str) -> None:
-    """Put a link in the place of a file: to the same bytes, somewhere else."""
     place = draft.root / name
     where = {"outside": draft.outside / "kept", "git": draft.root / ".git/kept"}.get(target)
     if where is None:
@@ -257,10 +238,6 @@ def by_link(draft: Draft, name: str, target: str) -> None:
     where.parent.mkdir(exist_ok=True)
     place.rename(where)
     place.symlink_to(os.path.relpath(where, place.parent))
-
-
-def folder_by_link(draft: Draft, name: str, target: str) -> None:
-    by_link(draft, name, target)
 
 
 def sign_by_link(draft: Draft) -> None:
@@ -283,22 +260,10 @@ def exchange(draft: Draft, name: str, other: str) -> None:
     rename(draft, "between", other)
 
 
-def remove(draft: Draft, name: str) -> None:
-    (draft.root / name).unlink()
-
-
-def remove_folder(draft: Draft, name: str) -> None:
-    shutil.rmtree(draft.root / name)
-
-
 def flip(draft: Draft, name: str, at: str) -> None:
     data = bytearray((draft.root / name).read_bytes())
     data[int(at) % len(data)] ^= 1
     (draft.root / name).write_bytes(data)
-
-
-def cut(draft: Draft, name: str, size: str) -> None:
-    os.truncate(draft.root / name, int(size))
 
 
 def to_folder(draft: Draft, name: str) -> None:
@@ -306,15 +271,10 @@ def to_folder(draft: Draft, name: str) -> None:
     write(draft.root / name / "evil.py", b"evil")
 
 
-def mode(draft: Draft, name: str, bits: str) -> None:
-    (draft.root / name).chmod(int(bits, 8))
-
-
 # What the owner of the key may sign.
 
 
 def state(draft: Draft, path: str, value: str) -> None:
-    """Put a value of JSON at a path of keys, or remove the key."""
     *keys, last = path.split("/")
     place: Any = draft.statement
     for key in keys:
@@ -326,21 +286,12 @@ def state(draft: Draft, path: str, value: str) -> None:
         place[last] = json.loads(value)
 
 
-def first(draft: Draft, field: str, value: str) -> None:
-    draft.listed[0][field] = value
-
-
 def rename_signed(draft: Draft, before: str, after: str) -> None:
     for each in draft.listed:
         each["name"] = each["name"].replace("model.bin", f"{before}model.bin{after}", 1)
 
 
-def sign_again(draft: Draft) -> None:
-    draft.listed.append(draft.listed[0])
-
-
 def sign_another_name(draft: Draft, name: str) -> None:
-    """Add a file that is there as it is said."""
     write(draft.root / name, b"signed")
     span, kind = (":0:6", f"-sharded-{PART}") if ":" in draft.listed[0]["name"] else ("", "")
     algorithm = draft.listed[0].get("algorithm", "sha256").partition("-")[0]
@@ -350,14 +301,6 @@ def sign_another_name(draft: Draft, name: str) -> None:
         if "algorithm" in draft.listed[0]
         else {"name": name, "digest": {"sha256": digest}}
     )
-
-
-def forget(draft: Draft, at: str) -> None:
-    draft.listed.pop(int(at))
-
-
-def reverse(draft: Draft) -> None:
-    draft.listed.reverse()
 
 
 def in_capitals(draft: Draft) -> None:
@@ -375,7 +318,6 @@ def to_other_parts(draft: Draft) -> None:
 
 
 def sum_up(draft: Draft) -> None:
-    """Have the digest of all digests be right again."""
     if "resources" in draft.statement["predicate"]:
         with contextlib.suppress(LookupError, ValueError):
             total(draft.statement)
@@ -385,28 +327,21 @@ def sum_up(draft: Draft) -> None:
 
 
 def put(draft: Draft, path: str, value: str) -> None:
-    def change(bundle: dict[str, Any]) -> None:
-        state(Draft(draft.root, bundle, []), path, value)
+    draft.after.append(lambda bundle: state(Draft(draft.root, bundle, []), path, value))
 
-    draft.after.append(change)
+
+def spoil(place: dict[str, str], name: str, last: Callable[[bytes], bytes]) -> None:
+    data = base64.b64decode(place[name])
+    place[name] = base64.b64encode(data[:-1] + last(data[-1:])).decode()
 
 
 def spoil_signature(draft: Draft) -> None:
-    def change(bundle: dict[str, Any]) -> None:
-        signature = bytearray(base64.b64decode(bundle["dsseEnvelope"]["signatures"][0]["sig"]))
-        signature[-1] ^= 1
-        text = base64.b64encode(signature).decode()
-        bundle["dsseEnvelope"]["signatures"][0]["sig"] = text
-
-    draft.after.append(change)
+    other = operator.methodcaller("translate", bytes(byte ^ 1 for byte in range(256)))
+    draft.after.append(lambda each: spoil(each["dsseEnvelope"]["signatures"][0], "sig", other))
 
 
 def spoil_payload(draft: Draft) -> None:
-    def change(bundle: dict[str, Any]) -> None:
-        payload = base64.b64decode(bundle["dsseEnvelope"]["payload"]) + b" "
-        bundle["dsseEnvelope"]["payload"] = base64.b64encode(payload).decode()
-
-    draft.after.append(change)
+    draft.after.append(lambda each: spoil(each["dsseEnvelope"], "payload", lambda end: end + b" "))
 
 
 def add_signature(draft: Draft, where: str) -> None:
@@ -418,15 +353,26 @@ def add_signature(draft: Draft, where: str) -> None:
     draft.after.append(change)
 
 
-CHANGES: dict[str, Callable[..., None]] = {
-    function.__name__: function
-    for function in (
-        *(add, add_folder, add_link, add_fifo, add_socket, hard_link, by_link, folder_by_link),
-        *(sign_by_link, rename, exchange, remove, remove_folder, flip, cut, to_folder, mode),
-        *(state, first, rename_signed, sign_again, sign_another_name, forget, reverse),
-        *(in_capitals, to_other_parts, sum_up),
-        *(put, spoil_signature, spoil_payload, add_signature),
-    )
+CHANGES: dict[str, Callable[..., object]] = {
+    **{
+        function.__name__: function
+        for function in (
+            *(add_link, add_fifo, add_socket, by_link, sign_by_link, rename, exchange, flip),
+            *(to_folder, state, rename_signed, sign_another_name, in_capitals, to_other_parts),
+            *(sum_up, put, spoil_signature, spoil_payload, add_signature, hard_link),
+        )
+    },
+    "add": lambda draft, name, text="evil": write(draft.root / name, text.encode()),
+    "add_folder": lambda draft, name: (draft.root / name).mkdir(parents=True, exist_ok=True),
+    "folder_by_link": by_link,
+    "remove": lambda draft, name: (draft.root / name).unlink(),
+    "remove_folder": lambda draft, name: shutil.rmtree(draft.root / name),
+    "cut": lambda draft, name, size: os.truncate(draft.root / name, int(size)),
+    "mode": lambda draft, name, bits: (draft.root / name).chmod(int(bits, 8)),
+    "first": lambda draft, field, value: draft.listed[0].update({field: value}),
+    "sign_again": lambda draft: draft.listed.append(draft.listed[0]),
+    "forget": lambda draft, at: draft.listed.pop(int(at)),
+    "reverse": lambda draft: draft.listed.reverse(),
 }
 
 
@@ -459,7 +405,6 @@ def library_accepts(recipe: Recipe) -> bool:
 
 @functools.cache
 def recorded() -> dict[Recipe, bool]:
-    """What it said when it was asked last."""
     return {
         Recipe(signed, tuple(map(tuple, changes))): accepts
         for signed, changes, accepts in json.loads(RECORD.read_text())["trees"]
@@ -467,7 +412,6 @@ def recorded() -> dict[Recipe, bool]:
 
 
 def main() -> None:
-    """Compare, or record."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--write", action="store_true")
     from importlib.metadata import version

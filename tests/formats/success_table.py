@@ -28,6 +28,7 @@ from shardproof import formats
 from shardproof.cli import app
 from shardproof.testing import Layout, write_layout
 from shardproof.testing.faults import FileSystemFaults
+from tests.formats.looking import format_of
 from tests.goldens import GOLDENS
 
 __all__ = ["Row", "page", "rows"]
@@ -36,8 +37,6 @@ NOT_DONE = "-"
 
 
 class Subject(NamedTuple):
-    """A directory that was whole."""
-
     name: str
     path: Path
     listing: Path | None
@@ -45,8 +44,7 @@ class Subject(NamedTuple):
 
 
 def written(name: str, to: Path) -> Subject:
-    """Write a directory of a format."""
-    golden = next((each for each in GOLDENS if formats.detect(str(each.path)).name == name), None)
+    golden = next((each for each in GOLDENS if format_of(each) == name), None)
     if golden is not None:
         path = golden.copy(to)
     else:
@@ -96,14 +94,12 @@ def list_nothing(subject: Subject) -> bool:
 
 
 def lose_all(subject: Subject) -> bool:
-    """Remove all that is promised."""
     for path in subject.shards:
         path.unlink()
     return True
 
 
 def tear(subject: Subject) -> bool:
-    """Leave half of what lists the shards."""
     if subject.listing is None:
         return False
     os.truncate(subject.listing, subject.listing.stat().st_size // 2)
@@ -111,46 +107,32 @@ def tear(subject: Subject) -> bool:
 
 
 def cut_one(subject: Subject) -> bool:
-    """Cut the last shard."""
     path = subject.shards[-1]
     os.truncate(path, path.stat().st_size // 2 + 1)
     return True
 
 
-def stay_whole(subject: Subject) -> bool:
-    """Do nothing: it is the look that fails."""
-    return bool(subject.shards)
-
-
-def keep(source: Path) -> None:
-    """Leave a source as it is: a copy of what was whole."""
-
-
 def empty(source: Path) -> None:
-    """Leave a source no file."""
     shutil.rmtree(source)
     source.mkdir()
 
 
 def cut_each(source: Path) -> None:
-    """Cut each file of a source."""
     for path in source.rglob("*"):
         if path.is_file():
             os.truncate(path, path.stat().st_size // 2 + 1)
 
 
 class Situation(NamedTuple):
-    """What happened to a directory, and to the source of a repair."""
-
     damage: Callable[[Subject], bool]
-    spoil: Callable[[Path], None] = keep
+    spoil: Callable[[Path], object] = bool  # which leaves a copy of what was whole
 
 
 SITUATIONS = {
     "nothing expected": Situation(list_nothing),
     "all gone": Situation(lose_all),
     "manifest torn": Situation(tear),
-    "unreadable": Situation(stay_whole),
+    "unreadable": Situation(lambda subject: bool(subject.shards)),  # it is the look that fails
     "source empty": Situation(cut_one, empty),
     "source wrong": Situation(cut_one, cut_each),
 }
@@ -158,7 +140,6 @@ SITUATIONS = {
 
 @contextlib.contextmanager
 def prepared(name: str, situation: str) -> Iterator[tuple[Subject, Path] | None]:
-    """Return a directory in a situation, and a source; None where there can be no such thing."""
     with tempfile.TemporaryDirectory() as place:
         subject, source = written(name, Path(place).resolve()), Path(place, "source")
         shutil.copytree(subject.path, source)
@@ -169,7 +150,6 @@ def prepared(name: str, situation: str) -> Iterator[tuple[Subject, Path] | None]
 
 @contextlib.contextmanager
 def suffering(situation: str, subject: Subject) -> Iterator[None]:
-    """Let each look at the last shard fail, where it is to."""
     with contextlib.ExitStack() as stack:
         if situation == "unreadable":
             fs = stack.enter_context(FileSystemFaults(subject.shards[-1].parent))
@@ -218,7 +198,6 @@ COMMANDS: dict[str, Callable[[Path, Path], object]] = {
 
 
 def codes(name: str, situation: str) -> str:
-    """Return how each command ends in a situation, of a directory of a format."""
     found = []
     for command in COMMANDS.values():
         with prepared(name, situation) as made:
@@ -231,14 +210,11 @@ def codes(name: str, situation: str) -> str:
 
 
 class Row(NamedTuple):
-    """A format, and a cell for each situation."""
-
     name: str
     cells: dict[str, str]
 
 
 def rows() -> list[Row]:
-    """Return all rows."""
     return [
         Row(name, {situation: codes(name, situation) for situation in SITUATIONS})
         for name in formats.names()
@@ -246,7 +222,6 @@ def rows() -> list[Row]:
 
 
 def page(table: Sequence[Row]) -> str:
-    """Return the text of the page."""
     titles = ["format", *SITUATIONS]
     lines = [titles, ["---"] * len(titles)]
     lines += [[f"`{row.name}`", *row.cells.values()] for row in table]

@@ -8,9 +8,7 @@ import pytest
 
 from shardproof import ManifestError, validate
 from shardproof.formats.samples import ARROW as FORMAT
-from shardproof.testing import Layout
-from shardproof.testing.contracts import FormatContract
-from tests.formats.looking import found_in
+from tests.formats.looking import contract, found_in
 
 TABLE = pa.table({"a": list(range(3000)), "b": ["x"] * 3000})
 
@@ -26,33 +24,14 @@ def write_saved(path: Path, n_files: int = 3, *, is_file: bool = False) -> Path:
     names = [f"data-{number:05}-of-{n_files:05}.arrow" for number in range(n_files)]
     for name in names:
         write_arrow(path / name, is_file=is_file)
-    state = {
-        "_data_files": [{"filename": name} for name in names],
-        "_fingerprint": "ab12",
-        "_format_columns": None,
-        "_split": "train",
-    }
+    # Of what else is in it any value is accepted: nothing is promised by it.
+    state = {"_data_files": [{"filename": name} for name in names]}
     (path / "state.json").write_text(json.dumps(state, indent=2))
     (path / "dataset_info.json").write_text("{}")
     return path
 
 
-class TestFormat(FormatContract):
-    manifest_name = "state.json"
-
-    @pytest.fixture
-    def form(self):
-        return FORMAT
-
-    def write_dir(self, value: Layout, base: Path) -> Path:
-        path = write_saved(base, value.n_shards)
-        state = json.loads((path / "state.json").read_text())
-        # Of the rest any value is accepted: nothing is promised by it.
-        (path / "state.json").write_text(json.dumps({"_data_files": state["_data_files"]}))
-        return path
-
-    def shard_files(self, path: Path) -> list[Path]:
-        return sorted(path.glob("*.arrow"))
+TestFormat = contract(FORMAT, "state.json", lambda n, base: write_saved(base, n), "*.arrow")
 
 
 def test_a_dictionary_of_data_sets(tmp_path) -> None:

@@ -24,13 +24,9 @@ def test_some_count_from_one(here: list[int], first: int, begins: int) -> None:
     assert list(found.names) == [name(n) for n in range(begins, begins + 4)]
 
 
-def test_each_set_counts_for_itself() -> None:
-    found = expected_by_names([name(0), name(1, 2, "test-"), "other.parquet"])
+def test_each_set_counts_for_itself_and_a_number_beyond_the_count_is_told() -> None:
+    found = expected_by_names([name(0), name(7), name(1, 2, "test-"), "other.parquet"])
     assert len(found.names) == 4 + 2 + 1
-
-
-def test_a_number_beyond_the_count() -> None:
-    found = expected_by_names([name(0), name(7)])
     assert [each.name for each in found.contradictions] == [name(7)]
 
 

@@ -10,9 +10,8 @@ import pytest
 
 from shardproof import ManifestError, validate
 from shardproof.formats.lists import CROISSANT as FORMAT
-from shardproof.testing import Layout
-from shardproof.testing.contracts import FormatContract
 from shardproof.testing.strategies import hostile_names, twin_names
+from tests.formats.looking import contract
 
 DATA = b"x,y\n1,2\n"
 
@@ -62,41 +61,25 @@ def test_a_placeholder_proves_nothing(tmp_path, text: str) -> None:
     assert (report.ok, len(report.unproven)) == (True, 1)
 
 
-def test_what_is_elsewhere_is_not_promised(tmp_path) -> None:
-    write(
-        tmp_path,
-        file_object(),
-        file_object(contentUrl="https://example.org/x.zip"),
-        file_object(contentUrl="inner.csv", containedIn={"@id": "zip"}),
-        {"@type": "cr:FileSet", "includes": "*.jpg"},
-    )
-    assert validate(tmp_path).n_files == 1
+def test_what_is_elsewhere_is_not_promised_but_a_copy_of_it_is(tmp_path) -> None:
+    archive = file_object(contentUrl="https://example.org/x.zip")
+    inner = file_object(contentUrl="inner.csv", containedIn={"@id": "zip"})
+    copied = file_object(contentUrl="https://example.org/data/a.csv")
+    write(tmp_path, archive, inner, copied, {"@type": "cr:FileSet", "includes": "*.jpg"})
+    report = validate(tmp_path, level="valid")
+    assert (report.n_files, report.n_proven) == (1, 1)
 
 
-def test_a_copy_of_what_is_elsewhere_is(tmp_path) -> None:
-    write(tmp_path, file_object(contentUrl="https://example.org/data/a.csv"))
-    assert validate(tmp_path, level="valid").n_proven == 1
+def write_many(n_files: int, base: Path) -> None:
+    base.mkdir()
+    names = [f"{number}.csv" for number in range(n_files)]
+    for name in names:
+        (base / name).write_bytes(DATA)
+    write(base, *(file_object(contentUrl=name) for name in names))
+    (base / "a.csv").unlink()
 
 
-class TestFormat(FormatContract):
-    manifest_name = "croissant.json"
-
-    @pytest.fixture
-    def form(self):
-        return FORMAT
-
-    def write_dir(self, value: Layout, base: Path) -> Path:
-        base.mkdir()
-        names = [f"{number}.csv" for number in range(value.n_shards)]
-        for name in names:
-            (base / name).write_bytes(DATA)
-        write(base, *(file_object(contentUrl=name) for name in names))
-        (base / "a.csv").unlink()
-        return base
-
-    def shard_files(self, path: Path) -> list[Path]:
-        return sorted(path.glob("*.csv"))
-
+class TestFormat(contract(FORMAT, "croissant.json", write_many, "*.csv")):
     @pytest.mark.slow
     def test_hostile_names_are_refused(self, form, root: Path) -> None:
         """But "./name", no name, and what is an address: those may stand there."""
@@ -123,15 +106,10 @@ def test_digests_in_base64(tmp_path, algorithm: str) -> None:
 
 def test_metadata_of_files_that_are_all_elsewhere_are_not_claimed(tmp_path) -> None:
     """So that what lies here is judged by its own format; the Hub's metadata are of this kind."""
-    repo = {
-        "@type": "cr:FileObject",
-        "@id": "repo",
-        "contentUrl": "https://huggingface.co/datasets/x/y/tree/refs%2Fconvert%2Fparquet",
-        "encodingFormat": "git+https",
-        "sha256": "https://github.com/mlcommons/croissant/issues/80",
-    }
+    url = "https://huggingface.co/datasets/x/y/tree/refs%2Fconvert%2Fparquet"
+    issue = "https://github.com/mlcommons/croissant/issues/80"
     files = {"@type": "cr:FileSet", "containedIn": {"@id": "repo"}, "includes": "data/*.parquet"}
-    write(tmp_path, repo, files)
+    write(tmp_path, file_object(contentUrl=url, sha256=issue), files)
     assert not FORMAT.recognizes(str(tmp_path))
     with pytest.raises(ManifestError, match="it has no file that lies beside it"):
         validate(tmp_path, format="croissant")

@@ -5,13 +5,10 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shardproof import ManifestError, ManifestNotFoundError, validate
 from shardproof.formats.lists import DIGESTS as FORMAT
 from tests.formats.looking import found_in
-from tests.helpers.drawing import examples
 
 FILES = {"a.bin": b"a" * 10, "sub/b.bin": b"b", "empty": b""}
 
@@ -49,7 +46,6 @@ def test_lists_that_disagree(root: Path) -> None:
     assert found_in(root, "present") == []
     [finding] = validate(root, level="complete").findings
     assert (finding.path.name, finding.expected) == ("a.bin", "one digest by sha256")
-    (root / "old.sha256").write_text(lines().upper().replace("A.BIN", "a.bin"))
 
 
 def test_a_list_that_has_itself_and_others(root: Path) -> None:
@@ -75,32 +71,13 @@ def test_what_promises_nothing_is_refused(root: Path, text: str) -> None:
         validate(root)
 
 
-@pytest.mark.parametrize("kind", ["fifo", "outside", "loop"])
+@pytest.mark.parametrize("kind", ["fifo", "/etc/passwd", "SHA256SUMS"])
 def test_what_stands_in_the_place_of_a_list_is_not_opened(root: Path, kind: str) -> None:
     path = root / "SHA256SUMS"
     path.unlink()
-    if kind == "fifo":
-        os.mkfifo(path)
-    else:
-        path.symlink_to("/etc/passwd" if kind == "outside" else path.name)
+    {"fifo": os.mkfifo}.get(kind, lambda path: path.symlink_to(kind))(path)
     with pytest.raises((ManifestError, OSError), match="SHA256SUMS"):
         FORMAT.read_manifest(str(root))
-
-
-names = st.text("abcé .-_()*#", min_size=1, max_size=10).filter(
-    lambda name: name.strip(".") and not name.startswith((" ", "./")) and name == name.strip()
-)
-
-
-@examples(60)
-@given(st.dictionaries(names, st.binary(max_size=20), min_size=1, max_size=5))
-def test_sound_ones_have_no_findings(tmp_path_factory, files: dict[str, bytes]) -> None:
-    path = tmp_path_factory.mktemp("x")
-    for name, data in files.items():
-        (path / name).write_bytes(data)
-    text = "".join(f"{hashlib.sha1(data).hexdigest()}  {name}\n" for name, data in files.items())
-    (path / "SHA1SUMS").write_text(text)
-    assert validate(path, level="valid", format="digests").n_proven == len(files)
 
 
 @pytest.mark.parametrize(
@@ -121,25 +98,19 @@ def test_what_is_called_a_list_and_is_none_does_no_harm(tmp_path: Path, name, te
     assert validate(tmp_path, level="valid").n_proven == 3
 
 
-def test_what_openssl_writes(root: Path) -> None:
+def test_what_openssl_writes_and_what_pgp_signed(root: Path) -> None:
     digits = hashlib.sha256(FILES["a.bin"]).hexdigest()
     (root / "SHA256SUMS").write_text(f"SHA2-256(a.bin)= {digits}\n")
     assert validate(root, level="valid").n_proven == 1
-
-
-def test_a_list_that_pgp_signed(root: Path) -> None:
     begin = "-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n"
     end = f"-----BEGIN PGP SIGNATURE-----\n\n{'ab' * 30}\n-----END PGP SIGNATURE-----\n"
     (root / "SHA256SUMS").write_text(begin + lines() + end)
     assert validate(root, level="valid").n_proven == 3
 
 
-def test_a_damaged_first_line_is_no_title(root: Path) -> None:
+def test_a_damaged_first_line_is_no_title_and_a_digest_may_stand_twice(root: Path) -> None:
     (root / "SHA256SUMS").write_text("g" + lines()[1:])
     assert found_in(root) == [("structure", "SHA256SUMS")]
-
-
-def test_lists_that_say_it_twice(root: Path) -> None:
     (root / "SHA256SUMS").write_text(lines() * 2)
     (root / "sha256sum.txt").write_text(lines())
     assert found_in(root, "valid") == []

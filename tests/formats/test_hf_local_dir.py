@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import os
 import time
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,12 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardproof.checks import check
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.formats.hub import LOCAL_DIR as FORMAT
-from shardproof.report import Report
 from shardproof.testing import without_root_override
 from shardproof.testing.faults import Hub, HubFault
+from tests.formats import looking
 from tests.formats.hub_files import (
     COMMIT,
     FILES,
@@ -35,6 +35,8 @@ from tests.formats.hub_files import (
 from tests.helpers.drawing import examples
 
 NOTES = ".cache/huggingface/download"
+look = partial(looking.look, FORMAT, level="valid")
+found = partial(looking.found, FORMAT, level="valid")
 
 
 def note_of(root: Path, name: str) -> Path:
@@ -64,32 +66,17 @@ def keep_listing(root: Path, files: dict[str, bytes] = FILES) -> Path:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A directory with all files; without a listing."""
     for name, data in FILES.items():
         put(tmp_path / "gpt", name, data)
     (tmp_path / "gpt/.cache/huggingface/.gitignore").write_text("*")
     return tmp_path / "gpt"
 
 
-def look(path: Path, level: Any = "valid") -> Report:
-    return check(FORMAT.read_manifest(os.path.realpath(path)), level=level)
-
-
-def found(path: Path, level: Any = "valid") -> list[tuple[str, str, str, str]]:
-    """Each finding: kind, path relative to the directory, what was expected and found."""
-    return [
-        (f.kind.value, os.path.relpath(f.path, os.path.realpath(path)), f.expected, f.found)
-        for f in look(path, level).findings
-    ]
-
-
 def test_a_sound_directory_has_no_findings_and_everything_in_it_is_proven(root: Path) -> None:
     assert FORMAT.recognizes(str(root))
     for level in ("present", "complete", "valid"):
-        report = look(root, level)
-        assert report.ok
-        assert not report.unproven
-        assert report.n_files == len(FILES)
+        report = look(root, level=level)
+        assert (report.ok, report.unproven, report.n_files) == (True, (), len(FILES))
 
 
 @pytest.mark.parametrize("folder", ["", ".cache/huggingface", ".cache/huggingface/hub", NOTES])
@@ -99,19 +86,17 @@ def test_other_directories_are_not_recognized(tmp_path: Path, folder: str) -> No
     assert not FORMAT.recognizes(str(tmp_path))
     with pytest.raises(ManifestNotFoundError, match="no notes of downloads"):
         look(tmp_path)
-
-
-# What the client itself writes.
+    (tmp_path / NOTES).mkdir(parents=True, exist_ok=True)
+    (tmp_path / NOTES / f"{hashed('x')}.{TAG}.incomplete").touch()  # which alone promises nothing
+    assert FORMAT.recognizes(str(tmp_path))
+    with pytest.raises(ManifestNotFoundError, match="run the download again"):
+        look(tmp_path)
 
 
 @pytest.fixture
 def where(hub: Hub, tmp_path: Path) -> dict[str, Any]:
-    """The keywords of a download into a directory."""
-    return {
-        **put_all(hub, "dataset"),
-        "local_dir": tmp_path / "here",
-        "cache_dir": tmp_path / "cache",
-    }
+    folders = {"local_dir": tmp_path / "here", "cache_dir": tmp_path / "cache"}
+    return put_all(hub, "dataset") | folders
 
 
 def test_what_the_client_writes_is_sound(hub: Hub, hf: ModuleType, where: dict[str, Any]) -> None:
@@ -137,7 +122,7 @@ def test_the_part_of_a_client_that_was_killed_is_told_until_it_ran_again(
     monkeypatch.undo()
     hub.heal()
 
-    ((_, name, expected, what),) = found(root, "complete")
+    ((_, name, expected, what),) = found(root, level="complete")
     assert Path(name).match(f"{NOTES}/onnx/*.incomplete")
     assert expected == "the whole file"
     assert "cut off; run it again" in what
@@ -146,13 +131,10 @@ def test_the_part_of_a_client_that_was_killed_is_told_until_it_ran_again(
     assert look(root).ok
 
 
-# Damage.
-
-
 def test_a_file_that_was_written_to_is_found(root: Path) -> None:
     (root / "onnx/model.bin").write_bytes(b"\1" * 999 + b"\2")
     (root / "README.md").write_bytes(b"# My model\n")
-    assert found(root, "complete") == []
+    assert found(root, level="complete") == []
     expected = {
         "onnx/model.bin": f"sha256:{tag_of(FILES['onnx/model.bin'])}",
         "README.md": f"git-sha1:{tag_of(FILES['README.md'], large=False)}",
@@ -162,9 +144,13 @@ def test_a_file_that_was_written_to_is_found(root: Path) -> None:
 
 def test_a_truncated_file_is_found_at_complete_where_a_listing_was_kept(root: Path) -> None:
     os.truncate(root / "onnx/model.bin", 999)
-    assert found(root, "complete") == []
+    assert found(root, level="complete") == []
     keep_listing(root)
-    assert found(root, "complete") == [("size", "onnx/model.bin", "1000 bytes", "999 bytes")]
+    assert found(root, level="complete") == [("size", "onnx/model.bin", "1000 bytes", "999 bytes")]
+    os.truncate(root / "model.safetensors", 60)
+    keep_listing(root).unlink()  # the structure tells without one
+    kinds = [finding[:2] for finding in found(root, level="complete")]
+    assert kinds == [("structure", "model.safetensors")]
 
 
 def test_a_listing_of_other_bytes_does_not_count(root: Path) -> None:
@@ -172,27 +158,14 @@ def test_a_listing_of_other_bytes_does_not_count(root: Path) -> None:
     assert look(root).ok
 
 
-def test_a_truncated_safetensors_file_is_found_at_complete_without_one(root: Path) -> None:
-    os.truncate(root / "model.safetensors", 60)
-    assert [finding[:2] for finding in found(root, "complete")] == [
-        ("structure", "model.safetensors")
-    ]
-
-
-# Notes.
-
-
-@pytest.mark.parametrize(
-    "text",
-    [b"", b"\0" * 120, COMMIT.encode(), b"a\nb\n", b"a\nb\nlater\n", b"\xff\n\n\n", b"x" * 5000],
-)
+@pytest.mark.parametrize("text", [b"", b"\0" * 120, b"a\nb\nlater\n", b"\xff\n\n\n", b"x" * 5000])
 def test_a_note_that_is_torn_is_told_and_its_file_is_promised_still(
     root: Path, text: bytes
 ) -> None:
     note = note_of(root, "onnx/model.bin")
     note.write_bytes(text)
     for level in ("present", "complete", "valid"):
-        ((kind, name, expected, _),) = found(root, level)
+        ((kind, name, expected, _),) = found(root, level=level)
         assert (kind, name) == ("structure", f"{NOTES}/onnx/model.bin.metadata")
         assert expected == "lines of commit, tag and time"
     assert [path.name for path in look(root).unproven] == ["model.bin"]
@@ -210,13 +183,13 @@ def test_a_file_that_is_here_before_its_note_is_as_it_is_listed(
     note.unlink() if text is None else note.write_bytes(text)
     assert look(root).n_proven == len(FILES)
     os.truncate(root / "onnx/model.bin", 500)
-    assert [each[:2] for each in found(root, "complete")] == [("size", "onnx/model.bin")]
+    assert [each[:2] for each in found(root, level="complete")] == [("size", "onnx/model.bin")]
     note.with_suffix(".lock").unlink()
-    assert look(root, "complete").ok == (text is None), "it may be somebody's"
+    assert look(root, level="complete").ok == (text is None), "it may be somebody's"
 
 
-@pytest.mark.parametrize("end", ["", "\n", "\r\n", "\n\n"])
-@pytest.mark.parametrize("when", ["0", "1712656091.123", "1e9", "nan"])
+@pytest.mark.parametrize("end", ["", "\r\n", "\n\n"])
+@pytest.mark.parametrize("when", ["0", "1712656091.123", "nan"])
 def test_a_note_may_end_as_it_likes(root: Path, when: str, end: str) -> None:
     tag = tag_of(FILES["onnx/model.bin"])
     note_of(root, "onnx/model.bin").write_text(f"{COMMIT}\n{tag}\n{when}{end}")
@@ -250,21 +223,12 @@ def test_a_note_that_is_no_file_is_told(root: Path) -> None:
 
 def test_names_that_no_manifest_may_have_are_not_promised(root: Path) -> None:
     """Two that differ in case alone count as the first."""
-    for name in ("a\\b.bin", "new\nline.bin", "Data.bin", "data.bin"):
+    for name in ("a\\b.bin", "new\nline.bin", "Data.bin", "data.bin", "x.metadata"):
         put(root, name, b"x")
     report = look(root)
-    assert report.ok
-    assert report.n_files == len(FILES) + 1
-
-
-def test_a_file_may_end_as_a_note_does(root: Path) -> None:
-    put(root, "x.metadata", b"text")
-    assert look(root).ok
-    (root / "x.metadata").unlink()
+    assert (report.ok, report.n_files) == (True, len(FILES) + 2)
+    (root / "x.metadata").unlink()  # a file may end as a note does
     assert [finding[1] for finding in found(root)] == ["x.metadata"]
-
-
-# Downloads that were cut off.
 
 
 def hashed(name: str) -> str:
@@ -282,39 +246,20 @@ def test_a_part_is_told_unless_its_file_is_here(root: Path, how: str, tag: str) 
         part = root / NOTES / "onnx" / how.format(hash=hashed(name), name=name, tag=tag)
         part = part.with_name(f"{part.name}.incomplete")
         part.write_bytes(b"half")
-        assert found(root, "present") == []
-        told = [finding[:2] for finding in found(root, "complete")]
+        assert found(root, level="present") == []
+        told = [finding[:2] for finding in found(root, level="complete")]
         assert told == [("structure", f"{NOTES}/onnx/{part.name}")] * is_told
         part.unlink()
 
 
-def test_parts_alone_promise_nothing(tmp_path: Path) -> None:
-    (tmp_path / NOTES).mkdir(parents=True)
-    (tmp_path / NOTES / f"{hashed('x')}.{TAG}.incomplete").touch()
-    assert FORMAT.recognizes(str(tmp_path))
-    with pytest.raises(ManifestNotFoundError, match="run the download again"):
-        look(tmp_path)
-
-
-# Weights.
-
-
-@pytest.mark.parametrize("folder", ["", "transformer/"])
-def test_weights_that_an_index_names_beside_others_are_promised(root: Path, folder: str) -> None:
-    put(root, f"{folder}model.safetensors.index.json", index_of(*SHARDS))
+def test_weights_that_an_index_names_beside_others_are_promised(root: Path) -> None:
+    put(root, "unet/model.safetensors.index.json", index_of(*SHARDS))
     assert look(root).ok, "none was wanted"
-    for n in (1, 2):
-        put(root, f"{folder}{SHARDS[n - 1]}", tensors(n))
-    missing = ("missing", f"{folder}{SHARDS[2]}", "a regular file", "nothing")
-    assert found(root, "present") == [missing]
+    put(root, f"unet/{SHARDS[0]}", tensors(1))
+    missing = [("missing", f"unet/{name}", "a regular file", "nothing") for name in SHARDS[1:]]
+    assert found(root, level="present") == missing
     keep_listing(root)
     assert look(root).ok, "the Hub lists no such file"
-    keep_listing(root).unlink()
-    (root / folder / SHARDS[2]).write_bytes(tensors(3))
-    assert look(root).ok, "it may come from elsewhere"
-
-
-# What stands in the way, and whatever is there.
 
 
 @pytest.mark.parametrize("name", [NOTES, f"{NOTES}/README.md.metadata"])

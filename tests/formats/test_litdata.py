@@ -7,25 +7,25 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof import ManifestError, validate
 from shardproof.formats.samples import LITDATA as FORMAT
-from shardproof.testing import Layout
-from shardproof.testing.contracts import FormatContract
-from tests.formats.looking import found_in, said_of
+from tests.formats.looking import contract, found_in, said_of
 from tests.helpers.drawing import examples
 
 CONFIG: dict[str, Any] = {
     "compression": None,
     "compression_level": None,
     "chunk_size": None,
+    "encryption": None,
     "chunk_bytes": 64_000_000,
     "data_format": ["int"],
     "data_spec": "[1, {}]",
-    "encryption": None,
     "item_loader": "PyTreeLoader",
 }
 NEW = CONFIG.keys()
@@ -73,11 +73,9 @@ def write_litdata(
     """
     path.mkdir(parents=True, exist_ok=True)
     entries = []
-    for name, data, n_samples, n_bytes in chunks:
+    for name, data, n, n_bytes in chunks:
         (path / name).write_bytes(data)
-        entries.append(
-            {"chunk_bytes": n_bytes, "chunk_size": n_samples, "dim": None, "filename": name}
-        )
+        entries.append({"chunk_bytes": n_bytes, "chunk_size": n, "dim": None, "filename": name})
     config = {key: value for key, value in (CONFIG | config).items() if key in keys}
     index = {"chunks": entries, "config": config, "updated_at": "1.5"}
     (path / "index.json").write_text(json.dumps(index, sort_keys=True))
@@ -90,22 +88,10 @@ def classic(n_chunks: int = 3) -> list[tuple[str, bytes, int, int]]:
 
 
 def by_samples(n_chunks: int = 3) -> list[tuple[str, bytes, int, int]]:
-    """Return chunks as older writers state them: by the bytes of their samples."""
     return [(name, data, n, len(data) - 4 * (n + 2)) for name, data, n, _ in classic(n_chunks)]
 
 
-class TestFormat(FormatContract):
-    manifest_name = "index.json"
-
-    @pytest.fixture
-    def form(self):
-        return FORMAT
-
-    def write_dir(self, value: Layout, base: Path) -> Path:
-        return write_litdata(base, classic(value.n_shards))
-
-    def shard_files(self, path: Path) -> list[Path]:
-        return sorted(path.glob("*.bin"))
+TestFormat = contract(FORMAT, "index.json", lambda n, at: write_litdata(at, classic(n)), "*.bin")
 
 
 ZSTD = b"\x28\xb5\x2f\xfd\x20\x06\x31\0\0packed"
@@ -133,9 +119,8 @@ class TestOlderWriters:
     def test_both_in_an_index_that_was_merged(self, tmp_path) -> None:
         write_litdata(tmp_path, [*classic(2), *by_samples()[2:]])
         assert len(found_in(tmp_path)) == 1
-        index = json.loads((tmp_path / "index.json").read_text())
-        del index["updated_at"]
-        (tmp_path / "index.json").write_text(json.dumps(index))
+        text = (tmp_path / "index.json").read_text()
+        (tmp_path / "index.json").write_text(text.replace("updated_at", "other"))
         assert found_in(tmp_path) == []
 
     @pytest.mark.parametrize("chunks", [classic(1), by_samples(1)])
@@ -147,8 +132,7 @@ class TestOlderWriters:
         assert found_in(tmp_path) == [("structure", name)]
 
     @pytest.mark.parametrize(
-        "config",
-        [{"encryption": {"level": "chunk"}}, {"item_loader": "ParquetLoader"}],
+        "config", [{"encryption": {"level": "chunk"}}, {"item_loader": "ParquetLoader"}]
     )
     def test_where_they_state_the_size_it_is_promised(self, tmp_path, config) -> None:
         write_litdata(tmp_path, classic(), keys=OLD, **config)
@@ -160,36 +144,21 @@ class TestOlderWriters:
         assert said_of(tmp_path) == [("8 bytes, or 20 more", "27 bytes")]
 
 
-class TestUnpackedByAReader:
-    """LitData unpacks what is compressed as a whole beside it, and since 0.2.70 in its place."""
-
-    PACKED, PLAIN = "chunk-0-0.zstd.bin", "chunk-0-0.bin"
-
-    @pytest.fixture(params=["zstd", "zstd:3"])
-    def path(self, request, tmp_path) -> Path:
-        self.PACKED = f"chunk-0-0.{request.param}.bin"
-        [(_, data, n, n_bytes)] = classic(1)
-        write_litdata(tmp_path, [(self.PACKED, data, n, n_bytes)], compression=request.param)
-        (tmp_path / self.PACKED).write_bytes(ZSTD)
-        (tmp_path / self.PLAIN).write_bytes(data)
-        return tmp_path
-
-    def test_beside_it(self, path) -> None:
-        report = validate(path, level="complete")
-        assert (report.findings, report.n_files) == ((), 2)
-        (path / self.PACKED).write_bytes(b"\0\0\0\0packed")
-        assert said_of(path) == [("the beginning of zstd", r"b'\x00\x00\x00\x00packed'")]
-
-    def test_in_its_place(self, path) -> None:
-        (path / self.PACKED).unlink()
-        assert found_in(path) == []
-        (path / self.PLAIN).write_bytes((path / self.PLAIN).read_bytes()[:-1])
-        assert found_in(path) == [("size", self.PLAIN)]
-
-
-def test_of_another_compression_nothing_is_said(tmp_path) -> None:
-    write_litdata(tmp_path, [("chunk-0-0.lz4.bin", b"packed", 3, 999)], compression="lz4")
+@pytest.mark.parametrize("compression", ["zstd", "zstd:3"])
+def test_a_chunk_that_its_reader_unpacked_beside_it_or_in_its_place(tmp_path, compression) -> None:
+    """In its place LitData does since 0.2.70."""
+    packed, plain = tmp_path / f"chunk-0-0.{compression}.bin", tmp_path / "chunk-0-0.bin"
+    [(_, data, n, n_bytes)] = classic(1)
+    write_litdata(tmp_path, [(packed.name, ZSTD, n, n_bytes)], compression=compression)
+    plain.write_bytes(data)
+    report = validate(tmp_path, level="complete")
+    assert (report.findings, report.n_files) == ((), 2)
+    packed.write_bytes(b"\0\0\0\0packed")
+    assert said_of(tmp_path) == [("the beginning of zstd", r"b'\x00\x00\x00\x00packed'")]
+    packed.unlink()
     assert found_in(tmp_path) == []
+    plain.write_bytes(data[:-1])
+    assert found_in(tmp_path) == [("size", plain.name)]
 
 
 @pytest.mark.parametrize("level", ["batch", "sample"])
@@ -245,9 +214,6 @@ def test_an_encrypted_chunk_tells_nothing_but_its_size(tmp_path, level: str, kin
 
 
 def test_an_index_of_parquet_files(tmp_path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     pq.write_table(pa.table({"a": [1, 2, 3]}), tmp_path / "0.parquet")
     data = (tmp_path / "0.parquet").read_bytes()
     entry = ("0.parquet", data, 3, len(data))
@@ -258,6 +224,8 @@ def test_an_index_of_parquet_files(tmp_path) -> None:
 
 
 def test_a_kind_that_is_newer_is_refused_by_its_name(tmp_path) -> None:
+    write_litdata(tmp_path, [("chunk-0-0.lz4.bin", b"packed", 3, 999)], compression="lz4")
+    assert found_in(tmp_path) == []  # of another compression nothing is said
     write_litdata(tmp_path, classic(), compression="zstd", compression_level="quantum")
     with pytest.raises(ManifestError, match="'quantum' are not known here"):
         validate(tmp_path)
@@ -310,22 +278,14 @@ def test_harm_that_keeps_the_size(tmp_path, harm: str, keys) -> None:
 @examples(100)
 @given(st.lists(st.lists(st.binary(max_size=30), min_size=1, max_size=40), min_size=1, max_size=3))
 def test_sound_ones_have_no_findings(tmp_path_factory, contents: list[list[bytes]]) -> None:
-    made = [(samples, chunk(samples)) for samples in contents]
-    chunks = [(f"chunk-0-{n}.bin", d, len(s), len(d)) for n, (s, d) in enumerate(made)]
-    path = write_litdata(tmp_path_factory.mktemp("x"), chunks)
-    assert found_in(path) == []
-    stated = [
-        (name, data, n, sum(map(len, s)))
-        for (name, data, n, _), (s, _) in zip(chunks, made, strict=True)
-    ]
-    assert found_in(write_litdata(path, stated, keys=OLD)) == []
-    frames = [
-        (name, (d := framed(s)), n, len(d))
-        for (name, _, n, _), (s, _) in zip(chunks, made, strict=True)
-    ]
-    assert found_in(write_litdata(path, frames)) == []
-    rows = [(name, (d := with_arrow(data)), n, len(d)) for name, data, n, _ in chunks]
-    assert found_in(write_litdata(path, rows)) == []
+    path = tmp_path_factory.mktemp("x")
+    for make in (chunk, framed, lambda samples: with_arrow(chunk(samples))):
+        made = [(f"chunk-0-{n}.bin", make(each), len(each)) for n, each in enumerate(contents)]
+        assert found_in(write_litdata(path, [(*each, len(each[1])) for each in made])) == []
+        if make is chunk:
+            sizes = [sum(map(len, samples)) for samples in contents]
+            stated = [(*each, size) for each, size in zip(made, sizes, strict=True)]
+            assert found_in(write_litdata(path, stated, keys=OLD)) == []
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,16 @@
 
 import os
 import struct
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof.checks import check
 from shardproof.errors import ManifestNotFoundError
-from shardproof.formats.plain.llmc import FORMAT
+from shardproof.formats.plain import LLMC as FORMAT
+from tests.formats.looking import named
 from tests.helpers.drawing import examples
 
 GPT2, LLAMA3, EVALUATION = (20240520, 1, 2), (20240801, 7, 4), (20240522, 1, 0)
@@ -37,17 +38,13 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def look(root: Path, level: str = "complete") -> list[tuple[str, str, str, str]]:
-    report = check(FORMAT.read_manifest(str(root)), level=level)
-    return [(f.path.name, f.kind, f.expected, f.found) for f in report.findings]
+look = partial(named, FORMAT)
 
 
 def test_a_whole_directory(root: Path) -> None:
     assert FORMAT.recognizes(str(root))
     names = [file.name for file in FORMAT.read_manifest(str(root)).files]
-    assert names[2:] == [
-        *("fineweb_train_000003.bin", "fineweb_val_000000.bin", "hellaswag_val.bin"),
-    ]
+    assert names[2:] == ["fineweb_train_000003.bin", "fineweb_val_000000.bin", "hellaswag_val.bin"]
     assert look(root, "valid") == []
 
 
@@ -74,15 +71,13 @@ def test_a_torn_header(root: Path, data: bytes) -> None:
     assert look(root) == [(name, "structure", expected, repr(data[:12]))]
 
 
-def test_the_first_shards_may_be_the_torn_ones(root: Path) -> None:
+def test_the_first_shards_may_be_the_torn_ones_and_one_may_have_nothing_yet(root: Path) -> None:
     for index in (1, 2):
         (root / f"fineweb_train_{index:06d}.bin").write_bytes(b"\7" * 99)
-    assert [each[0][-7:] for each in look(root)] == ["001.bin", "002.bin"]
-
-
-def test_a_shard_of_nothing_yet(root: Path) -> None:
     (root / "c4_val.bin").touch()
-    assert [each[:2] for each in look(root)] == [("c4_val.bin", "empty")]
+    kinds = [("c4_val.bin", "empty")]
+    kinds += [(f"fineweb_train_00000{index}.bin", "structure") for index in (1, 2)]
+    assert [each[:2] for each in look(root)] == kinds
 
 
 def test_an_example_in_another_place(root: Path) -> None:
@@ -101,7 +96,6 @@ def test_more_examples_than_the_writer_writes(root: Path) -> None:
     path = root / "hellaswag_val.bin"
     path.write_bytes(evaluation_shard(*[0] * 70_000))
     assert [each[2] for each in look(root)] == [f"{1024 + 4 * 2**16} bytes for 70000 examples"]
-
     path.write_bytes(shard(70_000, EVALUATION) + evaluation_shard(*[0] * 2**16)[1024:])
     assert [each[1] for each in look(root)] == ["structure"]
 

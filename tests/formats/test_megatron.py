@@ -2,15 +2,16 @@
 
 import os
 import struct
+from functools import partial
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof.checks import check
 from shardproof.errors import ManifestNotFoundError
 from shardproof.formats.samples import MEGATRON as FORMAT
+from tests.formats.looking import named
 from tests.helpers import megatron
 from tests.helpers.drawing import examples
 
@@ -29,9 +30,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def look(root: Path, level: str = "complete") -> list[tuple[str, str, str, str]]:
-    report = check(FORMAT.read_manifest(str(root)), level=level)
-    return [(f.path.name, f.kind, f.expected, f.found) for f in report.findings]
+look = partial(named, FORMAT)
 
 
 def overwrite(path: Path, at: int, data: bytes) -> None:
@@ -99,22 +98,18 @@ def test_a_torn_index_is_a_finding_and_the_others_are_looked_at(
     assert second[:2] == ("shard_000002.bin", "size")
 
 
-def test_an_index_of_no_documents(tmp_path: Path) -> None:
-    write(tmp_path, "a", [])
-    path = tmp_path / "a.idx"
-    path.write_bytes(path.read_bytes()[:26] + bytes(8))
-    assert look(tmp_path) == [(path.name, "structure", "documents from sequence 0 to 0", "none")]
-
-
-def test_an_index_that_can_not_be_opened(root: Path) -> None:
+def test_an_index_of_no_documents_and_one_that_can_not_be_opened(root: Path) -> None:
+    write(root, "a", [])
+    (root / "a.idx").write_bytes((root / "a.idx").read_bytes()[:26] + bytes(8))
     (root / "shard_000001.idx").unlink()
     os.mkfifo(root / "shard_000001.idx")
-    assert [each[:2] for each in look(root)] == [("shard_000001.idx", "not-regular")]
+    first, second = look(root)
+    assert first == ("a.idx", "structure", "documents from sequence 0 to 0", "none")
+    assert second[:2] == ("shard_000001.idx", "not-regular")
 
 
 def test_sequences_in_another_order_have_no_law(root: Path) -> None:
-    path = root / "shard_000001.idx"
-    overwrite(path, 34, struct.pack("<4i4q", 1, 3, 4, 2, 6, 0, 12, 8))
+    overwrite(root / "shard_000001.idx", 34, struct.pack("<4i4q", 1, 3, 4, 2, 6, 0, 12, 8))
     os.truncate(root / "shard_000001.bin", 21)
     assert look(root) == []
 

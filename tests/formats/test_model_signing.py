@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 
 from shardproof import ManifestError, seal, validate
 from shardproof.formats.lists import MODEL_SIGNING as FORMAT
-from shardproof.testing import Layout
-from shardproof.testing.contracts import FormatContract
 from shardproof.testing.strategies import hostile_json
-from tests.formats.looking import found_in
+from tests.formats.looking import contract, found_in
 from tests.helpers.drawing import examples
 
 FILES = {"model.bin": b"weights" * 100, "sub/config.json": b"{}", "empty": b""}
@@ -49,7 +47,6 @@ def write(path: Path, resources: list[dict[str, str]] | None = None, **predicate
 
 
 def stated(predicate: dict[str, Any]) -> dict[str, Any]:
-    """A predicate, and the one subject: the digest of all digests."""
     digests = b"".join(bytes.fromhex(each["digest"]) for each in predicate["resources"])
     subject = {"name": "model", "digest": {"sha256": hashlib.sha256(digests).hexdigest()}}
     return {"predicate": predicate, "subject": [subject]}
@@ -90,23 +87,15 @@ IN_PARTS = HOW | {"method": "shards", "shard_size": 300.0, "ignore_paths": ["mod
 
 class TestInParts:
     @pytest.mark.parametrize(
-        "names",
+        "spans",
         [
-            ["model.bin"],
-            ["model.bin:0"],
-            ["model.bin:-1:4"],
-            ["model.bin:1:4"],
-            ["model.bin:0:0"],
-            ["model.bin:0:4", "model.bin:5:9"],
-            ["model.bin:0:4", "model.bin:3:9"],
-            ["model.bin:0:4", "model.bin:0:4"],
-            ["model.bin:0:300", "model.bin:300:601"],
-            ["model.bin:0:200", "model.bin:200:500"],
-            ["model.bin:999999999999999998:999999999999999999"],
-            ["../x:0:4"],
+            *([""], [":0"], [":-1:4"], [":1:4"], [":0:0"], [":0:4", ":5:9"], [":0:4", ":3:9"]),
+            *([":0:4", ":0:4"], [":0:300", ":300:601"], [":0:200", ":200:500"]),
+            *([":999999999999999998:999999999999999999"], ["/../../x:0:4"]),
         ],
     )
-    def test_parts_that_are_none(self, tmp_path, names: list[str]) -> None:
+    def test_parts_that_are_none(self, tmp_path, spans: list[str]) -> None:
+        names = [f"model.bin{span}" for span in spans]
         listed = [resource(name, b"") | {"algorithm": "sha256-sharded-300"} for name in names]
         with pytest.raises(ManifestError, match=r"model\.sig"):
             validate(write(tmp_path, listed, serialization=IN_PARTS))
@@ -169,23 +158,19 @@ def test_a_bundle_that_is_not_read_is_told_as_such(tmp_path, make: Any, problem:
         validate(tmp_path)
 
 
-class TestFormat(FormatContract):
-    manifest_name = "model.sig"
+def write_of_one_part(n_files: int, base: Path) -> None:
+    """Of files in one part each, so that their sizes are known."""
+    base.mkdir()
+    listed = []
+    for number in range(n_files):
+        data = b"weights" * (number + 1)
+        (base / f"{number}.bin").write_bytes(data)
+        about = resource(f"{number}.bin:0:{len(data)}", data)
+        listed.append(about | {"algorithm": "sha256-sharded-300"})
+    write_statement(base, STATEMENT | stated({"serialization": IN_PARTS, "resources": listed}))
 
-    @pytest.fixture
-    def form(self):
-        return FORMAT
 
-    def write_dir(self, value: Layout, base: Path) -> Path:
-        base.mkdir()
-        for number in range(value.n_shards):
-            (base / f"{number}.bin").write_bytes(b"weights" * (number + 1))
-        write_of_one_part(base, [f"{number}.bin" for number in range(value.n_shards)])
-        return base
-
-    def shard_files(self, path: Path) -> list[Path]:
-        return sorted(path.glob("*.bin"))
-
+class TestFormat(contract(FORMAT, "model.sig", write_of_one_part, "*.bin")):
     def _renamed(self, root: Path):
         names = [shard.name for shard in self.shard_files(root)]
         text = (root / "model.sig").read_text()
@@ -199,16 +184,6 @@ class TestFormat(FormatContract):
             return text.replace(payload, base64.b64encode(told.encode()).decode())
 
         return renamed
-
-
-def write_of_one_part(path: Path, names: list[str]) -> None:
-    """Of files in one part each, so that their sizes are known."""
-    listed = []
-    for name in names:
-        data = (path / name).read_bytes()
-        about = resource(f"{name}:0:{len(data)}", data)
-        listed.append(about | {"algorithm": "sha256-sharded-300"})
-    write_statement(path, STATEMENT | stated({"serialization": IN_PARTS, "resources": listed}))
 
 
 @examples(200)

@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,11 @@ import safetensors.numpy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardproof.checks import check
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats.weights import SAFETENSORS as FORMAT
-from shardproof.testing.contracts import FormatContract
-from shardproof.testing.samples._layout import Layout
 from shardproof.testing.samples._states import ShardState
+from tests.formats import looking
+from tests.formats.looking import contract
 from tests.helpers.drawing import examples
 
 INDEX = "model.safetensors.index.json"
@@ -56,32 +56,14 @@ def put_model(folder: Path, n_files: int = 3, stem: str = "model", index: str = 
     return folder
 
 
-def found(path: Path, level: Any = "complete") -> list[tuple[str, str, str, str]]:
-    """Each finding: kind, path relative to the directory, what was expected and found."""
-    root = os.path.realpath(path)
-    return [
-        (f.kind.value, os.path.relpath(f.path, root), f.expected, f.found)
-        for f in check(FORMAT.read_manifest(root), level=level).findings
-    ]
+found = partial(looking.found, FORMAT)
 
 
 def promised(path: Path) -> list[str]:
     return [file.name for file in FORMAT.read_manifest(os.path.realpath(path)).files]
 
 
-class TestFormat(FormatContract):
-    manifest_name = INDEX
-
-    @pytest.fixture
-    def form(self) -> Any:
-        return FORMAT
-
-    def write_dir(self, value: Layout, base: Path) -> Path:
-        return put_model(base, value.n_shards)
-
-    def shard_files(self, path: Path) -> list[Path]:
-        return sorted(path.glob("*.safetensors"))
-
+class TestFormat(contract(FORMAT, INDEX, lambda n, base: put_model(base, n), "*.safetensors")):
     def test_a_missing_manifest_is_refused(self, form: Any, root: Path) -> None:
         """Only where there are no files either: else their names are the promise."""
         (root / INDEX).unlink()
@@ -117,14 +99,12 @@ def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:
 
 def test_a_tensor_that_is_elsewhere_is_told(tmp_path: Path) -> None:
     model = put_model(tmp_path / "model")
-    first, second = model / name_of(0, 3), model / name_of(1, 3)
-    first.rename(model / "x")
-    second.rename(first)
-    (model / "x").rename(second)
-    expected = "0 of the 2 that the index names"
+    for index in (0, 1):
+        put(model / name_of(index, 3), tensors_of(1 - index))
+    told = "0 of the 2 that the index names"
     assert found(model) == [
-        ("structure", first.name, "the tensor 'layers.0.weight'", expected),
-        ("structure", second.name, "the tensor 'layers.1.weight'", expected),
+        ("structure", name_of(index, 3), f"the tensor 'layers.{index}.weight'", told)
+        for index in (0, 1)
     ]
 
 
@@ -138,7 +118,7 @@ def test_a_tensor_that_another_stands_for_may_be_left_out(tmp_path: Path) -> Non
     assert found(tmp_path) == [("structure", "model.safetensors", *told)]
 
 
-@pytest.mark.parametrize("total_size", [0, 1, 10**12, 96.0, 1.2e10, "96", None])
+@pytest.mark.parametrize("total_size", [0, 10**12, 1.2e10, "96", None])
 def test_the_size_that_an_index_states_proves_nothing(tmp_path: Path, total_size: Any) -> None:
     """Libraries write those of the files, of the model before it was converted, and others."""
     model = put_model(tmp_path / "model")
@@ -208,20 +188,13 @@ def test_a_pipeline_has_its_models_in_folders(tmp_path: Path) -> None:
     assert found(pipeline) == []
     (pipeline / "transformer" / name_of(1, 2, "d")).unlink()
     os.truncate(pipeline / "vae/model.safetensors", 99)
-    assert [finding[:2] for finding in found(pipeline)] == [
-        ("missing", f"transformer/{name_of(1, 2, 'd')}"),
-        ("structure", "vae/model.safetensors"),
-    ]
-
-
-def test_an_index_in_a_folder_names_nothing_outside_the_pipeline(tmp_path: Path) -> None:
-    put(tmp_path / "model.safetensors", tensors_of(0))
-    (tmp_path / "pipeline/unet").mkdir(parents=True)
-    (tmp_path / "pipeline/model_index.json").write_text("{}")
-    for name in ("../../model.safetensors", "/etc/passwd", "../x"):
-        put_index(tmp_path / "pipeline/unet" / INDEX, {"a": name})
+    missing = ("missing", f"transformer/{name_of(1, 2, 'd')}")
+    told = [finding[:2] for finding in found(pipeline)]
+    assert told == [missing, ("structure", "vae/model.safetensors")]
+    for name in ("../../model.safetensors", "/etc/passwd", "../x"):  # nothing is outside
+        put_index(pipeline / "vae" / INDEX, {"a": name})
         with pytest.raises(ManifestError):
-            FORMAT.read_manifest(str(tmp_path / "pipeline"))
+            FORMAT.read_manifest(str(pipeline))
 
 
 @given(data=st.data(), n_files=st.integers(1, 4))

@@ -64,7 +64,6 @@ def test_a_repair_that_ends_with_success_has_brought_back_all(name) -> None:
 
 
 def repaired(name: str, situation: str) -> tuple[int, bool, bool]:
-    """Return how a repair ends, and whether all shards are as they were, and as in the source."""
     with success_table.prepared(name, situation) as made:
         assert made is not None
         subject, source = made

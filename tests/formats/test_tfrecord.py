@@ -51,18 +51,16 @@ def write_set(path: Path, n_files: int = 3) -> Path:
     "name",
     [
         *("a.tfrecord", "a.tfrecords", "a-00000-of-00001.tfrecord", "a.tfrecord-00007"),
-        *("mnist-test.tfrecord-00000-of-00001", "a.tfrecord-00000-of-00001.gz", "a.tfrecord.zlib"),
+        *("a.tfrecord-00000-of-00001.gz", "a.tfrecord.zlib"),
+        "mnist-test.tfrecord-00000-of-00001",
     ],
 )
 def test_names(tmp_path, name: str) -> None:
     (tmp_path / name).write_bytes(WHOLE)
     (tmp_path / "a.tfrecord.bad-0123abcd").write_bytes(b"what a repair moved away")
     assert validate(tmp_path, level="complete").n_files == 1
-
-
-def test_files_with_other_ends_belong_to_them(tmp_path) -> None:
-    for name in ("a.tfrecord", "a.tfrecord.1", "a.tfrecord-old"):
-        (tmp_path / name).write_bytes(WHOLE)
+    for other in ("a.tfrecord.1", "a.tfrecord-old"):  # with other ends, but beside it
+        (tmp_path / other).write_bytes(WHOLE)
     assert validate(tmp_path, level="complete").n_files == 3
 
 
@@ -93,7 +91,7 @@ def test_a_packed_file_that_was_cut(tmp_path, pack: str, n_kept: float) -> None:
 
 def test_most_cuts_of_a_large_file_in_gzip_do_not_look_like_an_end(tmp_path) -> None:
     data = gzip.compress(LARGE, mtime=0)
-    cuts = range(70_000, len(data), 999)
+    cuts = range(70_000, len(data), 4999)
     found = 0
     for cut in cuts:
         (tmp_path / "a.tfrecord").write_bytes(data[:cut])
@@ -116,10 +114,8 @@ def test_data_that_changed_before_they_were_packed(tmp_path, pack, at: int, text
     data = bytearray(text)
     data[at] ^= 1
     (tmp_path / "a.tfrecord").write_bytes(PACK.get(pack, bytes)(data))
-    assert found_in(tmp_path, "valid") in (
-        [("digest", "a.tfrecord")],
-        [("structure", "a.tfrecord")],
-    )
+    [(kind, name)] = found_in(tmp_path, "valid")
+    assert (kind in {"digest", "structure"}, name) == (True, "a.tfrecord")
 
 
 @pytest.mark.parametrize("pack", PACK)
@@ -141,7 +137,7 @@ def test_a_record_may_lie_in_several_streams_of_gzip(tmp_path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_bytes", [0x178, 0x5E78, 0x9C78, 0xDA78, 0x8B1F, 0x8881F])
+@pytest.mark.parametrize("n_bytes", [0x178, 0x5E78, 0x9C78, 0xDA78, 0x8B1F])
 def test_a_length_may_look_like_what_packs_a_file(tmp_path, n_bytes: int) -> None:
     (tmp_path / "a.tfrecord").write_bytes(record(bytes(n_bytes)))
     assert found_in(tmp_path, "valid") == []
@@ -149,11 +145,13 @@ def test_a_length_may_look_like_what_packs_a_file(tmp_path, n_bytes: int) -> Non
 
 @pytest.mark.slow
 def test_a_record_that_claims_to_be_endless_takes_no_memory(tmp_path) -> None:
+    (tmp_path / "a.tfrecord").write_bytes(WHOLE)
+    assert found_in(tmp_path, "valid") == []  # its tables are made now
     length = struct.pack("<Q", 2**62)
-    (tmp_path / "a.tfrecord").write_bytes(gzip.compress(length + masked(length) + bytes(10**7)))
+    (tmp_path / "a.tfrecord").write_bytes(gzip.compress(length + masked(length) + bytes(3 * 10**6)))
     tracemalloc.start()
     assert found_in(tmp_path, "valid") == [("digest", "a.tfrecord")]
-    assert tracemalloc.get_traced_memory()[1] < 10**7
+    assert tracemalloc.get_traced_memory()[1] < 2 * 10**6
     tracemalloc.stop()
 
 
@@ -167,12 +165,8 @@ def test_spark_leaves_checksums_beside_records_too(tmp_path) -> None:
 
 @pytest.mark.parametrize("at", [0, 3, 8, 11, 20, 300])
 def test_a_flipped_bit_of_a_length_or_its_checksum(tmp_path, at: int) -> None:
-    starts, position = [], 0
-    for n in range(20):
-        starts.append(position)
-        position += n + 16
-    data = bytearray(WHOLE)
-    data[starts[at % 20] + at % 12] ^= 1
+    data, number = bytearray(WHOLE), at % 20
+    data[sum(range(16, 16 + number)) + at % 12] ^= 1
     path = write_set(tmp_path) / "train.tfrecord-00001-of-00003"
     path.write_bytes(data)
     assert found_in(tmp_path) == [("structure", path.name)]

@@ -9,9 +9,9 @@ import pytest
 from shardproof import formats
 from shardproof.errors import ManifestError
 from shardproof.testing.faults import FileSystemFaults
+from tests.formats.looking import sampled
 from tests.goldens import GOLDENS, Golden
 
-ONE_OF_EACH = {formats.detect(str(golden.path)).name: golden for golden in GOLDENS}
 CALLS = {"open", "stat", "scandir", "read", "readlink"}
 
 
@@ -21,7 +21,7 @@ def read(root: Path) -> list[object]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("golden", ONE_OF_EACH.values(), ids=ONE_OF_EACH)
+@pytest.mark.parametrize("golden", sampled(GOLDENS))
 def test_what_could_not_be_looked_at_is_neither_absent_nor_damaged(
     golden: Golden, tmp_path: Path
 ) -> None:

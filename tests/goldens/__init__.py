@@ -12,16 +12,10 @@ _INSIDE = {"hf-cache": "models--org--tiny", "hf-cache-dataset": "datasets--org--
 
 
 class Golden(NamedTuple):
-    """One of them.
-
-    Attributes:
-        name: What it is called.
-        writer: The package that wrote it, with its version.
-        path: Where it is.
-    """
+    """One of them."""
 
     name: str
-    writer: str
+    writer: str  # the package that wrote it, with its version
     path: Path
 
     def copy(self, to: Path) -> Path:

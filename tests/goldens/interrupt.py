@@ -12,7 +12,6 @@ recorded in a file for each case, with what makes the states anew: how many byte
 the golden directory are there, or bytes that are in none of them.
 """
 
-import argparse
 import base64
 import hashlib
 import itertools
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.goldens.readers import READERS
-from tests.goldens.writers import CASES, CHECKOUTS
+from tests.goldens.writers import CASES, asked
 from tests.helpers.killing import Begin, stop_at_every_change
 
 HERE = Path(__file__).parent
@@ -43,15 +42,10 @@ Tree = dict[str, bytes | str]
 
 
 class State(NamedTuple):
-    """What is left of an interrupted writer.
-
-    Attributes:
-        tree: The files that are there.
-        said: What the reader says: how many samples it reads, or why it reads none.
-    """
+    """What is left of an interrupted writer, and what the reader says of it."""
 
     tree: Tree
-    said: str
+    said: str  # how many samples it reads, or why it reads none
 
 
 def tree_of(root: Path) -> Tree:
@@ -139,12 +133,7 @@ def distinct(trees: Iterable[Tree]) -> list[Tree]:
 
 
 class Answer(NamedTuple):
-    """What a reader says.
-
-    Attributes:
-        said: In words.
-        digest: Of all that it read; None where it refuses.
-    """
+    """What a reader says, with a digest of all that it read; None where it refuses."""
 
     said: str
     digest: str | None = None
@@ -243,12 +232,8 @@ def record_of(name: str, states: Sequence[State], golden: Mapping[str, bytes]) -
         of += [number for number, whole in enumerate(others) if whole.startswith(data)]
         return [of[0], len(data)]
 
-    every = {
-        (file, data)
-        for state in states
-        for file, data in state.tree.items()
-        if isinstance(data, bytes)
-    }
+    items = {item for state in states for item in state.tree.items()}
+    every = [(file, data) for file, data in items if isinstance(data, bytes)]
     for file, data in sorted(every, key=lambda each: (-len(each[1]), each)):
         known = [golden.get(file, b""), *golden.values(), *others]
         if not any(whole.startswith(data) for whole in known):
@@ -300,17 +285,9 @@ def write(name: str, to: Path) -> int:
 
 
 def main() -> None:
-    found = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    found.add_argument("cases", nargs="*", choices=[[], *READERS], metavar="CASE")
-    found.add_argument("--to", type=Path, default=RECORDS)
-    for name in CHECKOUTS:
-        option = f"--{name.replace('.', '')}"
-        found.add_argument(option, dest=name, type=Path, metavar="CHECKOUT")
-    options = found.parse_args()
-    CHECKOUTS.update({name: getattr(options, name) for name in CHECKOUTS})
-    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    for name in options.cases or [name for name in READERS if CASES[name].writer()]:
-        print(name, write(name, options.to))
+    names, to = asked(__doc__, READERS, RECORDS)
+    for name in names:
+        print(name, write(name, to))
 
 
 if __name__ == "__main__":

@@ -8,14 +8,12 @@ Run it with an interpreter that has the library; without a case it writes those 
 there. ``VERSIONS.json`` gets a line for each. What is written is small: some KB.
 """
 
-import argparse
 import json
-import os
 import shutil
 import tempfile
 from pathlib import Path
 
-from writers import CASES, CHECKOUTS
+from writers import CASES, asked
 
 
 def write_case(name: str, to: Path) -> None:
@@ -36,18 +34,10 @@ def write_case(name: str, to: Path) -> None:
 
 
 def main() -> None:
-    found = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    found.add_argument("cases", nargs="*", choices=[[], *CASES], metavar="CASE")
-    found.add_argument("--to", type=Path, default=Path(__file__).parent)
-    for name in CHECKOUTS:
-        option = f"--{name.replace('.', '')}"
-        found.add_argument(option, dest=name, type=Path, metavar="CHECKOUT")
-    options = found.parse_args()
-    options.to.mkdir(parents=True, exist_ok=True)
-    CHECKOUTS.update({name: getattr(options, name) for name in CHECKOUTS})
-    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
-    for name in options.cases or [name for name, case in CASES.items() if case.writer()]:
-        write_case(name, options.to)
+    names, to = asked(__doc__, CASES, Path(__file__).parent)
+    to.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        write_case(name, to)
         print(name)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.helpers.checkpoint_reader import MAGIC, SIZES, hex_digest
+from tests.helpers.checkpoint_reader import SIZES, hex_digest
 from tests.helpers.checkpoint_reader import is_whole_checkpoint as is_whole
 from tests.helpers.checkpoint_reader import read_checkpoint as read
 
@@ -41,13 +41,6 @@ def header_of(data: bytes) -> Header:
     return Header(magic, rank, checksum, n_tensors, n_data, at + length + COUNTS.size)
 
 
-def header_bytes(
-    rank: int, checksum: str, n_tensors: int, n_data: int, magic: int = MAGIC
-) -> bytes:
-    text = checksum.encode()
-    return FIXED.pack(magic, rank, len(text)) + text + COUNTS.pack(n_tensors, n_data)
-
-
 def aligned(offset: int) -> int:
     return -(-offset // 64) * 64
 
@@ -62,6 +55,12 @@ def record_path(prefix: str | os.PathLike[str], rank: int) -> Path:
 
 def metadata_path(prefix: str | os.PathLike[str]) -> Path:
     return Path(f"{os.fspath(prefix)}.metadata.json")
+
+
+def flip(path: Path, at: int = -1) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
 
 
 def digest_of(data: bytes, checksum: str) -> str:

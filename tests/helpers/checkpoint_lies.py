@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from shardproof.testing import Layout
 from shardproof.testing.samples.checkpoint._content import (
+    ITEM_SIZES,
     checkpoint_document,
     sealed,
     signed,
     wrapping_shape,
 )
-from shardproof.testing.samples.checkpoint._states import ITEM_SIZES
 from shardproof.testing.strategies import hostile_json, hostile_names
 
 _Path = tuple[str | int, ...]

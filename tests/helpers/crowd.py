@@ -1,6 +1,7 @@
 """What processes do in one cache: they read, fetch and remove."""
 
 import random
+import threading
 import time
 
 from shardproof import FetchError
@@ -22,7 +23,7 @@ def read(cache: Cache, luck: random.Random) -> str:
         path = cache.find(file, lease)
         if path is None:
             lease.part.write_bytes(data_of(name, identity))
-            with cache.downloading(name, timeout=0.05):
+            with cache.downloading(name, timeout=0.05, stop=threading.Event()):
                 try:
                     path = cache.place(lease.part, file, lease)
                 except FetchError:

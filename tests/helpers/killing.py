@@ -62,34 +62,28 @@ class NotPermittedError(Exception):
 
 
 def at_every_call(
-    act: Callable[[Begin], object], *, prepare: Callable[[], object], check: Callable[[int], object]
-) -> int:
-    """Kill ``act`` in a child before its first system call, its second ... until it ends by itself.
-
-    It is given a function: what it does before it calls that is not killed. After each kill the
-    number of system calls that were made is checked. Return how many kills there were.
-    """
-    n_calls = 0
-    prepare()
-    while not ends_by_itself(act, n_calls):
-        with _said_where(n_calls):
-            check(n_calls)
-        n_calls += 1
-        prepare()
-    return n_calls
-
-
-def at_some_calls(
     act: Callable[[Begin], object],
     *,
     prepare: Callable[[], object],
     check: Callable[[int], object],
-    choose: Chosen[int],
+    choose: Chosen[int] = every,
 ) -> int:
-    """Do as `at_every_call` at those calls that are chosen of all numbers."""
-    n_kills = 0
+    """Kill ``act`` in a child before its first system call, its second, and so on.
+
+    It is given a function: what it does before it calls that is not killed. After each kill the
+    number of system calls that were made is checked. Return how many kills there were.
+    """
+    made = itertools.count()
+
+    def look_on(_: int) -> bool:
+        next(made)
+        return False
+
     prepare()
-    for n_calls in choose(range(_n_calls_of(act))):
+    with _on_one_core():
+        assert _ends_by_itself(act, look_on)
+    n_kills = 0
+    for n_calls in choose(range(next(made))):
         prepare()
         while ends_by_itself(act, n_calls):  # it made fewer calls than the run that was counted
             n_calls -= 1  # noqa: PLW2901 - the last that there is
@@ -98,12 +92,6 @@ def at_some_calls(
         with _said_where(n_calls):
             check(n_calls)
     return n_kills
-
-
-def _n_calls_of(act: Callable[[Begin], object]) -> int:
-    made = itertools.count()
-    stop_at_every_call(act, lambda: next(made))
-    return next(made)
 
 
 def at_every_state(
@@ -172,21 +160,10 @@ def _said_where(n_calls: int) -> Iterator[None]:
         raise
 
 
-def stop_at_every_call(act: Callable[[Begin], object], look: Callable[[], object]) -> None:
-    """Run ``act`` in a child, and look each time before it makes a system call; it goes on then."""
-
-    def look_on(_: int) -> bool:
-        look()
-        return False
-
-    with _on_one_core():
-        assert _ends_by_itself(act, look_on)
-
-
 def stop_at_every_change(
     act: Callable[[Begin], object], look: Callable[[], object], *, is_only_child: bool = False
 ) -> None:
-    """Do as `stop_at_every_call`, but not before calls that only read.
+    """Run ``act`` in a child, and look each time before a system call that may change a file.
 
     Where nobody else's child is there, processes may leave their group.
 

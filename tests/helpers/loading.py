@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from shardproof.loaders.order._epoch_plan import EpochPosition
-from shardproof.loaders.order._passes import Passes, WorkerTurn
+from shardproof.loaders.order._epochs import Passes, WorkerTurn
 from shardproof.testing import Layout
 from tests.helpers.memmaps import delivered
 
@@ -51,6 +51,11 @@ def flat(batches: list[list[tuple]]) -> list[tuple]:
 
 def counted(rows: list[tuple]) -> Counter:
     return Counter(rows)
+
+
+def saved(loader) -> dict:
+    """The state of a loader, as it comes back from a file."""
+    return json.loads(json.dumps(loader.state_dict()))
 
 
 def with_dtype(path: Path, dtype: str) -> Path:

@@ -32,20 +32,6 @@ def test_fs_with_a_directory(fs: Any) -> None:
     assert not os.path.exists(__file__)
 
 
-def test_fs_and_a_name(fs: Any) -> None:
-    from shardproof import validate
-
-    with pytest.raises(shardproof.ManifestError):
-        validate("/nowhere")
-
-
-def test_fs_and_the_kit(fs: Any) -> None:
-    import shardproof.testing
-
-    path = shardproof.testing.write_layout(shardproof.testing.Layout(2), "/d")
-    assert sorted(os.listdir(path))[:2] == ["acts000000.bin", "acts000001.bin"]
-
-
 def test_fs_and_a_module(fs: Any) -> None:
     import shardproof.receipts
 
@@ -120,33 +106,13 @@ def test_fake_by_hand() -> None:
             info.validate(path)
 
 
-def test_fake_metadata(make_fake_shards_dir: Make) -> None:
-    assert shardproof.Metadata.load(make_fake_shards_dir(1)).d_model == 8
-
-
 def test_real(make_shards_dir: Make) -> None:
     assert wrong(make_shards_dir(4, missing_shards=[1], fifo=[2])) == ["missing", "not-regular"]
-
-
-def test_real_unreadable(make_shards_dir: Make) -> None:
-    assert wrong(make_shards_dir(2, unreadable_shards=[0])) == ["unreadable"]
 
 
 def test_real_rows(make_shards_dir: Make) -> None:
     loader = shardproof.OrderedDataLoader(make_shards_dir(2), layer=6, batch_size=4)
     assert sum(len(batch["act"]) for batch in loader) == 7 * 3
-
-
-def test_real_by_hand() -> None:
-    from shardproof.testing import Layout, shards_dir
-
-    with shards_dir(Layout(3, truncated=[1])) as path:
-        assert wrong(path) == ["size"]
-    assert isinstance(Layout(), Layout)
-
-
-def test_real_for_the_session(shards_dir_factory: Make) -> None:
-    assert wrong(shards_dir_factory(2)) == []
 
 
 def test_real_receipts(make_receipts_dir: Make) -> None:
@@ -156,13 +122,3 @@ def test_real_receipts(make_receipts_dir: Make) -> None:
 def test_real_checkpoint(make_checkpoint: Make) -> None:
     prefix = make_checkpoint(world_size=2, missing_ranks=[1])
     assert not shardproof.ShardFileVerifier().verify_checkpoint(prefix).is_valid
-
-
-def test_real_errors(make_shards_dir: Make) -> None:
-    from shardproof import Report, ShardValidationError
-
-    report = shardproof.validate(make_shards_dir(2, missing_shards=[0]))
-    assert isinstance(report, Report)
-    assert ShardValidationError is shardproof.ShardValidationError
-    with pytest.raises(ShardValidationError):
-        report.raise_for_findings()

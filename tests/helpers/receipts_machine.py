@@ -15,6 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from shardproof import ClaimLostError, ReceiptStore, ShardClaimedError, ShardCompletedError
 from shardproof.testing import Layout, write_layout
 
+STALE_AFTER = 36_000.0
+_MAX_PLANS = 3
 _PLACES = st.integers(0, 11)  # modulo how many there are
 _DAYS = st.sampled_from([0, 1, -1])
 _SHARES = st.sampled_from([1.1, 0.9, 0.0])
@@ -35,17 +37,11 @@ class _ModelClock:
     @contextlib.contextmanager
     def on_the_wall(self) -> Iterator[None]:
         """Let `time.time` and `time.time_ns` be off, for as long as the context lasts."""
-        actual, actual_ns = time.time, time.time_ns
-
-        def seconds() -> float:
-            return actual() + 86_400 * self.days
-
-        def nanoseconds() -> int:
-            return actual_ns() + 86_400 * 10**9 * self.days
-
-        with (
-            mock.patch.object(time, "time", seconds),
-            mock.patch.object(time, "time_ns", nanoseconds),
+        seconds, ns = time.time, time.time_ns
+        with mock.patch.multiple(
+            time,
+            time=lambda: seconds() + 86_400 * self.days,
+            time_ns=lambda: ns() + 86_400 * 10**9 * self.days,
         ):
             yield
 
@@ -116,9 +112,6 @@ class ReceiptsMachine(RuleBasedStateMachine):
     ``stale_after`` apart by its own clock, and never before.
     """
 
-    max_plans = 3
-    stale_after = 36_000.0
-
     def __init__(self) -> None:
         super().__init__()
         self._stack = contextlib.ExitStack()
@@ -139,7 +132,8 @@ class ReceiptsMachine(RuleBasedStateMachine):
         self._open_plan(n_shards, seed=0)
 
     def _open_plan(self, n_shards: int, seed: int) -> None:
-        path = self.new_plan(self._base, n_shards, seed)
+        value = Layout(n_shards, format="receipts", seed=seed, absent=range(n_shards))
+        path = write_layout(value, self._base)
         self._plan = _ModelPlan(path, n_shards, self.open_store(path, self._clock.read))
         self._plans[seed] = self._plan
 
@@ -186,7 +180,7 @@ class ReceiptsMachine(RuleBasedStateMachine):
     @rule(share=_SHARES, days=_DAYS)
     def let_time_pass(self, share: float, days: int) -> None:
         """Let no worker show life for a while; and the wall clock jump, which decides nothing."""
-        self._clock.now += share * self.stale_after
+        self._clock.now += share * STALE_AFTER
         self._clock.days = days
 
     def _some_work(self, place: int) -> _ModelWork:
@@ -201,12 +195,12 @@ class ReceiptsMachine(RuleBasedStateMachine):
         return worker
 
     def _try_claim(self, worker: _ModelWorker, index: int) -> None:
-        expected = worker.may_claim(index, self._clock.now, self.stale_after)
+        expected = worker.may_claim(index, self._clock.now, STALE_AFTER)
         handle = self.claim(worker.store, index)
         assert (handle is not None) == expected, f"shard {index}: claimed? expected {expected}"
         if expected:
             self._n_works += 1
-            names = self.output_names(index)
+            names = (f"shard_{index:06}.{suffix}" for suffix in ("bin", "idx"))
             outputs = {name: f"{name} {self._n_works:08}".encode() for name in names}
             work = _ModelWork(worker, index, handle, outputs)
             worker.plan.holders[index] = work
@@ -225,7 +219,7 @@ class ReceiptsMachine(RuleBasedStateMachine):
         # A directory that was taken away is one of the ways to learn that the claim was lost.
         with contextlib.suppress(Exception) if work.is_lost else contextlib.nullcontext():
             for name, content in () if work.is_written else work.outputs.items():
-                self.write(work.handle, name, content)
+                work.handle.output(name).write_bytes(content)
         work.is_written = True
         return True
 
@@ -266,7 +260,7 @@ class ReceiptsMachine(RuleBasedStateMachine):
         if halfway and not victim.is_written and not victim.is_lost:
             self._begin(victim)
             name, content = next(iter(victim.outputs.items()))
-            self.write(victim.handle, name, content[:3])
+            victim.handle.output(name).write_bytes(content[:3])
         for work in [work for work in self._works if work.worker is victim.worker]:
             self.crash(work.handle)
             self._works.remove(work)
@@ -275,7 +269,7 @@ class ReceiptsMachine(RuleBasedStateMachine):
     @rule(seed=st.integers(0, 8))
     def replan(self, seed: int) -> None:
         """Let the inputs change: another plan begins afresh, an earlier one goes on."""
-        seed %= self.max_plans
+        seed %= _MAX_PLANS
         if seed in self._plans:
             self._plan = self._plans[seed]
         else:
@@ -297,7 +291,7 @@ class ReceiptsMachine(RuleBasedStateMachine):
     def corrupt(self, place: int, text: bytes) -> None:
         """Let a power cut spoil a receipt, or the next one that is written there."""
         index = place % self._plan.n_shards
-        receipt = self.receipt_file(self._plan.path, index)
+        receipt = self._plan.path / "receipts" / f"shard_{index:06}.json"
         receipt.parent.mkdir(parents=True, exist_ok=True)
         receipt.write_bytes(text)
         self._plan.done.pop(index, None)
@@ -309,7 +303,7 @@ class ReceiptsMachine(RuleBasedStateMachine):
             for store in (plan.onlooker, self.open_store(plan.path, self._clock.read)):
                 assert list(self.pending(store)) == plan.pending
             for index in range(plan.n_shards):
-                assert self.is_completed(plan.onlooker, index) == (index in plan.done)
+                assert plan.onlooker.is_completed(index) == (index in plan.done)
 
     @invariant()
     def outputs_are_those_of_one_worker(self) -> None:
@@ -322,24 +316,15 @@ class ReceiptsMachine(RuleBasedStateMachine):
 
     # How the store is worked; a test overrides some to see that it is found out.
 
-    def new_plan(self, base: Path, n_shards: int, seed: int) -> Path:
-        """Make a plan of which nothing is done, and return its directory."""
-        value = Layout(n_shards, format="receipts", seed=seed, absent=range(n_shards))
-        return write_layout(value, base)
-
     def open_store(self, path: Path, clock: Callable[[], float]) -> Any:
         """Return a store as a new worker opens it."""
-        heartbeat = self.stale_after / 3  # no thread gets to show life within the test
-        return ReceiptStore(path, heartbeat=heartbeat, stale_after=self.stale_after, _clock=clock)
+        heartbeat = STALE_AFTER / 3  # no thread gets to show life within the test
+        return ReceiptStore(path, heartbeat=heartbeat, stale_after=STALE_AFTER, _clock=clock)
 
     def pending(self, store: Any) -> Sequence[int]:
         """Return the shards that are left to do, ascending."""
         pending: Sequence[int] = store.pending()
         return pending
-
-    def is_completed(self, store: Any, index: int) -> bool:
-        """Return whether one shard is done."""
-        return bool(store.is_completed(index))
 
     def claim(self, store: Any, index: int) -> Any:
         """Claim a shard; return what the methods below take, or None if refused."""
@@ -356,10 +341,6 @@ class ReceiptsMachine(RuleBasedStateMachine):
             return False
         return True
 
-    def write(self, work: Any, name: str, content: bytes) -> None:
-        """Write an output; where the claim was lost, any exception will do."""
-        work.output(name).write_bytes(content)
-
     def complete(self, work: Any) -> bool:
         """End the work as completed; return False if the claim was found to be lost."""
         try:
@@ -375,14 +356,6 @@ class ReceiptsMachine(RuleBasedStateMachine):
     def crash(self, work: Any) -> None:
         """End the work as SIGKILL does: on disk all stays as it is, and no sign of life comes."""
         work.abandon()
-
-    def output_names(self, index: int) -> Sequence[str]:
-        """Return the names of a shard's outputs, relative to the plan directory."""
-        return f"shard_{index:06}.bin", f"shard_{index:06}.idx"
-
-    def receipt_file(self, path: Path, index: int) -> Path:
-        """Return where a shard's receipt is, or will be."""
-        return path / "receipts" / f"shard_{index:06}.json"
 
     def teardown(self) -> None:
         """End what still runs, and remove the directory."""

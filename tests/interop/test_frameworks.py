@@ -1,5 +1,6 @@
 """Frameworks that iterate for you: torchdata, Lightning, accelerate; as the page on them says."""
 
+import functools
 import itertools
 import json
 import os
@@ -7,7 +8,6 @@ import re
 import subprocess
 import sys
 import textwrap
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -214,25 +214,13 @@ def trainer(home: Path, n_epochs: int, **options: Any) -> lightning.Trainer:
     )
 
 
-def plain(path: Path) -> Any:
-    return opened(path)
+def in_torch(path: Path, n_workers: int = 0) -> Any:
+    dataset, stays = opened(path).torch_dataset(), bool(n_workers)
+    return DataLoader(dataset, batch_size=None, num_workers=n_workers, persistent_workers=stays)
 
 
-def in_dataloader(path: Path) -> Any:
-    return DataLoader(opened(path).torch_dataset(), batch_size=None)
-
-
-def in_workers(path: Path) -> Any:
-    dataset = opened(path).torch_dataset()
-    return DataLoader(dataset, batch_size=None, num_workers=2, persistent_workers=True)
-
-
-def in_stateful(path: Path) -> Any:
-    return stateful(opened(path), 0)
-
-
-def in_stateful_workers(path: Path) -> Any:
-    return stateful(opened(path), 2)
+def in_stateful(path: Path, n_workers: int = 0) -> Any:
+    return stateful(opened(path), n_workers)
 
 
 def in_stateful_sized(path: Path, n_workers: int = 0) -> Any:
@@ -240,65 +228,39 @@ def in_stateful_sized(path: Path, n_workers: int = 0) -> Any:
     return StatefulDataLoader(dataset, batch_size=None, num_workers=n_workers)
 
 
-def in_stateful_sized_workers(path: Path) -> Any:
-    return in_stateful_sized(path, 2)
+SIZED = [(in_stateful_sized, n_workers) for n_workers in (0, 2)]
+GIVEN = [(given, n_workers) for given in (in_torch, in_stateful) for n_workers in (0, 2)] + SIZED
 
 
-SIZED = [in_stateful_sized, in_stateful_sized_workers]
-GIVEN = [plain, in_dataloader, in_workers, in_stateful, in_stateful_workers, *SIZED]
+def plain(path: Path, _: int) -> Any:
+    return opened(path)
 
 
-@pytest.mark.parametrize("given", GIVEN)
-def test_lightning_trains_each_epoch_in_another_order(given, shards_dir, tmp_path) -> None:
+@pytest.mark.parametrize(("given", "n_workers"), [(plain, 0), *GIVEN])
+def test_lightning_trains_each_epoch_in_another_order(
+    given, n_workers, shards_dir, tmp_path
+) -> None:
     model = Model()
-    trainer(tmp_path, 3).fit(model, given(shards_dir))
+    trainer(tmp_path, 3).fit(model, given(shards_dir, n_workers))
 
-    n_workers = 2 if "workers" in given.__name__ else 0
     assert model.seen == {epoch: order(shards_dir, epoch, n_workers) for epoch in range(3)}
 
 
+@pytest.mark.parametrize(("given", "n_workers"), [(plain, 0), *SIZED])
 @pytest.mark.parametrize("n_before_the_end", [0, 1, 20, -1, -9], ids=str)
-def test_lightning_resumes_in_the_midst(n_before_the_end, shards_dir, tmp_path, n_read) -> None:
-    """Of the first epoch, at its end, and in the second; and reads nothing again."""
-    n_batches = len(opened(shards_dir))
-    stop_after = n_batches - n_before_the_end
-    undisturbed = Model()
-    trainer(tmp_path, 2).fit(undisturbed, opened(shards_dir))
-    stopped, resumed = Model(stop_after), Model()
-    with pytest.raises(SystemExit):
-        trainer(tmp_path, 2).fit(stopped, opened(shards_dir))
-    n_read.clear()
-    trainer(tmp_path, 2).fit(resumed, opened(shards_dir), ckpt_path=tmp_path / "stopped.ckpt")
-    assert sum(n_read) == sum(map(len, resumed.seen.values()))
-
-    both = {epoch: stopped.seen.get(epoch, []) + resumed.seen.get(epoch, []) for epoch in range(2)}
-    assert both == undisturbed.seen
-
-
-def test_torch_does_not_find_an_epoch_after_a_load_too_long(shards_dir) -> None:
-    """It counts on from the epoch before."""
-    batches = in_stateful_sized(shards_dir)
-    rows(itertools.islice(batches, len(batches)))
-    state = batches.state_dict()
-    with warnings.catch_warnings(record=True) as told:  # as in another process
-        warnings.simplefilter("always")
-        resumed = in_stateful_sized(shards_dir)
-        resumed.load_state_dict(state)
-        assert rows(resumed) == order(shards_dir, 1)
-    assert not [each for each in told if "Length of" in str(each.message)]
-
-
-@pytest.mark.parametrize("given", SIZED)
-@pytest.mark.parametrize("n_before_the_end", [0, 1, 20, -1, -9], ids=str)
-def test_lightning_resumes_a_stateful_dataloader(
-    n_before_the_end, given, shards_dir, tmp_path, recwarn
+def test_lightning_resumes_in_the_midst(
+    n_before_the_end, given, n_workers, shards_dir, tmp_path, recwarn, n_read
 ) -> None:
-    stop_after = len(given(shards_dir)) - n_before_the_end
+    """Of the first epoch, at its end, and in the second; and reads nothing again."""
+    open_it = functools.partial(given, shards_dir, n_workers)
+    stop_after = len(open_it()) - n_before_the_end
     undisturbed, stopped, resumed = Model(), Model(stop_after), Model()
-    trainer(tmp_path, 2).fit(undisturbed, given(shards_dir))
+    trainer(tmp_path, 2).fit(undisturbed, open_it())
     with pytest.raises(SystemExit):
-        trainer(tmp_path, 2).fit(stopped, given(shards_dir))
-    trainer(tmp_path, 2).fit(resumed, given(shards_dir), ckpt_path=tmp_path / "stopped.ckpt")
+        trainer(tmp_path, 2).fit(stopped, open_it())
+    n_read.clear()
+    trainer(tmp_path, 2).fit(resumed, open_it(), ckpt_path=tmp_path / "stopped.ckpt")
+    assert given is not plain or sum(n_read) == sum(map(len, resumed.seen.values()))
 
     both = {epoch: stopped.seen.get(epoch, []) + resumed.seen.get(epoch, []) for epoch in range(2)}
     assert both == undisturbed.seen
@@ -340,12 +302,6 @@ def alone() -> Iterator[None]:
     GradientState._reset_state()
 
 
-def test_accelerate_leaves_the_loader_as_it_is(shards_dir) -> None:
-    loader = opened(shards_dir)
-    prepared = Accelerator(cpu=True).prepare(loader)
-    assert prepared is loader
-
-
 @pytest.mark.parametrize("in_torch", [False, True])
 @N_WORKERS
 def test_accelerate_trains_each_epoch_in_another_order(in_torch, n_workers, shards_dir) -> None:
@@ -353,6 +309,7 @@ def test_accelerate_trains_each_epoch_in_another_order(in_torch, n_workers, shar
     if in_torch:
         loader = DataLoader(loader.torch_dataset(), batch_size=None, num_workers=n_workers)
     prepared = Accelerator(cpu=True).prepare(loader)
+    assert in_torch or prepared is loader
     found = [rows(prepared) for _ in range(2)]
     assert found == [order(shards_dir, epoch, n_workers * in_torch) for epoch in range(2)]
 

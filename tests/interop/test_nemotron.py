@@ -246,17 +246,11 @@ class TestJsonLines:
         lines.stage.process_data(items)
         assert lines.on_disk() == before
         done = nemotron.rl.finalize_rl_run(str(lines.root), tmp_path / "out", ["train"], "corpus")
-        assert done.total_records == 7
-        assert done.split_paths == {"train": str(lines.store().path / f"shard_000000.{suffix}")}
-        assert lines.store().pending() == []
-
-    def test_their_manifest_names_our_shard(self, lines, nemotron, tmp_path) -> None:
-        items = lines.plan()
-        write_lines(lines.store(), "jsonl")
-        done = nemotron.rl.finalize_rl_run(str(lines.root), tmp_path / "out", ["train"], "corpus")
         assert (len(items), done.total_records) == (N_SHARDS, 7)
-        assert done.split_paths == {"train": str(lines.store().path / "shard_000000.jsonl")}
-        assert json.loads((tmp_path / "out/manifest.json").read_text())["train"].endswith(".jsonl")
+        assert done.split_paths == {"train": str(lines.store().path / f"shard_000000.{suffix}")}
+        manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+        assert manifest["train"].endswith(suffix)
+        assert lines.store().pending() == []
 
     def test_their_stages_make_again_what_was_lost(self, lines) -> None:
         items = lines.plan()

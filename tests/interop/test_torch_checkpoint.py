@@ -6,9 +6,9 @@ import torch
 
 from shardproof import MultiShardLoader, MultiShardSaver
 from shardproof.checkpoint import from_safetensors, to_safetensors
-from shardproof.checkpoint.format import _dtypes
+from shardproof.checkpoint._format import ITEM_SIZES
 
-TYPES = sorted(name for name in _dtypes.ITEM_SIZES if hasattr(torch, name))
+TYPES = sorted(name for name in ITEM_SIZES if hasattr(torch, name))
 
 
 def bits(tensor: torch.Tensor) -> bytes:
@@ -25,7 +25,7 @@ def saved(prefix, tensors: dict) -> str:
 @pytest.mark.parametrize("shape", [(), (0, 3), (5,), (2, 3, 4)])
 def test_every_type_comes_back(tmp_path, name: str, shape: tuple[int, ...]) -> None:
     dtype = getattr(torch, name)
-    n_bytes = int(np.prod(shape)) * _dtypes.ITEM_SIZES[name]
+    n_bytes = int(np.prod(shape)) * ITEM_SIZES[name]
     raw = torch.randint(0, 2 if name == "bool" else 256, (n_bytes,), dtype=torch.uint8)
     tensor = raw.view(dtype).reshape(shape)
     found = MultiShardLoader(framework="torch").load_shard(
@@ -34,10 +34,6 @@ def test_every_type_comes_back(tmp_path, name: str, shape: tuple[int, ...]) -> N
 
     assert (found.dtype, found.shape) == (dtype, tensor.shape)
     assert bits(found) == bits(tensor)
-
-
-def test_there_are_the_types_of_training() -> None:
-    assert {"bfloat16", "float16", "float32", "float8_e4m3fn", "float8_e5m2", "bool"} <= {*TYPES}
 
 
 @pytest.mark.parametrize(
@@ -61,7 +57,8 @@ def test_what_is_not_contiguous_or_wants_gradients(tmp_path, tensor: torch.Tenso
 
 
 def test_neither_way_copies(tmp_path) -> None:
-    from shardproof.checkpoint.format._dtypes import from_torch, to_torch
+    from shardproof.checkpoint.read._shard_reader import to_torch
+    from shardproof.checkpoint.save._shard_writer import from_torch
 
     tensor = torch.arange(6.0)
     assert from_torch(tensor)[1].ctypes.data == tensor.data_ptr()

@@ -145,6 +145,6 @@ def test_a_read_during_which_it_is_closed_ends_right(
 def test_an_iteration_is_dropped_in_a_process_forked_while_a_thread_held_a_lock(path, opened):
     iterations = [iter(OrderedDataLoader(path, layer=6, batch_size=8))]
     next(iterations[0])
-    with opened[0]._files._lock:
+    with opened[0]._lock:
         assert returned(run_in_child(iterations.clear, deadline=PATIENCE)) is None
     iterations.clear()

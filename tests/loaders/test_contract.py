@@ -35,6 +35,7 @@ class TestOrdered(Patient, ResumableLoaderContract):
         return functools.partial(shardproof.OrderedDataLoader, layer="all", batch_size=16)
 
 
+@pytest.mark.exhaustive
 class TestOrderedTokens(Patient, ShardLoaderContract):
     """One layer, and no special token: rows between which others lie."""
 
@@ -63,6 +64,7 @@ class TestShuffledSeeds(Patient, SeededLoaderContract):
         )
 
 
+@pytest.mark.exhaustive
 class TestPermuted(Patient, SeededLoaderContract):
     samples = staticmethod(rows)
 

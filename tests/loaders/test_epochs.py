@@ -1,7 +1,6 @@
 """Epochs follow each other without being told; whoever tells is heard; a state carries it."""
 
 import itertools
-import json
 import multiprocessing
 import os
 import pickle
@@ -10,9 +9,9 @@ import pytest
 
 from shardproof import ShuffledDataLoader
 from shardproof.loaders.order._epoch_plan import DeliveredPart, EpochPosition
-from shardproof.loaders.order._passes import Passes, WorkerTurn
+from shardproof.loaders.order._epochs import Passes, WorkerTurn
 from shardproof.testing.contracts._child import run_in_child
-from tests.helpers.loading import counted, flat, taken, whole_pass
+from tests.helpers.loading import counted, flat, saved, taken, whole_pass
 
 KINDS = [{"buffer_size": 24}, {"buffer_size": None}]
 
@@ -24,24 +23,8 @@ def make(request, shards_dir_factory):
     return lambda **more: ShuffledDataLoader(path, **options | more)
 
 
-@pytest.fixture
-def expected(make):
-    """The order of an epoch, from a loader of its own that was told which."""
-
-    def order(epoch: int, **options) -> list[list[tuple]]:
-        loader = make(**options)
-        loader.set_epoch(epoch)
-        return taken(loader, 6)
-
-    return order
-
-
 def first(iteration, n_batches: int) -> list[list[tuple]]:
     return taken(itertools.islice(iteration, n_batches), 6)
-
-
-def saved(loader) -> dict:
-    return json.loads(json.dumps(loader.state_dict()))
 
 
 def test_each_iteration_is_the_next_epoch(make, expected):
@@ -184,14 +167,12 @@ def test_a_place_that_is_chosen_is_where_the_next_pass_begins():
     assert whole_pass(passes, turns(seed=4)) == {EpochPosition(4)}
 
 
-def test_there_is_room_for_so_many():
+def test_there_is_room_for_many_workers_and_for_many_parts():
     passes = Passes()
-    assert whole_pass(passes, turns(seed=1, n_workers=1024)) == {EpochPosition(0)}
-    with pytest.raises(ValueError, match="num_workers: expected at most 1024"):
-        passes.enter(WorkerTurn(2, 0, 0, 1025))
-    passes.begin_with(EpochPosition(0, (DeliveredPart(1, 1),) * 64))
-    with pytest.raises(ValueError, match="delivered: expected at most 64 parts, found 65"):
-        passes.begin_with(EpochPosition(0, (DeliveredPart(1, 1),) * 65))
+    assert whole_pass(passes, turns(seed=1, n_workers=1025)) == {EpochPosition(0)}
+    place = EpochPosition(0, (DeliveredPart(1, 1),) * 65)
+    passes.begin_with(place)
+    assert whole_pass(passes, turns(seed=2)) == {place}
 
 
 def test_a_forked_process_shares_and_a_copy_does_not():

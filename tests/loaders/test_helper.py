@@ -4,7 +4,6 @@ import collections
 import contextlib
 import gc
 import threading
-import time
 import weakref
 
 import numpy as np
@@ -149,33 +148,3 @@ def test_an_interrupt_does_not_wait_and_no_memory_goes_that_is_still_written_to(
         assert np.array_equal(dataset[NUMBERS]["act"], expected)
         may_go.set()
         until(lambda: taken[0]() is None)
-
-
-@pytest.mark.slow
-def test_many_threads_read_while_others_close(path):
-    """Each has its own rows, whoever closes meanwhile, and nothing is left open in the end."""
-    before, wrong = threads(), []
-    with IndexedDataset(path, layer=6) as dataset:
-        expected = dataset[range(2900)]["act"].copy()
-        end = time.monotonic() + 1.0
-
-        def read(seed: int) -> None:
-            chosen = np.random.default_rng(seed)
-            while time.monotonic() < end:
-                numbers = chosen.integers(0, 2900, 1500)
-                if not np.array_equal(dataset[numbers]["act"], expected[numbers]):
-                    wrong.append(seed)
-
-        def close() -> None:
-            while time.monotonic() < end:
-                dataset.close()
-                time.sleep(0.005)
-
-        running = [threading.Thread(target=read, args=(seed,)) for seed in range(3)]
-        running += [threading.Thread(target=close)]
-        for each in running:
-            each.start()
-        for each in running:
-            each.join()
-    assert not wrong
-    until(lambda: threads() == before)

@@ -52,12 +52,11 @@ def test_closed_and_opened_again(dataset):
     assert np.array_equal(dataset[0]["act"], expected)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "uint32", "uint64"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "uint64"])
 def test_numbers_of_a_short_type(dtype, shards_dir_factory):
-    path = shards_dir_factory(n_shards=2, examples_per_shard=100, content_tokens_per_example=200)
+    path = shards_dir_factory(n_shards=2, examples_per_shard=50)
     expected = rows(path, 6, "content")
-    assert len(expected) > 2**15
+    assert len(expected) > 2**8
     numbers = np.array([0, 5, 127], dtype)
     with IndexedDataset(path, layer=6) as dataset:
         (found,) = taken([dataset[numbers]], 6)

@@ -15,13 +15,12 @@ import time
 
 import numpy as np
 import pytest
+import tenacity
 
 from shardproof import (
     IndexedDataset,
-    ManifestNotFoundError,
     OrderedDataLoader,
     ShardReadError,
-    ShardValidationError,
     ShuffledDataLoader,
 )
 from shardproof.loaders.io import _file_pool, _memory, _open_shards, _read_ahead
@@ -57,16 +56,6 @@ def wait_until_held(n_threads: int, n_files: int) -> None:
 @pytest.fixture
 def path(shards_dir_factory):
     return shards_dir_factory(n_shards=4, examples_per_shard=8)
-
-
-@KINDS
-def test_a_hundred_abandoned_iterations_leave_nothing(kind, path):
-    loader = kind(path, layer=6, batch_size=8)
-    before = held()
-    for _ in range(100):
-        next(iter(loader))
-    gc.collect()
-    assert held() == before
 
 
 @KINDS
@@ -253,73 +242,22 @@ def test_nothing_is_printed_whoever_holds_what_is_open_at_the_end(path):
     assert run.stdout == run.stderr == b""
 
 
-# A shard is cut while its rows are delivered. In a process of its own: it must not die of SIGBUS.
-TRUNCATED = """
-    import os, sys
-    import shardproof
-
-    path, name = sys.argv[1:]
-    # So small that most is not yet read ahead when the shards shrink, however long that takes.
-    options = {
-        "OrderedDataLoader": {"batch_size": 2**10},
-        "ShuffledDataLoader": {"batch_size": 2**10, "buffer_size": 2**12},
-        "IndexedDataset": {},
-    }
-    loader = getattr(shardproof, name)(path, layer=6, **options[name])
-    rows = iter(loader) if name != "IndexedDataset" else None
-    if rows:
-        next(rows)
-    for number in range(4):
-        os.truncate(f"{path}/acts{number:06}.bin", 100)
-    try:
-        if rows:
-            list(rows)
-        else:
-            [loader[i] for i in range(len(loader))]
-    except shardproof.ShardReadError as error:
-        print(error, error.path, error.offset, error.expected, error.found, sep="|")
-"""
-
-
-@pytest.mark.slow
 @ALL
-def test_a_shard_that_shrinks_raises(kind, shards_dir_factory):
-    path = shards_dir_factory(n_shards=4, examples_per_shard=4096, d_model=64)
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(TRUNCATED), path, kind.__name__],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    text, shard, offset, wanted, got = run.stdout.strip().split("|")
-    assert shard.startswith(f"{path}/acts00000")
-    assert text == (
-        f"Could not read '{shard}': it is shorter than when it was validated "
-        f"(at byte {offset}: expected {wanted} bytes, found {got})"
-    )
-    assert int(got) < int(wanted)
-
-
-@ALL
-def test_a_shard_that_vanishes_raises(kind, path):
+@pytest.mark.parametrize("instead", ["nothing", "directory"])
+def test_a_shard_that_vanishes_raises(kind, instead, path):
     loader = kind(path, layer=6)
     (path / "acts000002.bin").unlink()
+    if instead == "directory":
+        (path / "acts000002.bin").mkdir()
     with pytest.raises(ShardReadError) as caught:
         list(loader)
     assert caught.value.path == str(path / "acts000002.bin")
-    assert caught.value.errno == errno.ENOENT
-    assert isinstance(caught.value.__cause__, FileNotFoundError)
     assert isinstance(caught.value, OSError)
-
-
-@ALL
-def test_a_directory_in_the_place_of_a_shard_raises(kind, path):
-    loader = kind(path, layer=6)
-    (path / "acts000002.bin").unlink()
-    (path / "acts000002.bin").mkdir()
-    with pytest.raises(ShardReadError, match="expected a regular file, found a directory"):
-        list(loader)
+    if instead == "directory":
+        assert "expected a regular file, found a directory" in str(caught.value)
+    else:
+        assert caught.value.errno == errno.ENOENT
+        assert isinstance(caught.value.__cause__, FileNotFoundError)
 
 
 @ALL
@@ -350,22 +288,26 @@ def everything(loader) -> list[tuple]:
     return sorted(flat(taken(batches, 6)))
 
 
-@pytest.mark.slow
 @ALL
-@pytest.mark.parametrize("operation", ["read", "open"])
-@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT])
-def test_what_may_pass_is_tried_again(kind, operation, number, path):
-    loader = kind(path, layer=6)
-    whole = everything(kind(path, layer=6))
+@pytest.mark.parametrize(
+    ("operation", "number"),
+    [("read", errno.EIO), ("read", errno.ESTALE), ("open", errno.ETIMEDOUT)],
+)
+def test_what_may_pass_is_tried_again(kind, operation, number, path, monkeypatch):
+    """With the file opened anew for each try; here without the time between them."""
+    monkeypatch.setattr(tenacity, "wait_random", lambda *_: tenacity.wait_none())
+    loader, whole = kind(path, layer=6), everything(kind(path, layer=6))
     with FileSystemFaults(path) as fs:
         fs.fail(operation, number, match="acts000001.bin", times=3)
         assert everything(loader) == whole
+        shard = path / "acts000001.bin"
+        n_opened = sum(call.operation == "open" and call.path == shard for call in fs.calls)
+    assert n_opened == 4 or kind is ShuffledDataLoader  # two threads of which may be at it
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [OrderedDataLoader, IndexedDataset])
-def test_what_does_not_pass_is_an_error(kind, path):
-    loader = kind(path, layer=6)
+def test_what_does_not_pass_is_an_error(path):
+    loader = OrderedDataLoader(path, layer=6)
     with FileSystemFaults(path) as fs:
         fault = fs.fail("read", errno.EIO, match="acts000001.bin")
         with pytest.raises(ShardReadError, match=r"Input/output error .*found 0\)") as caught:
@@ -383,16 +325,6 @@ def test_no_permission_is_not_waited_for(kind, path):
         with pytest.raises(ShardReadError, match="Permission denied"):
             everything(loader)
         assert fault.n_calls == 1
-
-
-@ALL
-@pytest.mark.parametrize("n_bytes", [1, 31, 32, 33])
-def test_short_reads_are_no_end(kind, n_bytes, path):
-    whole = everything(kind(path, layer=6))
-    loader = kind(path, layer=6)
-    with FileSystemFaults(path) as fs:
-        fs.short("read", n_bytes, match="acts000001.bin")
-        assert everything(loader) == whole
 
 
 @pytest.fixture
@@ -527,20 +459,6 @@ def test_tensors_without_torch_are_refused_at_construction(kind, path, monkeypat
 
 
 @ALL
-def test_nowhere(kind, tmp_path):
-    with pytest.raises(ManifestNotFoundError, match="nowhere"):
-        kind(tmp_path / "nowhere", layer=6)
-
-
-@ALL
-def test_labels_of_another_size(kind, shards_dir_factory):
-    path = shards_dir_factory(labels=True)
-    os.truncate(path / "labels.bin", 5)
-    with pytest.raises(ShardValidationError, match=r"labels\.bin"):
-        kind(path, layer=6)
-
-
-@ALL
 def test_no_examples(kind, tmp_path):
     with shards_dir(Layout(n_shards=1, n_examples=0)) as path:
         loader = kind(path, layer=6)
@@ -553,7 +471,7 @@ def test_a_forked_process_takes_over_no_lock(kind, path):
     """A thread of the parent may be reading at the moment of the fork."""
     loader = kind(path, layer=6)
     expected = everything(loader)
-    held = loader._shards._files._lock if kind is IndexedDataset else loader._pool._lock
+    held = loader._shards._lock if kind is IndexedDataset else loader._pool._lock
     with held:
         outcome = run_in_child(lambda: len(everything(loader)), deadline=20)
     assert outcome.value == len(expected)
@@ -591,14 +509,3 @@ def test_a_part_for_each_worker(path):
 
 def pickled(loader):
     return pickle.loads(pickle.dumps(loader))
-
-
-@pytest.mark.parametrize("kind", [OrderedDataLoader, IndexedDataset])
-def test_a_stale_file_is_opened_again(kind, path):
-    loader = kind(path, layer=6)
-    with FileSystemFaults(path) as fs:
-        fs.fail("read", errno.ESTALE, match="acts000001.bin", times=2)
-        everything(loader)
-        shard = path / "acts000001.bin"
-        n_opened = sum(call.operation == "open" and call.path == shard for call in fs.calls)
-    assert n_opened == 3  # for each try

@@ -1,7 +1,6 @@
 """Loops over epochs train so many in all, wherever they are killed and resumed."""
 
 import itertools
-import json
 import sys
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from shardproof import OrderedDataLoader, ShuffledDataLoader
 from shardproof.testing import Layout, shards_dir
 from tests.helpers.drawing import examples
-from tests.helpers.loading import counted, flat, taken
+from tests.helpers.loading import counted, flat, saved, taken
 
 KINDS = [
     (OrderedDataLoader, {}),
@@ -25,22 +24,6 @@ def make(request, shards_dir_factory):
     kind, options = request.param
     path = shards_dir_factory(n_shards=2, examples_per_shard=8)
     return lambda **more: kind(path, **({"layer": 6, "batch_size": 16} | options | more))
-
-
-@pytest.fixture
-def expected(make):
-    """The batches of an epoch, from a loader of its own that was told which."""
-
-    def batches(epoch: int) -> list[list[tuple]]:
-        loader = make()
-        loader.set_epoch(epoch)
-        return taken(loader, 6)
-
-    return batches
-
-
-def saved(loader) -> dict:
-    return json.loads(json.dumps(loader.state_dict()))
 
 
 def resumed(make, state: dict):
@@ -59,21 +42,6 @@ def test_so_many_epochs_and_no_more(make, expected):
     assert run(loader, 3) == {epoch: expected(epoch) for epoch in range(3)}
     assert run(loader, 3) == run(resumed(make, saved(loader)), 3) == {}
     assert run(loader, 4) == {3: expected(3)}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_done", range(10))
-def test_it_goes_on_after_any_batch(make, expected, n_done):
-    """Of 3 batches an epoch: before the first, in the midst, inside the loop after the last."""
-    batches = [(epoch, batch) for epoch in range(3) for batch in expected(epoch)]
-    assert len(batches) == 9
-    loader = make()
-    every = ((epoch, batch) for epoch in loader.epochs(3) for batch in loader)
-    for _ in itertools.islice(every, n_done):
-        pass
-    found = run(resumed(make, saved(loader)), 3)
-    assert [(epoch, batch) for epoch in found for batch in found[epoch]] == batches[n_done:]
-    assert list(found) == list(range(n_done // 3, 3))
 
 
 @pytest.mark.parametrize("n_taken", [0, 1, 3])

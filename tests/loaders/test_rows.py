@@ -18,9 +18,6 @@ from tests.helpers.memmaps import delivered, rows
 
 POOL = {"buffer_size": 64}
 
-# A last shard with no examples in it: saev's writer leaves one when the one before is full.
-EXTRA = Layout(n_shards=3, examples_per_shard=2, n_examples=4, labels=True)
-
 
 @examples(150)
 @given(st.data())
@@ -141,14 +138,6 @@ def test_types(dtype, kind, shards_dir_factory):
     with IndexedDataset(path, layer="all", tokens="all") as dataset:
         assert dataset[0]["act"].dtype == kind
         assert delivered(dataset[range(len(expected))], "all") == expected
-
-
-def test_an_extra_shard_has_no_rows():
-    with shards_dir(EXTRA) as path:
-        expected = rows(path, "all", "all")
-        loader = OrderedDataLoader(path, layer="all", tokens="all", batch_size=6)
-        assert flat(taken(loader, "all")) == expected
-        assert loader.metadata.n_examples == 4
 
 
 def test_a_batch_is_the_callers(shards_dir_factory):

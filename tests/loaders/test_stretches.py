@@ -23,7 +23,10 @@ def path(shards_dir_factory):
     return shards_dir_factory(n_shards=5, examples_per_shard=8, labels=True)
 
 
-@pytest.fixture(params=[1, BATCH, 3 * BATCH, 4096])
+RARE = pytest.mark.exhaustive
+
+
+@pytest.fixture(params=[1, *(pytest.param(n, marks=RARE) for n in (BATCH, 3 * BATCH)), 4096])
 def rows_at_once(request, monkeypatch):
     monkeypatch.setattr(_read_ahead, "_ROWS_AT_ONCE", request.param)
     return request.param

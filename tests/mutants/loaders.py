@@ -7,6 +7,7 @@ write one over `np.memmap`.
 
 import enum
 import json
+import math
 import mmap
 import os
 import random
@@ -19,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.mutants.validators import find_problems
+from tests.mutants.validators import find_problems, shape_of
 
 
 class Bug(enum.StrEnum):
@@ -231,11 +232,7 @@ class Loader:
                 os.close(fd)
 
     def _size(self) -> int:
-        metadata = json.loads((self._path / "metadata.json").read_text())
-        tokens = metadata["content_tokens_per_example"] + metadata["cls_token"]
-        per_example = tokens * len(metadata["layers"])
-        examples = metadata["max_tokens_per_shard"] // per_example
-        return 4 * examples * per_example * metadata["d_model"]
+        return 4 * math.prod(shape_of(self._path))
 
 
 class Usual:
@@ -243,11 +240,7 @@ class Usual:
 
     def __init__(self, path) -> None:
         shards = json.loads(Path(path, "shards.json").read_text())
-        metadata = json.loads(Path(path, "metadata.json").read_text())
-        tokens = metadata["content_tokens_per_example"] + metadata["cls_token"]
-        per_example = tokens * len(metadata["layers"])
-        examples = metadata["max_tokens_per_shard"] // per_example
-        shape = (examples, per_example, metadata["d_model"])
+        shape = shape_of(Path(path))
         self._counts = [shard["n_examples"] for shard in shards]
         self._maps = [
             np.memmap(Path(path) / shard["name"], np.float32, mode="r", shape=shape)

@@ -6,6 +6,7 @@
 import enum
 import errno
 import json
+import math
 import os
 import stat
 from collections.abc import Iterator
@@ -147,16 +148,20 @@ def _size(
 ) -> str | None:
     if bug is Bug.COMPLETE_ONLY and level != "complete":
         return None
-    metadata = json.loads((root / "metadata.json").read_text())
-    tokens = metadata["content_tokens_per_example"] + metadata["cls_token"]
-    per_example = tokens * len(metadata["layers"])
-    examples = metadata["max_tokens_per_shard"] // per_example
-    expected = 4 * examples * per_example * metadata["d_model"]
+    expected = 4 * math.prod(shape_of(root))
     wrong = {
         Bug.SHORTER_ONLY: status.st_size < expected,
         Bug.LONGER_ONLY: status.st_size > expected,
     }.get(bug, status.st_size != expected)
     return "size" if wrong else _unwritten(root, path, status)
+
+
+def shape_of(root: Path) -> tuple[int, int, int]:
+    """Examples of a shard, rows of an example, values of a row."""
+    metadata = json.loads((root / "metadata.json").read_text())
+    tokens = metadata["content_tokens_per_example"] + metadata["cls_token"]
+    per_example = tokens * len(metadata["layers"])
+    return metadata["max_tokens_per_shard"] // per_example, per_example, metadata["d_model"]
 
 
 def _unwritten(root: Path, path: Path, status: os.stat_result) -> str | None:

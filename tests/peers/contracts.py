@@ -34,6 +34,10 @@ class _Peer:
 
     deadline = 15.0
 
+    @pytest.fixture
+    def open_seeded_loader(self, open_loader):
+        return open_loader
+
     @pytest.mark.parametrize("state", _DAMAGE, ids=str)
     def test_one_pass(self, state, record_property) -> None:
         path = self.new_dir(_WHOLE).path
@@ -100,21 +104,14 @@ class TestMemmap(_Peer, SeededLoaderContract):
     def open_loader(self):
         return functools.partial(loaders.open_memmap, num_workers=self.num_workers)
 
-    @pytest.fixture
-    def open_seeded_loader(self, open_loader):
-        return open_loader
-
 
 class TestMemmapWorkers(TestMemmap):
     num_workers = 2
 
 
 class _MDS(_Peer):
-    def write_dir(self, value, base):
-        return loaders.write_mds(value, base)
-
-    def shard_files(self, path):
-        return loaders.mds_files(path)
+    write_dir = staticmethod(loaders.write_mds)
+    shard_files = staticmethod(loaders.mds_files)
 
     def look(self, function, tried="", *, looks=1):
         """Streaming removes its shared memory when a process exits; a look's child is killed."""
@@ -140,10 +137,6 @@ class TestStreaming(_MDS, SeededLoaderContract, ResumableLoaderContract):
     def open_loader(self):
         return loaders.open_mds
 
-    @pytest.fixture
-    def open_seeded_loader(self, open_loader):
-        return open_loader
-
 
 class TestStreamingHash(_MDS, ShardLoaderContract):
     @pytest.fixture
@@ -164,32 +157,18 @@ class TestStreamingCacheHash(_MDS, ShardLoaderContract):
 
 
 class TestLitData(_Peer, SeededLoaderContract, ResumableLoaderContract):
-    def write_dir(self, value, base):
-        return loaders.write_litdata(value, base)
-
-    def shard_files(self, path):
-        return loaders.litdata_files(path)
+    write_dir = staticmethod(loaders.write_litdata)
+    shard_files = staticmethod(loaders.litdata_files)
 
     @pytest.fixture
     def open_loader(self):
         return loaders.open_litdata
 
-    @pytest.fixture
-    def open_seeded_loader(self, open_loader):
-        return open_loader
-
 
 class TestWebDataset(_Peer, SeededLoaderContract):
-    def write_dir(self, value, base):
-        return loaders.write_webdataset(value, base)
-
-    def shard_files(self, path):
-        return loaders.webdataset_files(path)
+    write_dir = staticmethod(loaders.write_webdataset)
+    shard_files = staticmethod(loaders.webdataset_files)
 
     @pytest.fixture
     def open_loader(self):
         return loaders.open_webdataset
-
-    @pytest.fixture
-    def open_seeded_loader(self, open_loader):
-        return open_loader

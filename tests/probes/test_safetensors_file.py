@@ -26,7 +26,6 @@ def entry(begin: int, end: int, dtype: str = "U8", shape: list[int] | None = Non
 
 
 def file_of(header: Any, n_bytes: int) -> bytes:
-    """A file with this header, and so many bytes behind it."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text + bytes(n_bytes)
 
@@ -94,8 +93,7 @@ NEGATIVE = {"dtype": "U8", "shape": [1], "data_offsets": [0, -1]}
     ],
 )
 def test_a_broken_law_is_told(header: Any, n_bytes: int, expected: str, found: str) -> None:
-    mismatch = look(file_of(header, n_bytes))
-    assert mismatch == Mismatch(expected=expected, found=found)
+    assert look(file_of(header, n_bytes)) == Mismatch(expected, found)
 
 
 @pytest.mark.parametrize(
@@ -108,9 +106,7 @@ def test_a_broken_law_is_told(header: Any, n_bytes: int, expected: str, found: s
     ],
 )
 def test_a_header_that_is_no_header_is_told(header: Any) -> None:
-    mismatch = look(file_of(header, 1))
-    assert mismatch is not None
-    assert mismatch.expected == "a header of safetensors in JSON"
+    assert getattr(look(file_of(header, 1)), "expected", None) == "a header of safetensors in JSON"
 
 
 @pytest.mark.parametrize(
@@ -125,32 +121,28 @@ def test_a_header_that_is_no_header_is_told(header: Any) -> None:
     ],
 )
 def test_other_files_are_told(data: bytes, expected: str) -> None:
-    mismatch = look(data)
-    assert mismatch is not None
-    assert mismatch.expected == expected
+    assert getattr(look(data), "expected", None) == expected
 
 
-def test_types_that_are_not_known_may_have_any_size() -> None:
-    """Newer ones, and those of less than a byte, of which writers state other shapes."""
-    header = {"a": entry(0, 6, "F4", [12]), "b": entry(6, 12, "F4", [6]), "c": entry(12, 13, "I7")}
-    assert look(file_of(header, 13)) is None
+UNKNOWN = {"a": entry(0, 6, "F4", [12]), "b": entry(6, 12, "F4", [6]), "c": entry(12, 13, "I7")}
+"""Newer types, and those of less than a byte, of which writers state other shapes."""
+
+METADATA = (None, {}, {"format": "pt"}, {"a": '"}{'})
+MANY = {f"model.layers.{i}.weight": entry(i, i + 1) for i in range(2000)}
 
 
-def test_tensors_may_stand_in_any_order() -> None:
-    header = {"b": entry(4, 8), "c": entry(4, 4), "a": entry(0, 4)}
-    assert look(file_of(header, 8)) is None
-
-
-def test_metadata_may_stand_last_and_be_null() -> None:
-    for metadata in (None, {}, {"format": "pt"}, {"a": '"}{'}):
-        header = {"a": entry(0, 1), "__metadata__": metadata}
-        assert look(file_of(header, 1)) is None
-
-
-def test_a_header_of_more_than_the_first_bytes_is_read_whole() -> None:
-    header = {f"model.layers.{i}.weight": entry(i, i + 1) for i in range(2000)}
-    assert look(file_of(header, 2000)) is None
-    assert look(file_of(header, 1999)) is not None
+@pytest.mark.parametrize(
+    ("header", "n_bytes"),
+    [
+        (UNKNOWN, 13),
+        ({"b": entry(4, 8), "c": entry(4, 4), "a": entry(0, 4)}, 8),  # in any order
+        *(({"a": entry(0, 1), "__metadata__": each}, 1) for each in METADATA),
+        (MANY, 2000),  # of more than the first bytes that are read
+    ],
+)
+def test_other_headers_are_sound(header: Any, n_bytes: int) -> None:
+    assert look(file_of(header, n_bytes)) is None
+    assert look(file_of(header, n_bytes - 1)) is not None
 
 
 def test_a_header_that_is_too_long_to_read_is_passed_over() -> None:
@@ -189,7 +181,6 @@ GOOD = safetensors.numpy.save({"a": np.ones(8), "b": np.ones(3, "u1")}, {"format
 @given(data=st.data())
 @examples(400)
 def test_no_file_makes_it_fail(data: st.DataObject) -> None:
-    """Flipped, cut, extended, or of any header."""
     broken = bytearray(GOOD)
     for _ in range(data.draw(st.integers(0, 4))):
         broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))

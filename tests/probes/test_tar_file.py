@@ -17,9 +17,7 @@ from shardproof.manifest import ExpectedFile, Mismatch
 from shardproof.probes import tar
 from tests.probes.probing import asked
 
-END = Mismatch(
-    expected="two blocks of zeros at the end", found="other bytes: the copy may have stopped"
-)
+END = Mismatch("two blocks of zeros at the end", "other bytes: the copy may have stopped")
 
 
 def archive(*sizes: int, form: int = tarfile.PAX_FORMAT, name: str = "{:06d}.bin") -> bytes:
@@ -77,10 +75,11 @@ def test_all_kinds_of_members(tmp_path) -> None:
     assert prove(file.getvalue()) is False
 
 
-def test_a_link_has_no_data_whatever_size_it_states() -> None:
+@pytest.mark.parametrize("first", [b"", archive(10, 20) + archive(3000)])
+def test_a_link_has_no_data_and_an_archive_may_be_behind_another(first: bytes) -> None:
     info = tarfile.TarInfo("link")
     info.type, info.linkname, info.size = tarfile.LNKTYPE, "target", 300
-    data = info.tobuf(tarfile.USTAR_FORMAT) + archive(10)
+    data = first + info.tobuf(tarfile.USTAR_FORMAT) + archive(10) + archive()
     assert probe(data) is None
     assert prove(data) is False
 
@@ -92,9 +91,6 @@ def test_a_member_whose_size_is_elsewhere_ends_the_walk() -> None:
     assert probe(data + bytes(1024)) is None
     assert prove(data + bytes(1024)) is False
     assert probe(data) == END
-
-
-def test_a_sparse_member_ends_the_walk() -> None:
     info = tarfile.TarInfo("sparse.bin")
     info.type, info.size = tarfile.GNUTYPE_SPARSE, 512
     assert prove(info.tobuf(tarfile.GNU_FORMAT) + b"\xff" * 1024 + bytes(1024)) is False
@@ -125,12 +121,8 @@ def test_a_header_with_another_byte_is_none(at: int, change: int) -> None:
     header[at] ^= change
     if at not in range(148, 156):  # spaces and zeros there may stand for each other
         assert not tar.is_header(bytes(header))
-
-
-def test_no_header_is_none() -> None:
-    assert not tar.is_header(bytes(512))
-    assert not tar.is_header(b"")
-    assert not tar.is_header(b" " * 148 + b"zzzzzzzz" + b" " * 356)
+    for other in (bytes(512), b"", b" " * 148 + b"zzzzzzzz" + b" " * 356):
+        assert not tar.is_header(other)
 
 
 def test_an_archive_without_members() -> None:
@@ -150,6 +142,7 @@ def test_blocks(n_bytes: int) -> None:
 @pytest.mark.parametrize("sizes", [[3000, 3000], [30_000, 30_000, 30_000]])
 def test_every_cut_shows_unless_zeros_are_left(sizes: list[int]) -> None:
     data = archive(*sizes)
+    assert probe(data + b"\xff" * 512) == END
     members = len(data.rstrip(b"\0"))
     for end in range(512, len(data), 512):
         assert (probe(data[:end]) is None) == (end - 1024 >= members), end
@@ -161,28 +154,12 @@ def test_a_name_that_begins_as_compressed_files_do() -> None:
     assert probe(data[:20480]) is not None
 
 
-def test_what_is_behind_the_end_shows() -> None:
-    assert probe(archive(10) + b"\xff" * 512) == END
-
-
-def test_a_wrong_header_further_on_shows_when_all_are_read() -> None:
-    data = bytearray(archive(*[1000] * 40, form=tarfile.USTAR_FORMAT))
-    data[20 * 1536 + 3] ^= 1
+@pytest.mark.parametrize(("other", "n_behind"), [(b"x", 0), (bytes(4096), 4096)])
+def test_another_header_or_zeros_further_on_show_when_all_are_read(other, n_behind: int) -> None:
+    data, at = bytearray(archive(*[1000] * 40, form=tarfile.USTAR_FORMAT)), 20 * 1536
+    data[at : at + len(other)] = other
     assert probe(bytes(data)) is None
-    assert getattr(prove(bytes(data)), "expected", None) == f"a header at byte {20 * 1536}"
-
-
-def test_zeros_among_members_show_when_all_are_read() -> None:
-    data = bytearray(archive(*[1000] * 40, form=tarfile.USTAR_FORMAT))
-    data[20 * 1536 : 20 * 1536 + 4096] = bytes(4096)
-    assert probe(bytes(data)) is None
-    assert getattr(prove(bytes(data)), "expected", None) == f"a header at byte {20 * 1536 + 4096}"
-
-
-def test_an_archive_behind_another() -> None:
-    data = archive(10, 20) + archive(3000) + archive()
-    assert probe(data) is None
-    assert prove(data) is False
+    assert getattr(prove(bytes(data)), "expected", None) == f"a header at byte {at + n_behind}"
 
 
 def test_compressed_archives() -> None:
@@ -257,9 +234,8 @@ def test_a_cut_archive_in_a_whole_gzip_is_not_proven(n_bytes: int, kept: str) ->
 
 
 def test_a_large_cut_archive_in_a_whole_gzip_is_not_proven() -> None:
-    plain = b"".join(
-        info_bytes(f"{n}.bin", os.urandom(30_000)) for n in range(9)
-    )  # which does not become small
+    noise = [os.urandom(30_000) for _ in range(9)]  # which does not become small
+    plain = b"".join(info_bytes(f"{n}.bin", each) for n, each in enumerate(noise))
     data = gzip.compress(plain, 1)
     assert probe(data) is None
     assert prove(data) == END

@@ -1,7 +1,6 @@
 """Layouts, the writer, and the fixtures and the context manager over both."""
 
 import base64
-import dataclasses
 import hashlib
 import json
 import os
@@ -12,14 +11,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import orjson
 import pytest
 from hypothesis import example, given
 
-from shardproof import FindingKind, Metadata, ShardInfo, validate
+from shardproof import Metadata, ShardInfo, validate
 from shardproof.testing import (
     Layout,
     MakeShardsDir,
@@ -28,6 +26,7 @@ from shardproof.testing import (
     without_root_override,
     write_layout,
 )
+from shardproof.testing.samples import saev
 from shardproof.testing.samples._directories import restore_modes, writer
 from shardproof.testing.samples._layout import FORMATS
 from shardproof.testing.strategies import layouts
@@ -59,17 +58,6 @@ class TestLayout:
         assert repr(value) == text
 
     @pytest.mark.parametrize(
-        ("n_shards", "examples_per_shard", "n_examples"),
-        [(0, 4, 0), (1, 4, 3), (3, 4, 11), (1, 1, 1), (3, 1, 3), (2, 2, 3)],
-    )
-    def test_examples_by_default(
-        self, n_shards: int, examples_per_shard: int, n_examples: int
-    ) -> None:
-        value = Layout(n_shards, examples_per_shard=examples_per_shard)
-        assert value.n_examples == n_examples
-        assert sum(map(value.examples_in, range(n_shards))) == n_examples
-
-    @pytest.mark.parametrize(
         ("arguments", "error", "text"),
         [
             ({"n_shards": -1}, ValueError, "n_shards: expected 0 or more, found -1"),
@@ -83,54 +71,24 @@ class TestLayout:
             ({"n_examples": 13}, ValueError, r"n_examples: .* found n_shards=3"),
         ],
     )
-    def test_wrong_arguments(
-        self, arguments: dict[str, Any], error: type[Exception], text: str
-    ) -> None:
+    def test_wrong_arguments(self, arguments, error, text) -> None:
         with pytest.raises(error, match=text):
             Layout(**arguments)
 
-    def test_the_last_shard_may_be_full_or_empty(self) -> None:
+    def test_the_last_shard_may_be_full_or_empty_and_has_room_by_default(self) -> None:
         assert [Layout(3, n_examples=n).n_examples for n in (8, 9, 12)] == [8, 9, 12]
-
-
-@dataclasses.dataclass
-class SaevMetadata:
-    """The fields of saev's own class, which is a dataclass: that decides the order in its hash."""
-
-    family: str
-    ckpt: str
-    layers: tuple[int, ...]
-    content_tokens_per_example: int
-    cls_token: bool
-    d_model: int
-    n_examples: int
-    max_tokens_per_shard: int
-    data: str
-    dataset: str
-    pixel_agg: str
-    dtype: str
-    protocol: str
-
-    def hash(self) -> str:
-        compact = orjson.dumps(self, option=orjson.OPT_SORT_KEYS)
-        return hashlib.sha256(compact).hexdigest()[:8]
+        for n_shards, room, n_examples in [(0, 4, 0), (1, 4, 3), (1, 1, 1), (3, 1, 3), (2, 2, 3)]:
+            value = Layout(n_shards, examples_per_shard=room)
+            assert value.n_examples == n_examples
+            assert sum(map(value.examples_in, range(n_shards))) == n_examples
 
 
 class TestWriteLayout:
     def test_what_saev_and_orjson_write(self, tmp_path: Path) -> None:
-        path = write_layout(Layout(), tmp_path)
-        assert path.parent == tmp_path / "saev" / "shards"
-        assert path.name == SaevMetadata(**json.loads((path / "metadata.json").read_text())).hash()
-        for name in ("metadata.json", "shards.json"):
-            text = (path / name).read_bytes()
-            assert text == orjson.dumps(json.loads(text), option=orjson.OPT_INDENT_2)
-        with pytest.raises(FileExistsError):
-            write_layout(Layout(missing=[1]), tmp_path)
-
-    def test_the_fields_that_saev_has(self, tmp_path: Path) -> None:
         path = write_layout(Layout(2, layers=(1, 5), cls_token=False), tmp_path)
         metadata = json.loads((path / "metadata.json").read_text())
-        assert metadata == {
+        # saev sorts the keys of dicts, and its metadata are none: the order of fields decides.
+        fields = {
             "family": "clip",
             "ckpt": "ViT-B-32/openai",
             "layers": [1, 5],
@@ -145,8 +103,16 @@ class TestWriteLayout:
             "dtype": "float32",
             "protocol": "2.1",
         }
+        assert [*metadata.items()] == [*fields.items()]
         with pytest.raises(pickle.UnpicklingError):
             pickle.loads(base64.b64decode(metadata["data"], validate=True))
+        name = hashlib.sha256(orjson.dumps(metadata)).hexdigest()[:8]
+        assert path == tmp_path / "saev" / "shards" / name
+        for name in ("metadata.json", "shards.json"):
+            text = (path / name).read_bytes()
+            assert text == orjson.dumps(json.loads(text), option=orjson.OPT_INDENT_2)
+        with pytest.raises(FileExistsError):
+            write_layout(Layout(2, layers=(1, 5), cls_token=False, missing=[1]), tmp_path)
 
     @examples(30)
     @given(layouts(states=["missing"]))
@@ -167,22 +133,18 @@ class TestWriteLayout:
                 np.testing.assert_array_equal(array[: shard.n_examples], expected)
                 assert not array[shard.n_examples :].any()
 
-    def test_labels(self, tmp_path: Path) -> None:
+    def test_labels_and_numbers_begin_anew_where_their_types_end(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         path = write_layout(Layout(2, labels=True, content_tokens_per_example=50), tmp_path)
         labels = np.fromfile(path / "labels.bin", np.uint8)
         np.testing.assert_array_equal(labels, np.arange(7 * 50) % 256)
-        assert "labels.bin" not in os.listdir(write_layout(Layout(), tmp_path))
-
-    def test_numbers_begin_anew_where_float32_ends(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        from shardproof.testing.samples import saev
-
         assert np.float32(saev._PERIOD) + np.float32(1) == saev._PERIOD
         monkeypatch.setattr(saev, "_PERIOD", 10)
         path = write_layout(Layout(1, d_model=1, n_examples=4), tmp_path)
         numbers = np.fromfile(path / "acts000000.bin", "<f4")
         np.testing.assert_array_equal(numbers[:12], [*range(1, 11), 1, 2])
+        assert "labels.bin" not in os.listdir(path)
 
 
 class TestShardsDir:
@@ -195,30 +157,22 @@ class TestShardsDir:
             assert not base.exists()
 
     @pytest.mark.parametrize("form", FORMATS)
-    def test_a_link_in_the_place_of_its_folder_is_not_followed(
+    def test_a_link_in_the_place_of_its_folder_is_not_followed_and_pipes_get_a_writer(
         self, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "file").touch(mode=0o400)
         (tmp_path / "temporary").mkdir()
         monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+        poll = select.poll()
         with shards_dir(Layout(format=form)):
             (folder,) = (tmp_path / "temporary").glob("*/*")
             folder.rename(folder.with_name("aside"))
             folder.symlink_to(tmp_path)
-        assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o400
-
-    @pytest.mark.parametrize("form", FORMATS)
-    def test_pipes_beside_its_folder_get_a_writer_too(
-        self, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-        poll = select.poll()
-        with shards_dir(Layout(format=form)):
-            (base,) = tmp_path.iterdir()
-            os.mkfifo(base / "pipe")
-            reader = os.open(base / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+            os.mkfifo(folder.with_name("pipe"))
+            reader = os.open(folder.with_name("pipe"), os.O_RDONLY | os.O_NONBLOCK)
             poll.register(reader)
             assert poll.poll(0) == []
+        assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o400
         assert poll.poll(0) == [(reader, select.POLLHUP)]  # a writer came, and went
         os.close(reader)
 
@@ -247,34 +201,17 @@ class TestRestoreModes:
         assert stat.S_IMODE((inside / "model_shard_0.shard").stat().st_mode) == 0o600
 
 
-class TestMakeShardsDir:
-    def test_every_keyword(self, make_shards_dir: MakeShardsDir) -> None:
-        path = make_shards_dir(
-            6,
-            empty_shards=[0],
-            missing_shards=[1],
-            unreadable_shards=[2],
-            directory_shards=[3],
-            n_examples=11,
-            examples_per_shard=2,
-            layers=(3, 1),
-            content_tokens_per_example=5,
-            cls_token=False,
-            d_model=2,
-            labels=True,
-        )
-        metadata = Metadata.load(path)
-        assert metadata.shard_shape == (2, 2, 5, 2)
-        assert metadata.layers == (3, 1)
-        assert metadata.n_examples == 11
-        assert (path / "labels.bin").stat().st_size == 55
-        findings = validate(path).findings
-        assert [finding.kind for finding in findings] == [
-            FindingKind.EMPTY,
-            FindingKind.MISSING,
-            FindingKind.UNREADABLE,
-            FindingKind.NOT_REGULAR,
-        ]
+def test_every_keyword_of_make_shards_dir(make_shards_dir: MakeShardsDir) -> None:
+    states = {"empty_shards": [0], "missing_shards": [1], "unreadable_shards": [2]}
+    options = {"n_examples": 11, "examples_per_shard": 2, "layers": (3, 1), "d_model": 2}
+    options |= {"content_tokens_per_example": 5, "cls_token": False, "labels": True}
+    path = make_shards_dir(6, directory_shards=[3], **states, **options)
+    metadata = Metadata.load(path)
+    assert metadata.shard_shape == (2, 2, 5, 2)
+    assert (metadata.layers, metadata.n_examples) == ((3, 1), 11)
+    assert (path / "labels.bin").stat().st_size == 55
+    kinds = [finding.kind for finding in validate(path).findings]
+    assert kinds == ["empty", "missing", "unreadable", "not-regular"]
 
 
 class TestShardsDirFactory:

@@ -17,29 +17,20 @@ def test_two_directories_at_once(make_shards_dir, make_shard_faults) -> None:
             (path / "shards.json").read_bytes()
 
 
-def test_faults_end_with_the_test_and_must_be_reached(pytester: pytest.Pytester) -> None:
+def test_faults_and_a_server_end_with_the_test_and_faults_must_be_reached(
+    pytester: pytest.Pytester,
+) -> None:
     pytester.makepyfile("""
         import errno
+        import urllib.error
+        import urllib.request
+
+        import pytest
 
         def test_never_reached(make_shards_dir, make_shard_faults):
             global path
             path = make_shards_dir(1)
             make_shard_faults(path).fail("open", errno.EIO)
-
-        def test_afterwards():
-            assert (path / "shards.json").read_bytes()
-    """)
-    result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
-    result.assert_outcomes(passed=2, errors=1)
-    result.stdout.fnmatch_lines(["*never reached*"])
-
-
-def test_a_server_for_one_test(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile("""
-        import urllib.error
-        import urllib.request
-
-        import pytest
 
         def test_it_serves(shard_hub):
             global url
@@ -48,11 +39,13 @@ def test_a_server_for_one_test(pytester: pytest.Pytester) -> None:
                 assert response.read() == b"bytes"
 
         def test_afterwards():
+            assert (path / "shards.json").read_bytes()
             with pytest.raises(urllib.error.URLError):
                 urllib.request.urlopen(url, timeout=10)
     """)
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider", *WARNINGS)
-    result.assert_outcomes(passed=2)
+    result.assert_outcomes(passed=3, errors=1)
+    result.stdout.fnmatch_lines(["*never reached*"])
 
 
 @pytest.mark.slow
@@ -95,9 +88,7 @@ def test_a_fake_file_system_until_the_test_ends(pytester: pytest.Pytester) -> No
         ("make_checkpoint", {"metadata": "unreadable"}, "model.metadata.json"),
     ],
 )
-def test_unreadable_is_unreadable_until_the_test_ends(
-    fixture: str, keywords: dict, name: str, pytester: pytest.Pytester
-) -> None:
+def test_unreadable_is_unreadable_until_the_test_ends(fixture, keywords, name, pytester) -> None:
     pytester.makepyfile(f"""
         import pytest
         from pathlib import Path

@@ -2,13 +2,10 @@
 
 import errno
 import fcntl
-import json
 import os
 import subprocess
 import sys
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -78,22 +75,6 @@ class TestOneWorker:
         assert text.startswith(f"shard 0 of '{store.path}': claimed by uid {os.geteuid()} on ")
         assert text.endswith(f"process {os.getpid()}")
 
-    def test_of_many_at_once_one_has_it(self, store) -> None:
-        begin = threading.Barrier(16)
-
-        def claim(_) -> bool:
-            mine = ReceiptStore(store.path)
-            begin.wait()
-            try:
-                mine.claim(0)
-            except ShardClaimedError:
-                return False
-            return True
-
-        with ThreadPoolExecutor(16) as pool:
-            assert sum(pool.map(claim, range(16))) == 1
-        assert entries(store) == ["shard_000000.json"]
-
 
 class TestTakeover:
     def test_after_it_was_seen_not_to_change(self, store, patient, clock) -> None:
@@ -107,39 +88,6 @@ class TestTakeover:
             work.mark_empty()
         assert entries(store) == []
         assert store.is_completed(0)
-
-    def test_the_holder_says_how_long_it_may_be_silent(self, store, other, clock) -> None:
-        store.claim(0)  # 3000 seconds
-        refused(other)
-        clock.now += 200
-        refused(other)
-        clock.now += 3000
-        other.claim(0)
-
-    def test_of_many_at_once_one_takes_over(self, store, monkeypatch) -> None:
-        monkeypatch.setattr(holds, "is_gone", lambda _: False)
-        store.claim(0)
-        clock = HandClock()
-        workers = [
-            ReceiptStore(store.path, heartbeat=1000.0, stale_after=3000.0, _clock=clock)
-            for _ in range(16)
-        ]
-        for worker in workers:
-            refused(worker)
-        clock.now += 3001
-        begin = threading.Barrier(16)
-
-        def claim(worker: ReceiptStore) -> bool:
-            begin.wait()
-            try:
-                worker.claim(0)
-            except ShardClaimedError:
-                return False
-            return True
-
-        with ThreadPoolExecutor(16) as pool:
-            assert sum(pool.map(claim, workers)) == 1
-        assert entries(store) == ["shard_000000.json"]
 
     def test_one_that_is_held_up_takes_no_name_away(
         self, store, patient, other, clock, monkeypatch
@@ -159,13 +107,6 @@ class TestTakeover:
         monkeypatch.setattr(os, "rename", held_up)
         patient.claim(0).raise_if_lost()
         assert os.rename is rename
-
-    def test_one_that_went_meanwhile_is_not_removed(self, store) -> None:
-        store.claim(0)
-        path = store.path / "claims" / "shard_000000.json"
-        found = holds.observe(str(path))
-        path.unlink()
-        assert not found.remove()
 
     def test_where_files_have_no_locks(self, store, patient, clock, monkeypatch) -> None:
         def no_locks(*_: object) -> None:
@@ -265,6 +206,15 @@ class TestLost:
         with pytest.raises(ClaimLostError, match="was taken over by uid"):
             lost.raise_if_lost()
 
+    def test_it_does_not_spoil_what_the_winner_did(self, store, lost) -> None:
+        with self.winner as work:
+            work.output("shard_000000.bin").write_bytes(b"in time")
+        with pytest.raises(ClaimLostError):
+            lost.__exit__(None, None, None)
+        assert (store.path / "shard_000000.bin").read_bytes() == b"in time"
+        assert store.is_completed(0, level="valid")
+        assert entries(store) == []
+
     def test_the_end_of_the_work_says_so(self, store, lost) -> None:
         with pytest.raises(ClaimLostError):
             lost.__exit__(None, None, None)
@@ -277,12 +227,6 @@ class TestLost:
         lost.__exit__(ValueError, error, None)
         assert store.receipt(0).status == "started"
         assert "Nothing was recorded: shard 0" in error.__notes__[0]
-
-    def test_a_sign_of_life_does_not_bring_it_back(self, store, lost) -> None:
-        winner = (store.path / "claims" / "shard_000000.json").read_bytes()
-        with pytest.raises(ClaimLostError):
-            lost._claim.beat()
-        assert (store.path / "claims" / "shard_000000.json").read_bytes() == winner
 
 
 @pytest.mark.parametrize(
@@ -324,17 +268,6 @@ def test_the_thread_finds_out_and_says_so(tmp_path, caplog, monkeypatch) -> None
         path.write_bytes(mine)
         work.raise_if_lost()
     assert not (store.path / "x.bin").exists()
-
-
-def test_signs_of_life_are_shown(tmp_path) -> None:
-    store = new_store(tmp_path, heartbeat=0.01, stale_after=60.0)
-    with store.claim(0) as work:
-        path = store.path / "claims" / "shard_000000.json"
-        beats, deadline = set(), time.monotonic() + 30
-        while len(beats) < 3 and time.monotonic() < deadline:
-            beats.add(json.loads(path.read_bytes())["beat"])
-        assert len(beats) == 3
-        work.mark_empty()
 
 
 def test_a_sign_of_life_that_fails_is_told_and_tried_again(tmp_path, caplog, monkeypatch) -> None:
@@ -427,12 +360,15 @@ class TestLeftovers:
         assert entries(store) == sorted(names)
 
 
-def test_who_has_what(store) -> None:
-    store.claim(2)
-    store.claim(0)
-    found = list(receipts.claims_in(str(store.path)))
-    assert [index for index, _ in found] == [0, 2]
-    assert all(str(os.getpid()) in claim.owner for _, claim in found)
+def test_who_has_what_in_the_directory_at_the_call(store, tmp_path, monkeypatch) -> None:
+    for index in (2, 0):
+        store.claim(index)
+    monkeypatch.chdir(store.path)
+    found = receipts.claims_in(".")
+    monkeypatch.chdir(tmp_path)
+    claims = dict(found)
+    assert [*claims] == [0, 2]
+    assert all(str(os.getpid()) in claim.owner for claim in claims.values())
 
 
 def test_a_directory_that_is_no_plan_has_no_claims_to_tell(store, tmp_path) -> None:
@@ -447,59 +383,29 @@ def test_a_directory_that_is_no_plan_has_no_claims_to_tell(store, tmp_path) -> N
         receipts.claims_in(store.path)
 
 
-def test_a_relative_path_is_of_the_directory_at_the_call(store, tmp_path, monkeypatch) -> None:
-    store.claim(1)
-    monkeypatch.chdir(store.path)
-    claims = receipts.claims_in(".")
-    monkeypatch.chdir(tmp_path)
-    assert [index for index, _ in claims] == [1]
-
-
-class TestAnotherThingUnderItsName:
-    @pytest.fixture(params=["directory", "FIFO"])
-    def in_the_way(self, request, store) -> Path:
-        (store.path / "claims").mkdir()
-        path = store.path / "claims" / "shard_000000.json"
-        path.mkdir() if request.param == "directory" else os.mkfifo(path)
-        return path
-
-    def test_it_is_named(self, store, in_the_way) -> None:
-        for look in (
-            lambda: store.claim(0),
-            lambda: list(receipts.claims_in(str(store.path))),
-        ):
-            with pytest.raises(OSError, match="expected the file of a hold, found a") as caught:
-                look()
-            assert caught.value.filename == str(in_the_way)
-
-
-def test_a_link_in_the_place_of_all_claims(store) -> None:
-    """It could lead anywhere."""
-    elsewhere = store.path.parent / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "shard_000000.json").write_text("{}")
-    (store.path / "claims").symlink_to(elsewhere)
-    for look in (
-        lambda: store.claim(1),
-        lambda: ReceiptStore(store.path).claim(1),
-        lambda: list(receipts.claims_in(str(store.path))),
-    ):
-        with pytest.raises(ManifestError, match="directory of claims, found a symbolic link"):
+def test_another_thing_under_the_name_of_a_claim_is_named(store) -> None:
+    path = store.path / "claims" / "shard_000000.json"
+    path.mkdir(parents=True)
+    for look in (lambda: store.claim(0), lambda: list(receipts.claims_in(str(store.path)))):
+        with pytest.raises(OSError, match="expected the file of a hold, found a") as caught:
             look()
-    assert os.listdir(elsewhere) == ["shard_000000.json"]
-    assert store.pending() == [0, 1, 2]
+        assert caught.value.filename == str(path)
 
 
-def test_a_link_in_the_place_of_all_receipts(store) -> None:
-    """Nothing is swept or written where it leads."""
+@pytest.mark.parametrize("name", ["claims", "receipts"])
+def test_a_link_in_the_place_of_all_of_them_is_refused(store, name: str) -> None:
+    """It could lead anywhere: nothing is swept or written there."""
     elsewhere = store.path.parent / "elsewhere"
-    (store.path / "receipts").rename(elsewhere)
-    (store.path / "receipts").symlink_to(elsewhere)
-    for look in (lambda: store.claim(0), lambda: ReceiptStore(store.path).claim(0)):
-        with pytest.raises(ManifestError, match="directory of receipts, found a symbolic link"):
+    (store.path / name).mkdir(exist_ok=True)
+    (store.path / name).rename(elsewhere)
+    (store.path / name).symlink_to(elsewhere)
+    looks = [lambda: store.claim(1), lambda: ReceiptStore(store.path).claim(1)]
+    looks += [lambda: list(receipts.claims_in(str(store.path)))] * (name == "claims")
+    for look in looks:
+        with pytest.raises(ManifestError, match=f"directory of {name}, found a symbolic link"):
             look()
     assert os.listdir(elsewhere) == []
-    assert not (store.path / "claims").exists()
+    assert (store.path / "claims").exists() == (name == "claims")
 
 
 def test_a_link_to_itself_among_plans(store) -> None:
@@ -536,26 +442,24 @@ class TestUnsynced:
         assert entries(store) == []
         assert store.is_completed(0)
 
-    @staticmethod
-    def work_on(store: ReceiptStore, unsynced: list[str], name: str, error=None) -> None:
-        with store.claim(0) as work:
-            work.output("x.bin").write_bytes(b"1")
-            unsynced.append(name)
-            if error is not None:
-                raise error
-
     def test_a_receipt_is_there(self, store, unsynced) -> None:
         with pytest.raises(UnsyncedError, match="exists, but may not") as caught:
-            self.work_on(store, unsynced, "receipts")
+            complete_but_fail_to_sync(store, unsynced, "receipts")
         assert caught.value.path == str(store.path / "receipts" / "shard_000000.json")
         assert store.is_completed(0)
         assert entries(store) == []
 
     def test_an_output_is_not_believed(self, store, unsynced) -> None:
         with pytest.raises(UnsyncedError):
-            self.work_on(store, unsynced, store.path.name)
+            complete_but_fail_to_sync(store, unsynced, store.path.name)
         assert store.receipt(0).status == "failed"
         assert entries(store) == []
+
+
+def complete_but_fail_to_sync(store: ReceiptStore, unsynced: list[str], name: str) -> None:
+    with store.claim(0) as work:
+        work.output("x.bin").write_bytes(b"1")
+        unsynced.append(name)
 
 
 class TestWorkersElsewhere:

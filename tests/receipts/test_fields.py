@@ -117,9 +117,3 @@ class TestRecord:
             raise RuntimeError("\x01" * 10**6)
         assert store.receipt(0).status == "failed"
         assert list(store.receipt(0).extra) == ["a"]
-
-    def test_when_all_is_over_it_is_too_late(self, store) -> None:
-        with store.claim(0) as work:
-            work.mark_empty()
-        with pytest.raises(ReceiptError, match="the work is over"):
-            work.record(split="train")

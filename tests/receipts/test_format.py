@@ -1,7 +1,6 @@
 """A plan directory is a shards directory: validated, collected, reported like any other."""
 
 import errno
-import hashlib
 import json
 import os
 from pathlib import Path
@@ -12,35 +11,11 @@ from hypothesis import given
 import shardproof
 from shardproof import ManifestError, ReceiptStore, formats, testing
 from shardproof.formats import signs
-from shardproof.receipts.plan import _directories
-from shardproof.receipts.verdict import _plan_receipts
+from shardproof.receipts import _directories, _plan_receipts
 from shardproof.testing.contracts import FormatContract
 from shardproof.testing.faults import FileSystemFaults
 from shardproof.testing.strategies import hostile_names, twin_names
 from tests.helpers.planning import complete, new_store, receipt_path, rewrite_receipt
-
-SAMPLE_PLAN = "0123456789abcdef"
-
-
-def write_plan_dir(value, base: Path) -> Path:
-    """Each shard of a layout as the output of a shard of a plan."""
-    root = base / "plan"
-    (root / "receipts").mkdir(parents=True)
-    plan = {"plan_hash": SAMPLE_PLAN, "num_shards": max(1, value.n_shards), "kinds": ["bin"]}
-    (root / "plan.json").write_text(json.dumps(plan))
-    for index, name in enumerate(value.shard_names):
-        data = value.read_bytes(name)
-        (root / name).write_bytes(data)
-        sha = f"sha256:{hashlib.sha256(data).hexdigest()}"
-        receipt = {
-            "status": "completed",
-            "plan_hash": SAMPLE_PLAN,
-            "shard_index": index,
-            "stats": {"num_sequences": 4},
-            "files": {"bin": {"path": name, "bytes": len(data), "checksum": sha}},
-        }
-        (root / "receipts" / f"shard_{index:06d}.json").write_text(json.dumps(receipt))
-    return root
 
 
 class TestReceipts(FormatContract):
@@ -51,7 +26,12 @@ class TestReceipts(FormatContract):
         return formats.get("receipts")
 
     def write_dir(self, value, base: Path) -> Path:
-        return write_plan_dir(value, base)
+        """Each shard of a layout as the output of a shard of a plan."""
+        store = new_store(base, max(1, value.n_shards))
+        for index, name in enumerate(value.shard_names):
+            with store.claim(index) as work:
+                work.output(name).write_bytes(value.read_bytes(name))
+        return store.path
 
     def test_hostile_names_are_refused(self, form, root: Path) -> None:
         """They stand in receipts: each such receipt is a finding, and promises nothing."""

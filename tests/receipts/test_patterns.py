@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardproof import ReceiptError, receipts
-from shardproof.receipts.plan._input_files import files_below
+from shardproof.receipts._input_files import files_below
 from shardproof.testing import without_root_override
 from shardproof.testing.faults import FileSystemFaults
 

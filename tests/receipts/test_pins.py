@@ -56,22 +56,17 @@ def test_a_data_set(hub: Hub) -> None:
     assert caught.value.kind == "refused"
 
 
-def test_the_hub_and_the_token_may_be_given(shard_hub: Hub) -> None:
-    shard_hub.put("vocab.json", b"{}", repo=NAME, repo_type="model")
-
-    pin = receipts.pin_hub(NAME, endpoint=shard_hub.url, token="hf_secret")
-
-    assert pin.revision == commit_of(shard_hub)
-    assert "authorization" in shard_hub.requests[0].headers
-
-
-def test_no_token_is_shown_where_none_is_wanted(shard_hub: Hub, monkeypatch) -> None:
+@pytest.mark.parametrize(("token", "is_shown"), [("hf_secret", True), (False, False)])
+def test_the_hub_and_the_token_may_be_given(
+    shard_hub: Hub, monkeypatch, token: str | bool, is_shown: bool
+) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_of_the_environment")
     shard_hub.put("vocab.json", b"{}", repo=NAME, repo_type="model")
 
-    receipts.pin_hub(repo_id=NAME, endpoint=shard_hub.url, token=False)
+    pin = receipts.pin_hub(NAME, endpoint=shard_hub.url, token=token)
 
-    assert "authorization" not in shard_hub.requests[0].headers
+    assert pin.revision == commit_of(shard_hub)
+    assert ("authorization" in shard_hub.requests[0].headers) == is_shown
 
 
 def test_a_commit_is_taken_as_it_is_and_nothing_is_asked(hub: Hub) -> None:

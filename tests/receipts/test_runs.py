@@ -81,10 +81,11 @@ def test_force_begins_anew_and_leaves_the_old_one(tmp_path) -> None:
     assert receipts.open_run(tmp_path, **CONFIG, force=True).run_hash == f"{KNOWN_RUN}-3"
 
 
-def test_several_at_once(tmp_path) -> None:
+@pytest.mark.parametrize("n_before", [0, 16])
+def test_several_at_once(tmp_path, n_before: int) -> None:
     with ThreadPoolExecutor(8) as pool:
-        same = {pool.submit(receipts.open_run, tmp_path, **CONFIG) for _ in range(16)}
-        assert {future.result().run_hash for future in same} == {KNOWN_RUN}
+        same = {pool.submit(receipts.open_run, tmp_path, **CONFIG) for _ in range(n_before)}
+        assert {future.result().run_hash for future in same} <= {KNOWN_RUN}
         forced = {pool.submit(receipts.open_run, tmp_path, **CONFIG, force=True) for _ in range(8)}
         assert len({future.result().run_hash for future in forced}) == 8
 
@@ -171,9 +172,3 @@ def test_source_files_are_where_the_caller_has_them(tmp_path) -> None:
 def test_one_name_is_no_list(tmp_path) -> None:
     with pytest.raises(TypeError, match="expected a list, found str"):
         receipts.open_run(tmp_path, datasets="corpus")
-
-
-def test_several_that_force_at_once_where_there_was_none(tmp_path) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        forced = {pool.submit(receipts.open_run, tmp_path, **CONFIG, force=True) for _ in range(8)}
-        assert len({future.result().run_hash for future in forced}) == 8

@@ -1,14 +1,13 @@
 """saev's directories: the specification's eight cases, the metadata's arithmetic, hostile files."""
 
 import dataclasses
-import gc
 import hashlib
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
-import tracemalloc
 from pathlib import Path
 
 import msgspec
@@ -70,6 +69,7 @@ class TestValidate:
     def test_all_present(self, make_shards_dir) -> None:
         shards_dir = make_shards_dir(3)
         assert ShardInfo.load(shards_dir).validate(shards_dir) is None
+        assert ShardInfo([]).validate(shards_dir) is None
 
     @pytest.mark.parametrize(
         ("damage", "title", "names"),
@@ -89,25 +89,14 @@ class TestValidate:
         shards_dir, text = error(
             missing_shards=[3, 0], empty_shards=[1], unreadable_shards=[2], directory_shards=[4]
         )
+        shard = f"  - {shards_dir}/acts00000"
         assert text == (
-            f"Shard validation failed in '{shards_dir}':\n"
-            "\n"
-            "Missing files (2):\n"
-            f"  - {shards_dir}/acts000000.bin\n"
-            f"  - {shards_dir}/acts000003.bin\n"
-            "\n"
-            "Empty files (1):\n"
-            f"  - {shards_dir}/acts000001.bin\n"
-            "\n"
-            "Unreadable files (1):\n"
-            f"  - {shards_dir}/acts000002.bin\n"
-            "\n"
-            "Not regular files (1):\n"
-            f"  - {shards_dir}/acts000004.bin"
+            f"Shard validation failed in '{shards_dir}':\n\n"
+            f"Missing files (2):\n{shard}0.bin\n{shard}3.bin\n\n"
+            f"Empty files (1):\n{shard}1.bin\n\n"
+            f"Unreadable files (1):\n{shard}2.bin\n\n"
+            f"Not regular files (1):\n{shard}4.bin"
         )
-
-    def test_no_shards(self, make_shards_dir) -> None:
-        assert ShardInfo([]).validate(make_shards_dir(1)) is None
 
     def test_a_path_as_text_and_relative(self, make_shards_dir, monkeypatch) -> None:
         shards_dir = make_shards_dir(2, missing_shards=[1])
@@ -187,20 +176,10 @@ class TestLoad:
             "restore the file, or make the shards again"
         )
 
-    @pytest.mark.parametrize(
-        ("names", "there"),
-        [
-            ([], "no acts*.bin file and no metadata.json; nothing in it looks like saev's"),
-            (["acts000000.bin"], "1 acts*.bin (the first is 'acts000000.bin'); saev"),
-            (["metadata.json", "labels.bin"], "metadata.json, labels.bin; saev"),
-        ],
-    )
-    def test_what_is_there_instead(self, tmp_path, names: list[str], there: str) -> None:
-        for name in names:
-            (tmp_path / name).write_bytes(b"x")
-        with pytest.raises(ManifestNotFoundError) as caught:
+    def test_a_directory_of_something_else(self, tmp_path) -> None:
+        there = "holds no acts*.bin file and no metadata.json; nothing in it looks like saev's"
+        with pytest.raises(ManifestNotFoundError, match=re.escape(there)):
             ShardInfo.load(tmp_path)
-        assert f"The directory holds {there}" in str(caught.value)
 
     @pytest.mark.parametrize("name", [".", "shards.json"])
     def test_what_may_not_be_read(self, make_shards_dir, name: str) -> None:
@@ -230,18 +209,9 @@ class TestLoad:
         (tmp_path / "shards.json").write_text(text)
         with pytest.raises(ManifestError) as caught:
             ShardInfo.load(tmp_path)
-        assert str(caught.value).startswith(
-            f"Could not read the manifest at '{tmp_path}/shards.json'"
-        )
+        where = f"Could not read the manifest at '{tmp_path}/shards.json'"
+        assert str(caught.value).startswith(where)
         assert problem in str(caught.value)
-
-    def test_many_refused_names_are_counted_and_cut(self, tmp_path) -> None:
-        ShardInfo([Shard(f"../{i}", 1) for i in range(1000)]).dump(tmp_path)
-        with pytest.raises(ManifestError) as caught:
-            ShardInfo.load(tmp_path)
-        assert "names that are refused (1000):" in str(caught.value)
-        assert "and 980 more" in str(caught.value)
-        assert len(str(caught.value)) < 3000
 
 
 class TestDump:
@@ -252,9 +222,8 @@ class TestDump:
 
     def test_the_text_is_saevs(self, tmp_path) -> None:
         ShardInfo([Shard("acts000000.bin", 4)]).dump(tmp_path)
-        expected = orjson.dumps(
-            [{"name": "acts000000.bin", "n_examples": 4}], option=orjson.OPT_INDENT_2
-        )
+        entries = [{"name": "acts000000.bin", "n_examples": 4}]
+        expected = orjson.dumps(entries, option=orjson.OPT_INDENT_2)
         assert (tmp_path / "shards.json").read_bytes() == expected
 
     def test_it_sweeps_what_a_killed_writer_left(self, tmp_path) -> None:
@@ -283,11 +252,9 @@ class TestShard:
         with pytest.raises(error, match="expected"):
             ShardInfo([Shard("acts000000.bin", 1), Shard(name, n_examples)])
 
-    def test_shards_are_shards(self) -> None:
+    def test_a_shard_info_is_a_value(self) -> None:
         with pytest.raises(TypeError, match="expected Shard, found str"):
             ShardInfo(["acts000000.bin"])
-
-    def test_a_shard_info_is_a_value(self) -> None:
         shards = [Shard("a", 1)]
         shard_info = ShardInfo(shards)
         shards.append(Shard("b", 1))
@@ -302,31 +269,23 @@ class TestMetadata:
         assert metadata.examples_per_shard == 4
         assert metadata.n_shards == 3
         assert metadata.shard_shape == (4, 2, 50, 768)
-        assert metadata.shard_bytes == 4 * 2 * 50 * 768 * 4
+        for dtype, size in {"float32": 4, "float16": 2, "bfloat16": 2}.items():
+            assert Metadata(**FIELDS, dtype=dtype).shard_bytes == 4 * 2 * 50 * 768 * size
+        with pytest.raises(ValueError, match=r"2\*\*63"):  # larger than any file
+            Metadata(**FIELDS | {"max_tokens_per_shard": 2**52, "d_model": 2**52})
         assert metadata.labels_bytes == 490
         assert not metadata.has_extra_shard
 
-    @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-    def test_sizes_of_values(self, dtype: str) -> None:
-        size = {"float32": 4, "float16": 2, "bfloat16": 2}[dtype]
-        assert Metadata(**FIELDS, dtype=dtype).shard_bytes == 4 * 2 * 50 * 768 * size
-
-    @given(
-        st.integers(0, 50), st.integers(1, 5), st.booleans(), st.integers(1, 3), st.integers(0, 30)
-    )
+    @given(st.integers(0, 50), st.integers(1, 5), st.booleans(), st.integers(0, 30))
     def test_the_shards_hold_every_example_and_no_shard_is_idle(
-        self, n_examples: int, content: int, cls_token: bool, n_layers: int, slack: int
+        self, n_examples: int, content: int, cls_token: bool, slack: int
     ) -> None:
-        metadata = Metadata(
-            **FIELDS
-            | {
-                "n_examples": n_examples,
-                "content_tokens_per_example": content,
-                "cls_token": cls_token,
-                "layers": tuple(range(n_layers)),
-                "max_tokens_per_shard": (content + cls_token) * n_layers + slack,
-            }
-        )
+        fields = {"n_examples": n_examples, "content_tokens_per_example": content}
+        fields |= {
+            "cls_token": cls_token,
+            "max_tokens_per_shard": (content + cls_token) * 2 + slack,
+        }
+        metadata = Metadata(**FIELDS | fields)
         room = metadata.n_shards * metadata.examples_per_shard
         assert room - metadata.examples_per_shard < n_examples <= room
         assert metadata.has_extra_shard == (room == n_examples)
@@ -336,12 +295,9 @@ class TestMetadata:
         ("field", "value", "error"),
         [
             ("d_model", 0, ValueError),
-            ("d_model", "8", TypeError),
             ("d_model", True, TypeError),
-            ("content_tokens_per_example", 0, ValueError),
             ("n_examples", -1, ValueError),
             ("max_tokens_per_shard", 99, ValueError),
-            ("max_tokens_per_shard", 2**53 + 1, ValueError),
             ("layers", (), ValueError),
             ("layers", (1, 1), ValueError),
             ("layers", ("a",), TypeError),
@@ -353,10 +309,6 @@ class TestMetadata:
         (tmp_path / "metadata.json").write_text(json.dumps(FIELDS | {field: value}))
         with pytest.raises(ManifestError, match=r"metadata\.json'.*"):
             Metadata.load(tmp_path)
-
-    def test_a_shard_larger_than_any_file_is_refused(self) -> None:
-        with pytest.raises(ValueError, match=r"2\*\*63"):
-            Metadata(**FIELDS | {"max_tokens_per_shard": 2**52, "d_model": 2**52})
 
     @pytest.mark.parametrize(
         ("field", "value", "error", "text"),
@@ -444,27 +396,14 @@ class TestMetadata:
             "'\\x1b[31m', 'tokenizer'"
         )
 
-    @pytest.mark.slow
-    def test_what_was_told_of_is_not_kept(self, future: Path, caplog) -> None:
+    def test_of_what_was_told_little_is_kept(self, future: Path, caplog) -> None:
         path = future / "metadata.json"
         fields = json.loads(path.read_text())
-        tracemalloc.start()
-        for n in range(3):
-            path.write_text(json.dumps(fields | {f"field {n} {i}": 0 for i in range(20_000)}))
+        for n in range(260):
+            path.write_text(json.dumps(fields | {f"field {n} {i}": 0 for i in range(25)}))
             Metadata.load(future)
-        caplog.clear()
-        gc.collect()
-        kept, _ = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        assert kept < 1_000_000
-
-    def test_it_is_not_known_for_ever_what_was_told(self, future: Path) -> None:
-        path = future / "metadata.json"
-        fields = json.loads(path.read_text())
-        for n in range(300):
-            path.write_text(json.dumps(fields | {f"field {n}": 0}))
-            Metadata.load(future)
-        assert _metadata._warn_once.cache_info().currsize < 300
+        assert _metadata._warn_once.cache_info().currsize <= 256
+        assert max(len(record.getMessage()) for record in caplog.records) < 500
 
     def test_unknown_fields_are_no_finding_on_the_command_line(self, future: Path) -> None:
         command = [sys.executable, "-Werror", "-m", "shardproof", "validate", str(future)]

@@ -58,23 +58,19 @@ def test_two_bits_go_and_come_back_also_after_an_error_and_in_nested_contexts() 
     assert effective() == before
 
 
-def test_threads_started_inside_inherit_it(locked: Path) -> None:
+def test_threads_started_inside_inherit_it_and_those_that_run_already_keep_theirs(locked) -> None:
     def look() -> int:
         with pytest.raises(PermissionError):
             locked.read_bytes()
         return effective()
 
-    with without_root_override(), concurrent.futures.ThreadPoolExecutor(1) as pool:
-        assert pool.submit(look).result() & DAC_OVERRIDE_AND_READ_SEARCH == 0
-
-
-def test_threads_that_run_already_keep_theirs() -> None:
     before = effective()
-    with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        ident = pool.submit(threading.get_ident).result()
-        with without_root_override():
-            assert pool.submit(threading.get_ident).result() == ident
-            assert pool.submit(effective).result() == before
+    with concurrent.futures.ThreadPoolExecutor(1) as old:
+        ident = old.submit(threading.get_ident).result()
+        with without_root_override(), concurrent.futures.ThreadPoolExecutor(1) as pool:
+            assert pool.submit(look).result() & DAC_OVERRIDE_AND_READ_SEARCH == 0
+            assert old.submit(threading.get_ident).result() == ident
+            assert old.submit(effective).result() == before
 
 
 def test_elsewhere_than_on_linux_it_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,12 +25,16 @@ from shardproof.testing.samples.checkpoint import (
     expected_problems,
     tensor_bytes,
 )
-from shardproof.testing.samples.checkpoint._content import harmed_shard, metadata_bytes, sealed
-from shardproof.testing.samples.checkpoint._states import ITEM_SIZES
+from shardproof.testing.samples.checkpoint._content import (
+    ITEM_SIZES,
+    harmed_shard,
+    metadata_bytes,
+    sealed,
+)
 from shardproof.testing.strategies import checkpoint_tensors, layouts
 from tests.helpers import ROOT
 from tests.helpers.checkpoint_reader import is_whole_checkpoint, read_checkpoint
-from tests.helpers.drawing import drawn, drawn_until, examples
+from tests.helpers.drawing import drawn_until, examples
 
 Make = Callable[..., Path]
 LEVELS = ("present", "complete", "valid")
@@ -45,8 +49,7 @@ def what_is_found() -> dict[str, tuple[str | None, ...]]:
     said: dict[str, tuple[str | None, ...]] = {"ok": (None, None, None)}
     rows = re.findall(r"(?m)^\| (`.*`) \| .* \| ([a-z-]+)[^|]* at (`.*`) \|$", PAGE)
     for states, kind, levels in rows:
-        at = re.findall(r"`(\w+)`", levels)
-        found = tuple(kind if level in at else None for level in LEVELS)
+        found = tuple(kind if f"`{level}`" in levels else None for level in LEVELS)
         said |= dict.fromkeys(re.findall(r"`(\w+)`", states), found)
     return said
 
@@ -60,19 +63,6 @@ def in_state(state: CheckpointShardState, **keywords: Any) -> Layout:
     return Layout(format="checkpoint", **named, **keywords)
 
 
-def files_of(directory: Path) -> dict[str, Any]:
-    """What lies in a directory and beside it, without opening what isn't a file."""
-    return {
-        os.path.relpath(path, directory): (path.lstat().st_mode, content_of(path))
-        for path in directory.parent.rglob("*")
-    }
-
-
-def content_of(path: Path) -> bytes | None:
-    readable = path.is_file() and path.stat().st_mode & 0o400
-    return path.read_bytes() if readable else None
-
-
 def shard_bytes(value: Layout, rank: int) -> bytes:
     return value.read_bytes(value.shard_name(rank))
 
@@ -80,10 +70,8 @@ def shard_bytes(value: Layout, rank: int) -> bytes:
 class TestLayout:
     def test_defaults_are_left_out(self) -> None:
         assert repr(Layout(format="checkpoint")) == "Layout(n_shards=3, format='checkpoint')"
-        value = Layout(
-            2, format="checkpoint", step=7, stale={1}, tensors=TENSORS, prefix="a", seed=3
-        )
-        assert repr(value) == (
+        said: Any = {"stale": {1}, "tensors": TENSORS, "prefix": "a", "step": 7, "seed": 3}
+        assert repr(Layout(2, format="checkpoint", **said)) == (
             "Layout(n_shards=2, format='checkpoint', stale=[1], "
             f"tensors={tuple(map(tuple, TENSORS))!r}, prefix='a', step=7, seed=3)"
         )
@@ -96,57 +84,44 @@ class TestLayout:
             ({"prefix": "a/b"}, ValueError, "without a directory, found 'a/b'"),
             ({"prefix": ""}, ValueError, "without a directory, found ''"),
             ({"algorithm": "md5"}, ValueError, "expected one of sha256, sha256-tree, found 'md5'"),
-            ({"missing": [1], "empty": [1]}, ValueError, "1 is already named under mi"),
-            ({"states": ()}, TypeError, "Layout: there is no 'states'; did you mean"),
             ({"metadata": "torn"}, ValueError, "metadata: expected one of ok, .* 'torn'"),
             ({"tensors": TENSORS}, ValueError, "expected those of 3 ranks, found 2"),
             ({"tensors": [[]] * 3, "flipped": [1]}, ValueError, "data in the shard of rank 1"),
             ({"tensors": [[]] * 3, "metadata": "holes"}, ValueError, "for holes to be a lie"),
+            *(
+                ({"n_shards": 1, "tensors": [[("twice", "int8", ()), tensor]]}, error, text)
+                for tensor, error, text in [
+                    (("a", "int4", ()), ValueError, "dtype: there is no 'int4'; did you mean"),
+                    (("a", "int8", (1.0,)), TypeError, "shape: expected int, found 1.0"),
+                    (("a", "int8", (-1,)), ValueError, "shape: expected 0 or more, found -1"),
+                    (("a", "int8", (1,) * 33), ValueError, "32 dimensions or less, found 33"),
+                    (("twice", "int8", ()), ValueError, "expected each name once in rank 0"),
+                ]
+            ),
         ],
     )
     def test_wrong_arguments(self, keywords: dict, error: type[Exception], text: str) -> None:
         with pytest.raises(error, match=text):
             Layout(format="checkpoint", **keywords)
 
-    @pytest.mark.parametrize(
-        ("tensor", "error", "text"),
-        [
-            (("a", "int4", ()), ValueError, "dtype: there is no 'int4'; did you mean"),
-            (("a", "int8", (1.0,)), TypeError, "shape: expected int, found 1.0"),
-            (("a", "int8", (-1,)), ValueError, "shape: expected 0 or more, found -1"),
-            (("a", "int8", (1,) * 33), ValueError, "expected 32 dimensions or less, found 33"),
-            (("twice", "int8", ()), ValueError, "expected each name once in rank 0"),
-        ],
-    )
-    def test_wrong_tensors(self, tensor: Any, error: type[Exception], text: str) -> None:
-        with pytest.raises(error, match=text):
-            Layout(1, format="checkpoint", tensors=[[("twice", "int8", ()), tensor]])
-
     def test_some_states_need_two_tensors_with_data(self) -> None:
-        def refused(states: Any, make: Callable[[Any], object]) -> set[Any]:
+        def refused(states: Any, tensors: Any, keyword: Callable[[Any], dict]) -> set[Any]:
             found = set()
             for state in states:
                 try:
-                    make(state)
+                    Layout(format="checkpoint", tensors=[[], tensors, tensors], **keyword(state))
                 except ValueError:
                     found.add(state)
             return found
 
         number, yes_or_no, hollow = ("a", "int8", (1,)), ("b", "bool", ()), ("c", "int8", (0,))
         for tensors in ([], [hollow], [number, hollow], [number, yes_or_no], [yes_or_no, number]):
-            states = refused(
-                SHARDS, lambda state, each=tensors: in_state(state, tensors=[each] * 3)
-            )
-            lies = refused(
-                METADATA,
-                lambda state, each=tensors: Layout(
-                    2, format="checkpoint", tensors=[[], each], metadata=state
-                ),
-            )
+            shards = refused([*SHARDS][1:], tensors, lambda state: {state.value: [1, 2]})
+            lies = refused(METADATA, tensors, lambda state: {"metadata": state})
             if tensors == [yes_or_no, number]:
-                assert states == lies == set()
+                assert shards == lies == set()
             else:
-                assert states == {"flipped", "flipped_padding", "zero_tail", "stale"}
+                assert shards == {"flipped", "flipped_padding", "zero_tail", "stale"}
                 assert lies == {"holes", "unknown_dtype", "overflowing", "overlapping"}
 
     @pytest.mark.parametrize("step", [0, 1, 2**53 + 1, 10**20])
@@ -159,9 +134,7 @@ class TestLayout:
 
 
 class TestWriting:
-    def test_a_name_that_the_format_lacks_is_refused_when_it_is_written(
-        self, tmp_path: Path
-    ) -> None:
+    def test_a_name_that_the_format_lacks_is_refused_when_it_is_written(self, tmp_path) -> None:
         with pytest.raises(ValueError, match="expected names of 1 to 4096 characters"):
             write_layout(Layout(1, format="checkpoint", tensors=[[("", "int8", ())]]), tmp_path)
 
@@ -175,16 +148,12 @@ class TestWriting:
 
     def test_no_two_tensors_have_the_same_bytes(self) -> None:
         tensors = [[("a", "int64", (4,)), ("b", "int64", (4,))]] * 2
-        values = [
-            Layout(2, format="checkpoint", step=step, seed=seed, tensors=tensors)
-            for step in (1, 2)
-            for seed in (0, 1)
-        ]
-        assert (
-            len({tensor_bytes(v, rank, n) for v in values for rank in (0, 1) for n in "ab"}) == 16
-        )
+        whole = Layout(2, format="checkpoint", tensors=tensors)
+        values = [whole.replace(step=step, seed=seed) for step in (1, 2) for seed in (0, 1)]
+        found = {tensor_bytes(v, rank, name) for v in values for rank in (0, 1) for name in "ab"}
+        assert len(found) == 16
         with pytest.raises(KeyError, match="nonsense"):
-            tensor_bytes(values[0], 0, "nonsense")
+            tensor_bytes(whole, 0, "nonsense")
 
     @pytest.mark.parametrize("dtype", ITEM_SIZES)
     def test_numbers_are_finite_and_the_last_byte_shows(self, dtype: str) -> None:
@@ -207,22 +176,6 @@ class TestDamage:
         return shard_bytes(Layout(format="checkpoint"), 1), content
 
     @pytest.mark.parametrize(
-        ("state", "start", "end"),
-        [
-            (SHARDS.FLIPPED_HEADER, 12, 76),
-            (SHARDS.FLIPPED_PADDING, 88, 128),
-            (SHARDS.FLIPPED, 256, 264),
-        ],
-    )
-    def test_one_bit(self, state: CheckpointShardState, start: int, end: int) -> None:
-        whole, content = self.both(state)
-        ((at, bits),) = [
-            (at, a ^ b) for at, (a, b) in enumerate(zip(whole, content, strict=True)) if a ^ b
-        ]
-        assert bits == 1
-        assert start <= at < end
-
-    @pytest.mark.parametrize(
         ("state", "start", "field"),
         [
             (SHARDS.WRONG_MAGIC, 0, b"SHAR"),
@@ -233,11 +186,18 @@ class TestDamage:
             (SHARDS.NEGATIVE_DATA, 80, b"\xff" * 8),
             (SHARDS.HUGE_DATA, 80, b"\xff" * 7 + b"\x7f"),
             (SHARDS.ZERO_TAIL, 260, bytes(4)),
+            (SHARDS.FLIPPED_HEADER, 12, 64),
+            (SHARDS.FLIPPED_PADDING, 88, 40),
+            (SHARDS.FLIPPED, 256, 8),
         ],
     )
-    def test_one_field(self, state: CheckpointShardState, start: int, field: bytes) -> None:
+    def test_one_field_or_one_bit(self, state, start, field) -> None:
         whole, content = self.both(state)
-        assert content == whole[:start] + field + whole[start + len(field) :] != whole
+        if isinstance(field, int):
+            bits = [(a ^ b).bit_count() for a, b in zip(whole, content, strict=True)]
+            assert sum(bits) == sum(bits[start : start + field]) == 1
+        else:
+            assert content == whole[:start] + field + whole[start + len(field) :] != whole
 
     def test_of_another_step_and_of_another_rank(self) -> None:
         whole, stale = self.both(SHARDS.STALE)
@@ -269,20 +229,12 @@ class TestDamage:
             MultiShardSaver().save_metadata(prefix, world_size=2, step=7)
             assert ShardFileVerifier().verify_checkpoint(prefix).is_valid
 
-    def test_no_two_states_are_the_same_on_disk(self) -> None:
-        values = [in_state(state) for state in SHARDS]
-        values += [Layout(format="checkpoint", metadata=state) for state in [*METADATA][1:]]
-        seen = []
-        for value in values:
-            with shards_dir(value) as prefix:
-                seen.append(files_of(prefix.parent))
-        assert not [one for one in seen if seen.count(one) > 1]
-
     @pytest.mark.parametrize("state", METADATA)
     def test_only_a_law_tells_what_is_sealed(self, state: CheckpointMetadataState) -> None:
         with shards_dir(Layout(format="checkpoint", metadata=state)) as prefix:
             path = prefix.with_name("model.metadata.json")
-            text = content_of(path) if path.exists() else None
+            readable = path.is_file() and path.stat().st_mode & 0o400
+            text = path.read_bytes() if readable else None
         unsealed = {"missing", "unfinished", "pruned", "empty", "truncated", "flipped"}
         unsealed |= {"missigned", "directory", "unreadable"}
         assert (text is not None and sealed(text[:-74]) == text) == (state not in unsealed)
@@ -291,9 +243,7 @@ class TestDamage:
 class TestOracles:
     @pytest.mark.parametrize("level", LEVELS)
     @pytest.mark.parametrize("state", SHARDS)
-    def test_of_shards_they_say_what_the_table_says(
-        self, state: CheckpointShardState, level: str
-    ) -> None:
+    def test_of_shards_they_say_what_the_table_says(self, state, level) -> None:
         value, kind = in_state(state), FOUND[state][LEVELS.index(level)]
         assert expected_problems(value, level=level) == (((1, kind), (2, kind)) if kind else ())
         with shards_dir(value) as prefix:
@@ -301,9 +251,7 @@ class TestOracles:
 
     @pytest.mark.parametrize("level", LEVELS)
     @pytest.mark.parametrize("state", METADATA)
-    def test_broken_metadata_are_found_at_every_level(
-        self, state: CheckpointMetadataState, level: str
-    ) -> None:
+    def test_broken_metadata_are_found_at_every_level(self, state, level) -> None:
         value = Layout(format="checkpoint", metadata=state, missing=[])
         kinds = dict.fromkeys(["missing", "unfinished", "pruned"], "missing")
         kinds |= {"unreadable": "unreadable", "directory": "not-regular"}
@@ -316,16 +264,6 @@ class TestOracles:
         tensors = [[("a", "int8", (n,))] for n in (1, 2, 2)]
         value = Layout(format="checkpoint", tensors=tensors, swapped=[0, 1, 2])
         assert expected_problems(value) == ((0, "size"), (1, "structure"), (2, "size"))
-
-    @pytest.mark.slow
-    @examples(200)
-    @given(layouts(["checkpoint"]))
-    def test_they_agree(self, value: Layout) -> None:
-        with shards_dir(value) as prefix:
-            for level in LEVELS:
-                assert is_whole_checkpoint(prefix, level=level) != bool(
-                    expected_problems(value, level=level)
-                )
 
     @examples(100)
     @given(layouts(["checkpoint"], states=["ok"], metadata=st.just("ok")))
@@ -360,23 +298,15 @@ class TestFixture:
 
 class TestStrategies:
     @pytest.mark.slow
-    @pytest.mark.parametrize("state", ["stale", "zero_tail", "unchecked"])
-    def test_one_bad_shard_is_the_least_that_shows_a_bug(self, state: str) -> None:
-        some = layouts(["checkpoint"], states=[state, "missing"], metadata=st.just("ok"))
-        least = find(some, lambda value: state in value.states)
-        assert least == Layout(1, format="checkpoint", **{state: [0]})
-
-    @pytest.mark.slow
     @pytest.mark.parametrize("state", ["holes", "overflowing", "pruned"])
-    def test_so_is_one_lie(self, state: str) -> None:
+    def test_one_lie_is_the_least_that_shows_a_bug(self, state: str) -> None:
         some = layouts(["checkpoint"], states=["missing"], metadata=st.sampled_from(["ok", state]))
         least = find(some, lambda value: value.metadata == state)
         assert least == Layout(1, format="checkpoint", metadata=state)
 
-    @pytest.mark.slow
-    def test_what_is_whole_is_common_and_so_are_ruins(self) -> None:
+    @pytest.mark.exhaustive
+    def test_all_sorts_of_tensors_and_metadata_come(self) -> None:
         def all_came(values: list[Layout]) -> None:
-            assert {state for value in values for state in value.states} == set(SHARDS)
             assert {value.algorithm for value in values} == {"sha256", "sha256-tree"}
             assert {value.n_shards for value in values} == {*range(1, 9)}
             assert {value.metadata for value in values} == set(METADATA)
@@ -388,21 +318,17 @@ class TestStrategies:
             assert Counter(tensor.size == 0 for tensor in tensors)[True] > 20
 
         drawn_until(all_came, layouts(["checkpoint"]))
-        values = drawn(layouts(["checkpoint"]), 360)
-        whole = sum(not expected_problems(value) for value in values)
-        assert len(values) / 5 < whole < len(values) * 2 / 3
 
     @pytest.mark.parametrize(
         ("arguments", "error", "text"),
         [
             ({"n_ranks": 0}, ValueError, "n_ranks: expected 1 or more, found 0"),
             ({"max_tensors": -1}, ValueError, "max_tensors: expected 0 or more, found -1"),
-            ({"max_tensors": 1.5}, TypeError, "max_tensors: expected int, found 1.5"),
             ({"dtypes": ["int4"]}, ValueError, "dtypes: expected some of bool.*found {'int4'}"),
             ({"dtypes": []}, ValueError, "dtypes: expected some of bool"),
         ],
     )
-    def test_wrong_tensors(self, arguments: dict, error: type[Exception], text: str) -> None:
+    def test_wrong_tensors(self, arguments, error, text) -> None:
         with pytest.raises(error, match=text):
             checkpoint_tensors(**{"n_ranks": 2} | arguments)
 

@@ -44,6 +44,7 @@ def test_a_missing_package_is_told_with_its_extra(package: str, module: str, nam
     "use",
     [
         "from shardproof.testing.faults import FileSystemFaults, damage, serve_hub",
+        "from shardproof.testing import time_limit",
         "import shardproof.testing.faults as f; f.DamageKind; assert 'http.server' not in l",
     ],
 )

@@ -1,7 +1,5 @@
 """Shards directories in a fake file system: like real ones, and whoever leaves it is told."""
 
-# ruff: noqa: PLW0108 - a lambda looks the function up when it is called, the file system being fake
-
 import concurrent.futures
 import contextlib
 import errno
@@ -133,89 +131,69 @@ def test_damage_is_done_and_taken_back_inside() -> None:
             assert {name: (path / name).read_bytes() for name in os.listdir(path)} == before
 
 
-FD = object()
+Call = Callable[[Path, int], object]  # of a fake file, by its path and a descriptor
 
-REFUSED: dict[str, tuple[object, ...]] = {
-    "os.pread": (FD, 1, 0),
-    "os.preadv": (FD, [bytearray(1)], 0),
-    "os.pwrite": (FD, b"1", 0),
-    "os.posix_fadvise": (FD, 0, 0, os.POSIX_FADV_DONTNEED),
-    "os.lockf": (FD, os.F_LOCK, 0),
-    "os.fchown": (FD, -1, -1),
-    "os.fchdir": (FD,),
-    "os.statvfs": (FD,),
-    "os.dup": (FD,),
-    "os.dup2": (FD, 99),
-    "os.copy_file_range": (FD, 1, 1),
-    "os.copy_file_range 2": (0, FD, 1),
-    "os.sendfile 2": (1, FD, 0, 1),
-    "os.splice": (0, FD, 1),
-    "fcntl.flock": (FD, fcntl.LOCK_SH),
-    "fcntl.lockf": (FD, fcntl.LOCK_SH),
-    "fcntl.fcntl": (FD, fcntl.F_GETFL),
-    "fcntl.ioctl": (FD, 0),
-    "mmap.mmap": (FD, 1),
-    "io.FileIO": (FD,),
+BY_DESCRIPTOR: dict[str, Call] = {
+    "os.pread": lambda _, fd: os.pread(fd, 1, 0),
+    "os.preadv": lambda _, fd: os.preadv(fd, [bytearray(1)], 0),
+    "os.pwrite": lambda _, fd: os.pwrite(fd, b"1", 0),
+    "os.posix_fadvise": lambda _, fd: os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED),
+    "os.lockf": lambda _, fd: os.lockf(fd, os.F_LOCK, 0),
+    "os.fchown": lambda _, fd: os.fchown(fd, -1, -1),
+    "os.fchdir": lambda _, fd: os.fchdir(fd),
+    "os.statvfs": lambda _, fd: os.statvfs(fd),
+    "os.dup": lambda _, fd: os.dup(fd),
+    "os.dup2": lambda _, fd: os.dup2(fd, 99),
+    "os.copy_file_range": lambda _, fd: os.copy_file_range(fd, 1, 1),
+    "os.copy_file_range 2": lambda _, fd: os.copy_file_range(0, fd, 1),
+    "os.sendfile 2": lambda _, fd: os.sendfile(1, fd, 0, 1),
+    "os.splice": lambda _, fd: os.splice(0, fd, 1),
+    "fcntl.flock": lambda _, fd: fcntl.flock(fd, fcntl.LOCK_SH),
+    "fcntl.lockf": lambda _, fd: fcntl.lockf(fd, fcntl.LOCK_SH),
+    "fcntl.fcntl": lambda _, fd: fcntl.fcntl(fd, fcntl.F_GETFL),
+    "fcntl.ioctl": lambda _, fd: fcntl.ioctl(fd, 0),
+    "mmap.mmap": lambda _, fd: mmap.mmap(fd, 1),
+    "io.FileIO": lambda _, fd: io.FileIO(fd),
+}
+BY_AN_EARLIER_NAME: dict[str, Call] = {
+    "os.dup": lambda _, fd: dup(fd),
+    "os.sendfile": lambda _, fd: sendfile(out_fd=1, in_fd=fd, offset=0, count=1),
+    "fcntl.flock": lambda _, fd: flock(fd, fcntl.LOCK_SH),
+    "mmap.mmap": lambda _, fd: bound_mmap(fd, 1),
+    "io.FileIO": lambda _, fd: FileIO(fd),
+    "os.chdir": lambda _, fd: EARLY["fchdir"](fd),
+    "fcntl.lockf": lambda _, fd: EARLY["lockf"](fd, fcntl.LOCK_SH),
+}
+BY_PATH: dict[str, Call] = {
+    "os.statvfs": lambda path, _: os.statvfs(path),
+    "os.mkfifo": lambda path, _: os.mkfifo(path.parent / "fifo"),
+    "os.lchown": lambda path, _: os.lchown(path, -1, -1),
+    "io.FileIO": lambda path, _: FileIO(os.fsencode(path)),
+    "io.FileIO 2": lambda path, _: EARLY["open"](path),
+    "os.remove or os.unlink": lambda path, _: EARLY["unlink"](path),
+    "os.rename": lambda path, _: EARLY["rename"]("/tmp/none", path),
+    "mmap.mmap": lambda path, _: np.memmap(path),
+    "mmap.mmap 2": lambda path, _: np.memmap(path.open("r+b")),
+    "os.dup": lambda path, _: np.fromfile(path.open("rb")),
+    "os.dup 2": lambda path, _: np.arange(3).tofile(path),
+    "fcntl.flock": lambda path, _: fcntl.flock(path.open(), fcntl.LOCK_SH),
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_calls_with_a_descriptor_that_would_act_on_another_file(name: str) -> None:
-    call = name.split(" ", maxsplit=1)[0]
-    module, _, function = call.partition(".")
-    text = f"{call}.* was called for the fake '/scratch/saev/shards/.*/{NAME}'.*shards_dir"
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [pair for table in (BY_DESCRIPTOR, BY_AN_EARLIER_NAME, BY_PATH) for pair in table.items()],
+)
+def test_calls_that_would_act_on_another_file_or_miss_it_are_refused(name: str, call: Call) -> None:
+    text = (
+        f"^{name.removesuffix(' 2')}.* was called for the fake '/scratch/saev/shards/.*shards_dir"
+    )
     with (
         pytest.raises(NotFakedError, match=text),
         fake_shards_dir(Layout()) as path,
         descriptor(path) as fd,
     ):
-        getattr(globals()[module], function)(*(fd if a is FD else a for a in REFUSED[name]))
-
-
-IMPORTED: dict[str, Callable[[int], object]] = {
-    "os.dup": lambda fd: dup(fd),
-    "os.sendfile": lambda fd: sendfile(out_fd=1, in_fd=fd, offset=0, count=1),
-    "fcntl.flock": lambda fd: flock(fd, fcntl.LOCK_SH),
-    "mmap.mmap": lambda fd: bound_mmap(fd, 1),
-    "io.FileIO": lambda fd: FileIO(fd),
-    "os.chdir": lambda fd: EARLY["fchdir"](fd),
-    "fcntl.lockf": lambda fd: EARLY["lockf"](fd, fcntl.LOCK_SH),
-}
-
-
-@pytest.mark.parametrize("name", IMPORTED)
-def test_calls_by_a_name_bound_before(name: str) -> None:
-    with (
-        pytest.raises(NotFakedError, match=f"^{name}"),
-        fake_shards_dir(Layout()) as path,
-        descriptor(path) as fd,
-    ):
-        IMPORTED[name](fd)
-
-
-WITH_PATHS: list[tuple[str, Callable[[Path], object]]] = [
-    ("os.statvfs", lambda path: os.statvfs(path)),
-    ("os.mkfifo", lambda path: os.mkfifo(path.parent / "fifo")),
-    ("os.lchown", lambda path: os.lchown(path, -1, -1)),
-    ("io.FileIO", lambda path: FileIO(os.fsencode(path))),
-    ("io.FileIO", lambda path: EARLY["open"](path)),
-    ("os.remove or os.unlink", lambda path: EARLY["unlink"](path)),
-    ("os.rename", lambda path: EARLY["rename"]("/tmp/none", path)),
-    ("mmap.mmap", lambda path: np.memmap(path)),
-    ("mmap.mmap", lambda path: np.memmap(path.open("r+b"))),
-    ("os.dup", lambda path: np.fromfile(path.open("rb"))),
-    ("os.dup", lambda path: np.arange(3).tofile(path)),
-    ("fcntl.flock", lambda path: fcntl.flock(path.open(), fcntl.LOCK_SH)),
-]
-
-
-@pytest.mark.parametrize(("name", "call"), WITH_PATHS)
-def test_calls_with_a_path_that_would_miss_the_file(
-    name: str, call: Callable[[Path], object]
-) -> None:
-    text = f"^{name}.* the fake '/scratch/saev/shards/"
-    with pytest.raises(NotFakedError, match=text), fake_shards_dir(Layout()) as path:
-        call(path / NAME)
+        call(path / NAME, fd)
 
 
 def test_what_gets_through_hits_no_real_file(tmp_path: Path) -> None:
@@ -276,10 +254,8 @@ def raise_another(path: Path) -> None:
 
 @pytest.mark.parametrize("loader", [in_a_thread, hide_everything])
 def test_a_loader_that_holds_it_back_is_reported(loader: Callable[[Path], None]) -> None:
-    with (
-        pytest.raises(NotFakedError, match=r"mmap.mmap .* '/scratch"),
-        fake_shards_dir(Layout()) as path,
-    ):
+    text = r"mmap.mmap .* '/scratch"
+    with pytest.raises(NotFakedError, match=text), fake_shards_dir(Layout()) as path:
         loader(path)
 
 
@@ -290,7 +266,7 @@ def test_another_error_gets_a_note() -> None:
     assert note.startswith("Before that, NotFakedError was held back: mmap.mmap")
 
 
-def test_contexts_nest() -> None:
+def test_contexts_nest_and_two_that_fake_are_refused() -> None:
     with fake_shards_dir(Layout(1)) as one:
         with fake_shards_dir(Layout(2)) as other:
             assert one.parent == other.parent
@@ -298,12 +274,8 @@ def test_contexts_nest() -> None:
         with pytest.raises(FileExistsError), fake_shards_dir(Layout(2)):
             pass
     assert not os.path.exists("/scratch/saev")
-
-
-def test_two_that_fake_are_refused() -> None:
-    with Patcher() as patcher, pytest.raises(RuntimeError, match="that pyfakefs fakes already"):
+    with Patcher(), pytest.raises(RuntimeError, match="that pyfakefs fakes already"):
         fake_shards_dir(Layout()).__enter__()
-    assert patcher.fs
 
 
 def test_a_function_that_outlives_it_is_the_real_one() -> None:

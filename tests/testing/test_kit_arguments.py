@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -27,17 +26,20 @@ def makers(tmp_path: Path) -> Iterator[Makers]:
     def new_base() -> Path:
         return tmp_path / str(next(numbers))
 
-    with ExitStack() as stack:
+    with (
+        shards_dir_maker(new_base) as of_shards,
+        receipts_dir_maker(new_base) as of_receipts,
+        checkpoint_dir_maker(new_base) as of_checkpoints,
+        fake_shards_dir_maker() as of_fakes,
+    ):
         yield {
             "layout": Layout,
             "receipts layout": partial(Layout, format="receipts"),
             "checkpoint layout": partial(Layout, format="checkpoint"),
-            "make_shards_dir": stack.enter_context(
-                shards_dir_maker(new_base, drop_root_override=True)
-            ),
-            "make_receipts_dir": stack.enter_context(receipts_dir_maker(new_base)),
-            "make_checkpoint": stack.enter_context(checkpoint_dir_maker(new_base)),
-            "make_fake_shards_dir": stack.enter_context(fake_shards_dir_maker()),
+            "make_shards_dir": of_shards,
+            "make_receipts_dir": of_receipts,
+            "make_checkpoint": of_checkpoints,
+            "make_fake_shards_dir": of_fakes,
         }
 
 
@@ -62,11 +64,11 @@ LISTS = [
 WRONG: list[tuple[Any, type[Exception], str]] = [
     *(
         (given, TypeError, r"expected indices, such as \[1\], found ")
-        for given in (1, True, "12", b"1", object, np.array(1))
+        for given in (1, True, "12", object, np.array(1))
     ),
     *(
         ([0, index], TypeError, "expected indices of type int, found ")
-        for index in (True, 1.0, "1", None, np.float64(1), np.bool_(True))
+        for index in (True, 1.0, "1", None, np.bool_(True))
     ),
     *(
         ([index], ValueError, f"expected indices from 0 below 3, found {index}$")
@@ -111,18 +113,14 @@ MISSPELT = [
     ("make_shards_dir", "unreadble_shards", "unreadable_shards"),
     ("make_shards_dir", "shards", "n_shards"),
     ("make_fake_shards_dir", "missing_shard", "missing_shards"),
-    ("receipts layout", "missing_bins", "missing_bin"),
     ("make_receipts_dir", "missing_output", "missing_outputs"),
     ("checkpoint layout", "missing_ranks", "missing"),
-    ("make_checkpoint", "missing_rank", "missing_ranks"),
     ("make_checkpoint", "worldsize", "world_size"),
 ]
 
 
 @pytest.mark.parametrize(("maker", "wrong", "right"), MISSPELT)
-def test_a_misspelt_keyword_names_the_nearest(
-    maker: str, wrong: str, right: str, makers: Makers
-) -> None:
+def test_a_misspelt_keyword_names_the_nearest(maker, wrong, right, makers) -> None:
     with pytest.raises(
         TypeError, match=f"^[A-Za-z_]+: there is no '{wrong}'; did you mean '{right}'"
     ):

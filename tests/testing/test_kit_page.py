@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -10,19 +11,50 @@ from shardproof.testing import ShardState
 from shardproof.testing.contracts import ShardLoaderContract
 from shardproof.testing.samples._oracle import KINDS, MAY_REPORT
 from tests.helpers import ROOT
-from tests.mutants import kit_page
-from tests.mutants.kit_page import FAULTS, FIXTURE, STRATEGY, Fault
+from tests.mutants.loaders import Bug
 from tests.mutants.planting import TEST
 from tests.test_docs import files_of
 
 PAGE = (ROOT / "docs" / "testing-kit.md").read_text()
+FIXTURE, STRATEGY = "test_with_the_fixture.py", "test_with_hypothesis.py"
 
 
-def test_the_tables_are_those_that_the_code_makes() -> None:
-    """`python -m tests.mutants.kit_page docs/testing-kit.md` writes them anew."""
-    assert kit_page.page(PAGE) == PAGE
-    assert kit_page.states_table() in PAGE
-    assert kit_page.faults_table() in PAGE
+def rows(table: str) -> list[list[str]]:
+    """The cells of each row of a table of the page, which has a comment before it."""
+    text = PAGE.partition(f"<!-- {table} -->")[2].partition("<!-- end -->")[0]
+    lines = re.findall(r"(?m)^\| (.*) \|$", text)[2:]
+    return [[cell.strip() for cell in line.split(" | ")] for line in lines]
+
+
+class Fault(NamedTuple):
+    """A mistake in a loader, whom it hurts, and the tests that find it: a row of the page."""
+
+    number: str
+    does: str
+    harm: str
+    fixture: str
+    strategy: str
+    contract: str
+
+
+def taken(kind: str, *others: str) -> list[tuple[str, str]]:
+    return [(kind, other) for other in others]
+
+
+# Row by row the bugs, or which kind is taken for which; each of them is found.
+WRONG: list[list[Bug] | list[tuple[str, str]]] = [
+    taken("missing", "unreadable", "empty", "not-regular", "size"),
+    [Bug.DENIED_IS_MISSING],
+    taken("unreadable", "empty", "not-regular", "size"),
+    taken("empty", "missing", "unreadable", "not-regular"),
+    taken("not-regular", "missing", "empty", "size"),
+    taken("size", "missing", "empty", "unreadable", "not-regular"),
+    *([bug] for bug in (Bug.EIO_IS_MISSING, Bug.STATS, Bug.NEVER, Bug.NO_DAMAGE, Bug.MAPS)),
+    *([bug] for bug in (Bug.EXITS, Bug.WAITS, Bug.WRONG_SHARD, Bug.BLAMES_ALL, Bug.FIRST_ONLY)),
+    *([bug] for bug in (Bug.HALF_BATCH, Bug.DELETES, Bug.UNWRITTEN, Bug.STOPS, Bug.LEFTOVERS)),
+    [Bug.LATE],
+]
+FAULTS = [Fault(*(cell.strip("`") for cell in row)) for row in rows("faults")]
 
 
 def test_the_table_of_refusals_is_the_oracles_too() -> None:
@@ -34,9 +66,27 @@ def test_the_table_of_refusals_is_the_oracles_too() -> None:
     }
 
 
+def test_the_table_of_states_is_what_a_loader_may_report() -> None:
+    classes = {
+        "missing": "`FileNotFoundError`",
+        "unreadable": "`PermissionError`, or any other `Exception`",
+        None: "none: nothing is wrong",
+    }
+    assert [*map(tuple, rows("states"))] == [
+        (
+            f"`{state}`",
+            classes.get(next(iter(kinds), None), "any `Exception`"),
+            ", ".join(f"`{kind}`" for kind in kinds),
+        )
+        for state in ShardState
+        if (kinds := MAY_REPORT.get(state)) is not None
+    ]
+
+
 def test_twenty_two_faults_are_planted_each_another() -> None:
+    assert [fault.number for fault in FAULTS] == [str(n) for n in range(1, len(WRONG) + 1)]
     assert len(FAULTS) == 22
-    wrong = [each for fault in FAULTS for each in fault.wrong]
+    wrong = [each for some in WRONG for each in some]
     assert len(set(wrong)) == len(wrong)
 
 
@@ -96,22 +146,28 @@ def put_pages_tests(pytester: pytest.Pytester, loader: str) -> None:
     pytester.syspathinsert()
 
 
-@pytest.mark.mutants
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.does)
-def test_each_fault_is_found_as_the_page_says(fault: Fault, pytester: pytest.Pytester) -> None:
-    for wrong in fault.wrong:
-        loader = loader_of(wrong)
-        pytester.makepyfile(test_contract=contract("strict", loader))
-        found = failures(pytester, "test_contract.py", "-k", fault.contract)
-        assert fault.harm in harms(found), wrong
-        # Once more at strength safe, where what is unsafe is found by the same test.
-        pytester.makepyfile(test_safe=contract("safe", loader))
-        only = ["-k", fault.contract] if fault.harm == "unsafe" else ["-k", "not_missing"]
-        found = failures(pytester, "test_safe.py", *only)
-        assert set(harms(found)) == ({"unsafe"} if fault.harm == "unsafe" else set()), wrong
-        put_pages_tests(pytester, loader)
-        for name, test in ((FIXTURE, fault.fixture), (STRATEGY, fault.strategy)):
-            assert not test or failures(pytester, name, "-k", test), wrong
+@pytest.mark.parametrize(
+    ("fault", "wrong"),
+    [
+        pytest.param(fault, wrong, marks=pytest.mark.exhaustive if more else pytest.mark.mutants)
+        for fault, some in zip(FAULTS, WRONG, strict=True)
+        for more, wrong in enumerate(some)
+    ],
+    ids=lambda each: each.does if isinstance(each, Fault) else "",
+)
+def test_each_fault_is_found_as_the_page_says(fault, wrong, pytester) -> None:
+    loader = loader_of(wrong)
+    pytester.makepyfile(test_contract=contract("strict", loader))
+    found = failures(pytester, "test_contract.py", "-k", fault.contract)
+    assert fault.harm in harms(found)
+    # Once more at strength safe, where what is unsafe is found by the same test.
+    pytester.makepyfile(test_safe=contract("safe", loader))
+    only = ["-k", fault.contract] if fault.harm == "unsafe" else ["-k", "not_missing"]
+    found = failures(pytester, "test_safe.py", *only)
+    assert set(harms(found)) == ({"unsafe"} if fault.harm == "unsafe" else set())
+    put_pages_tests(pytester, loader)
+    for name, test in ((FIXTURE, fault.fixture), (STRATEGY, fault.strategy)):
+        assert not test or failures(pytester, name, "-k", test)
 
 
 @pytest.mark.mutants
@@ -129,9 +185,7 @@ def test_a_right_loader_passes_the_pages_tests(pytester: pytest.Pytester) -> Non
         (("not-regular", "unreadable"), "ValueError"),
     ],
 )
-def test_what_the_table_has_passes_contract_and_page(
-    taken_for: tuple[str, str], raises: str, pytester: pytest.Pytester
-) -> None:
+def test_what_the_table_has_passes_contract_and_page(taken_for, raises, pytester) -> None:
     put_pages_tests(pytester, "Loader")
     (pytester.path / "my_loader.py").write_text(f"""
 from tests.mutants.loaders import Loader

@@ -13,7 +13,6 @@ from shardproof import Level, validate
 from shardproof.checks import check
 from shardproof.manifest import ExpectedFile, Manifest
 from shardproof.testing import (
-    ExpectedFinding,
     Layout,
     ShardState,
     apply_states,
@@ -28,25 +27,6 @@ from tests.helpers.drawing import examples
 
 LEVELS: tuple[Level, ...] = ("present", "complete", "valid")
 
-# By hand, to hold the oracle against: what is seen at each level, and at valid with digests.
-SEEN = dict.fromkeys(ShardState, (None, None, None, None)) | {
-    ShardState.MISSING: ("missing",) * 4,
-    ShardState.EMPTY: ("empty",) * 4,
-    ShardState.UNREADABLE: ("unreadable",) * 4,
-    ShardState.DIRECTORY: ("not-regular",) * 4,
-    ShardState.DANGLING: ("missing",) * 4,
-    ShardState.LOOP: ("unreadable",) * 4,
-    ShardState.OUTSIDE: ("not-regular",) * 4,
-    ShardState.FIFO: ("not-regular",) * 4,
-    ShardState.SOCKET: ("not-regular",) * 4,
-    ShardState.TRUNCATED: (None, "size", "size", "size"),
-    ShardState.EXTENDED: (None, "size", "size", "size"),
-    ShardState.FLIPPED: (None, None, None, "digest"),
-    ShardState.SWAPPED: (None, None, None, "digest"),
-    ShardState.SPARSE: (None, "unwritten", "unwritten", "digest"),
-    ShardState.UNFINISHED: ("missing",) * 4,
-}
-
 
 def one_in(state: ShardState) -> Layout:
     """Two whole shards around one in this state; swapped ones come in pairs."""
@@ -60,40 +40,31 @@ def is_so(path: Path, state: ShardState, whole: bytes) -> bool:
     mode = os.lstat(path).st_mode if os.path.lexists(path) else 0
     temporary = path.with_name(path.name + ".tmp").exists()
     if not mode:
-        return state is (ShardState.UNFINISHED if temporary else ShardState.MISSING)
+        return state == ("unfinished" if temporary else "missing")
     if stat.S_ISLNK(mode):
-        return state is state_of_link(path, whole)
+        if os.readlink(path) == path.name:
+            return state == "loop"
+        if not path.exists():
+            return state == "dangling"
+        inside = path.resolve().is_relative_to(path.parent.resolve())
+        return state == ("linked" if inside else "outside") and path.read_bytes() == whole
     if not stat.S_ISREG(mode):
         kinds = {stat.S_IFDIR: "directory", stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket"}
         return state == kinds[stat.S_IFMT(mode)]
     if not stat.S_IMODE(mode):
-        return state is ShardState.UNREADABLE
-    return state in states_of_bytes(path.read_bytes(), whole, temporary=temporary)
-
-
-def state_of_link(path: Path, whole: bytes) -> ShardState:
-    if os.readlink(path) == path.name:
-        return ShardState.LOOP
-    if not path.exists():
-        return ShardState.DANGLING
-    assert path.read_bytes() == whole
-    inside = path.resolve().is_relative_to(path.parent.resolve())
-    return ShardState.LINKED if inside else ShardState.OUTSIDE
-
-
-def states_of_bytes(found: bytes, whole: bytes, *, temporary: bool) -> set[ShardState]:
-    if found == whole:
-        # A shard without an example is all zeros: then it is as if it had been written.
-        unseen = {ShardState.SPARSE} if not any(whole) else set()
-        return unseen | {ShardState.LEFTOVER if temporary else ShardState.OK}
-    if len(found) != len(whole):
-        longer = found[:-1] == whole
-        shorter = ShardState.TRUNCATED if found else ShardState.EMPTY
-        return {ShardState.EXTENDED if longer else shorter}
-    if not any(found):
-        return {ShardState.SPARSE}
-    bits = sum((a ^ b).bit_count() for a, b in zip(found, whole, strict=True))
-    return {ShardState.FLIPPED if bits == 1 else ShardState.SWAPPED}
+        return state == "unreadable"
+    found = path.read_bytes()
+    bits = sum((a ^ b).bit_count() for a, b in zip(found, whole, strict=False))
+    return {
+        "ok": found == whole and not temporary,
+        "leftover": found == whole and temporary,
+        "empty": not found,
+        "extended": found[:-1] == whole,
+        "truncated": 0 < len(found) < len(whole) and whole.startswith(found),
+        "sparse": found == bytes(len(whole)),
+        "flipped": len(found) == len(whole) and bits == 1,
+        "swapped": len(found) == len(whole) and bits > 1 and any(found),
+    }[state]
 
 
 def with_digests(value: Layout, root: Path) -> Manifest:
@@ -111,26 +82,12 @@ def with_digests(value: Layout, root: Path) -> Manifest:
     return Manifest(root=root, path=root / "shards.json", format="test", files=files)
 
 
-def said(findings) -> list[ExpectedFinding]:
-    return [ExpectedFinding(finding.kind.value, finding.path) for finding in findings]
-
-
 @pytest.mark.parametrize("state", ShardState)
 def test_a_state_is_what_its_name_says(state: ShardState, tmp_path: Path) -> None:
     value = one_in(state)
     path = write_layout(value, tmp_path)
     for name, each in zip(value.shard_names, value.states, strict=True):
         assert is_so(path / name, each, value.read_bytes(name)), name
-
-
-@pytest.mark.parametrize("state", ShardState)
-def test_what_the_oracle_says_of_a_state(state: ShardState) -> None:
-    value = one_in(state)
-    answers = [expected_findings(value, "/data", level=level) for level in LEVELS]
-    answers.append(expected_findings(value, "/data", level="valid", digests=True))
-    kinds = [{kind for kind, path in answer if path.name == "acts000001.bin"} for answer in answers]
-    assert kinds == [{kind} - {None} for kind in SEEN[state]]
-    assert all(not path.name.startswith("acts000000") for answer in answers for _, path in answer)
 
 
 @examples(100)
@@ -141,7 +98,7 @@ def test_the_report_is_what_the_oracle_expects(value: Layout, digests: bool) -> 
         for level in LEVELS:
             report = check(manifest, level=level) if manifest else validate(path, level=level)
             expected = expected_findings(value, path, level=level, digests=digests)
-            assert said(report.findings) == list(expected)
+            assert [(each.kind.value, each.path) for each in report.findings] == [*expected]
             unproven = expected_unproven(value, path, level=level, digests=digests)
             assert report.unproven == unproven
             assert not (digests and unproven)
@@ -195,10 +152,3 @@ def test_expected_paths_are_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     value = Layout(missing=[0])
     assert expected_findings(value, "x")[0].path == tmp_path / "x" / "acts000000.bin"
     assert expected_unproven(value, "x", level="valid")[0] == tmp_path / "x" / "acts000001.bin"
-
-
-def test_only_files_that_are_promised_have_content() -> None:
-    with pytest.raises(
-        ValueError, match=r"one of acts000000\.bin, metadata\.json, .*found 'labels\.bin'"
-    ):
-        Layout(1).read_bytes("labels.bin")

@@ -1,4 +1,4 @@
-"""Refuse wrong arguments of public functions, before any work, in one short line.
+"""Refuse wrong arguments, before any work, in one short line; make numbers those of Python.
 
 beartype decides, and is imported by the first value that is not of just the class, or one of the
 words, that a hint names. What is of a wrong type is a `TypeError`; a text that is none of the words
@@ -7,19 +7,26 @@ to choose from is a `ValueError`.
 
 import functools
 import itertools
+import math
+import operator
 import re
+import reprlib
+import sys
 import types
 import typing
 from collections.abc import Callable, Sequence
+from numbers import Integral, Rational, Real
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from shardproof._base.messages import shown
-from shardproof._base.plain import MAX_SHOWN, plain_number, shown_value
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MAX_ITEMS = 64
+_MAX_SHOWN = 100  # characters of a value in a message
 _SECRETS = {"headers", "token"}
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = _MAX_SHOWN
 
 
 def checked(function: F) -> F:
@@ -64,11 +71,11 @@ def _accept(owner: Any, name: str, value: Any) -> Any:
     plain = plain_number(value) if int in choices or float in choices else value
     if _fits(plain, choices):
         return plain
-    found = type(value).__name__ if name in _SECRETS else shown_value(value)
+    found = type(value).__name__ if name in _SECRETS else _shown(value)
     called = owner.__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__")
     has_words = any(typing.get_origin(choice) is Literal for choice in choices)
     kind = ValueError if has_words and isinstance(value, str) else TypeError
-    expected = shown(_words(choices), MAX_SHOWN)
+    expected = shown(_words(choices), _MAX_SHOWN)
     raise kind(f"{called}(): {name}: expected {expected}, found {found}")
 
 
@@ -111,3 +118,58 @@ def _words(choices: Sequence[Any]) -> str:
             words.append(re.sub(r"\b(?:\w+\.)+", "", str(choice)))  # without its module
     *others, last = words
     return f"{', '.join(others)} or {last}" if others else last
+
+
+def as_int(name: str, value: object) -> int:
+    """Return an integer, be it numpy's, as Python's."""
+    number = plain_number(value)
+    if type(number) is not int:
+        raise TypeError(f"{name}: expected int, found {_shown(value)}")
+    return number
+
+
+def count(name: str, value: object, least: int = 0, most: int | None = None) -> int:
+    """Return an integer between two limits, be it numpy's, as Python's."""
+    found = as_int(name, value)
+    if found < least or (most is not None and found > most):
+        expected = f"{least} or more" if most is None else f"{least} to {most}"
+        raise ValueError(f"{name}: expected {expected}, found {_shown(found)}")
+    return found
+
+
+def number(name: str, value: object, least: float = 0.0) -> float:
+    """Return a finite number that is at least so large, be it numpy's, as Python's."""
+    found = plain_number(value)
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        raise TypeError(f"{name}: expected a number, found {_shown(value)}")
+    if not least <= found <= sys.float_info.max:  # an integer may be more than a float can hold
+        expected = f"a finite number, {least:g} or more"
+        if least <= found < math.inf:
+            expected = f"{least:g} to {sys.float_info.max:g}"
+        raise ValueError(f"{name}: expected {expected}, found {_shown(found)}")
+    return found
+
+
+def rank_of(rank: object, world_size: object) -> tuple[int, int]:
+    """Return rank and world size as Python's integers; refuse a rank that there can't be."""
+    n_ranks = count("world_size", world_size, 1)
+    return count("rank", rank, 0, n_ranks - 1), n_ranks
+
+
+def plain_number(value: Any) -> Any:
+    """Return a number, such as one of numpy, as Python's; anything else as it is."""
+    if isinstance(value, (bool, float, str)) or type(value) is int:
+        return value
+    if isinstance(value, Integral):
+        return operator.index(value)
+    if isinstance(value, Real) and not isinstance(value, Rational):  # which no float may hold
+        return float(value)
+    return value
+
+
+def _shown(value: object) -> str:
+    """Return a value for a message, cut; whatever its ``repr`` does."""
+    try:
+        return shown(_REPR.repr(value), _MAX_SHOWN)
+    except ValueError:  # of an integer with very many digits
+        return f"<{type(value).__name__}>"

@@ -5,17 +5,12 @@ here: each folder is opened in the one before it and never through a link, and o
 read and walked by the same steps. What is opened in the end was inside the directory when its
 folder was entered; a folder that is moved out later takes with it what is opened in it.
 
-Linux has one call for the folders of a name (openat2(2) with RESOLVE_BENEATH, since 5.6). It only
-saves time: what it refuses, or a sandbox refuses it, is walked.
+Linux has one call for the folders of a name (openat2(2) with RESOLVE_BENEATH): it saves no time.
 """
 
 import errno
-import functools
 import os
 import stat
-import struct
-import sys
-import types
 from collections.abc import Callable
 
 from shardproof._base.messages import shown
@@ -27,10 +22,6 @@ OpenAt = Callable[[str, int], int | None]
 # Where there is no O_PATH, as on macOS, a folder on the way has to be readable.
 _FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
-_OPENAT2 = 437  # on every kind of machine that Linux counts in common (asm-generic/unistd.h)
-_RESOLVE_NO_MAGICLINKS = 0x02
-_RESOLVE_BENEATH = 0x08
-
 
 class NotRegularError(Exception):
     """A name that leads to no regular file inside the root: to what, or to where outside."""
@@ -41,25 +32,8 @@ class NotRegularError(Exception):
         self.outside = outside
 
 
-def open_beneath(name: str, open_at: OpenAt, *, root: str, dir_fd: int, links: bool = True) -> int:
-    """Open what a name leads to inside a directory; ``open_at`` opens the last part."""
-    folder, _, base = name.rpartition("/")
-    fd = None
-    if not folder:
-        fd = open_at(base, dir_fd)
-    # Another function there (of a fake file system, of planned faults) sees the calls of a walk.
-    elif links and (call := _openat2()) and isinstance(os.open, types.BuiltinFunctionType):
-        folder_fd = call(dir_fd, os.fsencode(folder))
-        if folder_fd >= 0:
-            try:
-                fd = open_at(base, folder_fd)
-            finally:
-                os.close(folder_fd)
-    return _Walk(root, dir_fd, links=links).open(name, open_at) if fd is None else fd
-
-
-class _Walk:
-    """The way from a directory to what a name leads to."""
+class Walk:
+    """The way from a real directory, which is open, to what a name leads to."""
 
     def __init__(self, root: str, dir_fd: int, *, links: bool) -> None:
         self._root, self._dir_fd, self._links = root, dir_fd, links
@@ -68,7 +42,7 @@ class _Walk:
         self._n_links = 0
 
     def open(self, name: str, open_at: OpenAt) -> int:
-        """Open what the name leads to; as `open_beneath`."""
+        """Open what a name leads to inside the directory; ``open_at`` opens the last part."""
         self._parts = _parts_of(name)
         try:
             while True:
@@ -153,18 +127,3 @@ def _parts_of(text: str) -> list[str]:
     """Split a path; the last part is ``.`` where it can only be that of a folder."""
     parts = [part for part in text.split("/") if part not in {"", "."}]
     return [*parts, "."] if not parts or text.endswith(("/", "/.")) else parts
-
-
-@functools.cache
-def _openat2() -> Callable[[int, bytes], int] | None:
-    """Return what opens a folder, below 0 where that fails; None where there is no Linux."""
-    if "linux" not in sys.platform:
-        return None
-    import ctypes  # noqa: PLC0415 - 5 ms, and most directories have no folders
-
-    how = struct.pack("=QQQ", _FOLDER_FLAGS, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
-    syscall = ctypes.CDLL(None, use_errno=True).syscall
-    number, text = ctypes.c_long, ctypes.c_char_p
-    syscall.argtypes = (number, number, text, text, ctypes.c_size_t)
-    syscall.restype = ctypes.c_long
-    return lambda dir_fd, name: syscall(_OPENAT2, dir_fd, name, how, len(how))

@@ -10,7 +10,6 @@ import collections
 import contextlib
 import os
 import resource
-import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Executor as Executor  # noqa: PLC0414 - for others
@@ -50,36 +49,34 @@ def over_threads(
     chunk: int = 64,
 ) -> Done[Result]:
     """Yield the results of all items, chunk by chunk; closing it joins the threads."""
-    start, pool = 0, None
-    try:
-        while start < len(items):  # how is decided anew for each run
-            go_on()
-            seconds, in_threads = 0.0, threads != 1
-            if threads is None:
-                times, results = [], []
-                for item in items[start : start + _SAMPLE]:
-                    begin, computed = time.perf_counter(), time.thread_time()
-                    results += work((item,))
-                    seconds = time.perf_counter() - begin
-                    times.append((seconds - (time.thread_time() - computed), seconds))
-                yield len(times), results
-                start += len(times)
-                waited, seconds = sorted(times)[len(times) // 2]
-                in_threads = waited > SLOW_SECONDS
-            run = items[start : start + (_THREADED_RUN if in_threads else _SEQUENTIAL_RUN)]
-            start += len(run)
-            if in_threads:
-                pool = pool or _Pool(threads or max_threads(), "shardproof")
-                # Each thread takes at once what keeps it for a moment only.
-                fair = -(-len(run) // (2 * pool.n_threads))
-                brief = int(_CHUNK_SECONDS / seconds) if seconds else chunk
-                chunks = _chunks(run, max(1, min(chunk, fair, brief)))
-                yield from zip(map(len, chunks), pool.results(work, chunks), strict=True)
-            elif run:
-                yield len(run), work(run)
-    finally:
-        if pool is not None:
-            pool.close()
+    start = 0
+    while start < len(items):  # how is decided anew for each run
+        go_on()
+        seconds, is_apart = 0.0, threads != 1
+        if threads is None:
+            times, results = [], []
+            for item in items[start : start + _SAMPLE]:
+                begin, computed = time.perf_counter(), time.thread_time()
+                results += work((item,))
+                seconds = time.perf_counter() - begin
+                times.append((seconds - (time.thread_time() - computed), seconds))
+            yield len(times), results
+            start += len(times)
+            waited, seconds = sorted(times)[len(times) // 2]
+            is_apart = waited > SLOW_SECONDS
+        run = items[start : start + (_THREADED_RUN if is_apart else _SEQUENTIAL_RUN)]
+        start += len(run)
+        if is_apart:
+            n_threads = threads or max_threads()
+            # Each thread takes at once what keeps it for a moment only.
+            fair = -(-len(run) // (2 * n_threads))
+            brief = int(_CHUNK_SECONDS / seconds) if seconds else chunk
+            chunks = _chunks(run, max(1, min(chunk, fair, brief)))
+            done = in_threads(work, chunks, n_threads=n_threads, name="shardproof")
+            with contextlib.closing(done):
+                yield from zip(map(len, chunks), done, strict=True)
+        elif run:
+            yield len(run), work(run)
 
 
 def in_threads(
@@ -88,58 +85,42 @@ def in_threads(
     *,
     n_threads: int,
     name: str,
-    stop: threading.Event | None = None,
+    stop: Stop | None = None,
 ) -> Generator[Result, None, None]:
-    """Yield what the work returns for each item, in the items' order, or raise what it raised."""
-    with contextlib.closing(_Pool(n_threads, name)) as pool:
-        try:
-            yield from pool.results(work, items)
-        except BaseException:
-            if stop is not None:
-                stop.set()
-            raise
+    """Yield what the work returns for each item, in the items' order, or raise what it raised.
 
+    Some are begun ahead, in threads for work that is `apart`; in the main thread, there are none.
+    ``stop`` is set where that ends before they are done.
+    """
+    if is_main():  # whose interrupts the locks of a pool don't stand
+        yield from map(work, items)
+        return
+    own = Stop()
+    executor = ThreadPoolExecutor(n_threads, name, _begin, (own, current.calls))
+    begun: collections.deque[Future[Result]] = collections.deque()
 
-class _Pool:
-    """Threads for work that is `apart`; in the main thread, there are none."""
-
-    def __init__(self, n_threads: int, name: str) -> None:
-        self.n_threads, self._name = n_threads, name
-        self._stop = Stop()
-        self._executor: Executor | None = None
-
-    def results(
-        self, work: Callable[[Item], Result], items: Iterable[Item]
-    ) -> Generator[Result, None, None]:
-        """Yield what the work returns for each item, in their order; some are begun ahead."""
-        if is_main():  # whose interrupts the locks of a pool don't stand
-            yield from map(work, items)
-            return
-        if self._executor is None:
-            begin = (_begin, (self._stop, current.calls))
-            self._executor = ThreadPoolExecutor(self.n_threads, self._name, *begin)
-        begun: collections.deque[Future[Result]] = collections.deque()
-
-        def next_result() -> Result:
+    def next_result() -> Result:
+        go_on()
+        while not begun[0].done():
+            wait([begun[0]], TICK)
             go_on()
-            while not begun[0].done():
-                wait([begun[0]], TICK)
-                go_on()
-            return begun.popleft().result()
+        return begun.popleft().result()
 
+    try:
         for item in items:
-            begun.append(self._executor.submit(work, item))
+            begun.append(executor.submit(work, item))
             if len(begun) >= _MOST_BEGUN:
                 yield next_result()
         while begun:
             yield next_result()
-
-    def close(self) -> None:
-        """Stop what was begun, and wait until it has ended."""
-        if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
-            self._stop.set()
-            self._executor.shutdown()
+    except BaseException:
+        if stop is not None:
+            stop.set()
+        raise
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
+        own.set()
+        executor.shutdown()
 
 
 def _begin(stop: Stop, calls: Calls | None) -> None:

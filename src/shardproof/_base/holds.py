@@ -36,7 +36,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from shardproof._base import files
-from shardproof._base.liveness import Mark, is_gone, is_here, mark_of, owner_text, this_process
+from shardproof._base.liveness import Mark, is_gone, is_here, mark_of, this_process
 from shardproof._base.names import OPEN_FLAGS, file_type
 from shardproof._base.work import apart
 from shardproof.errors import UnsyncedError
@@ -53,23 +53,15 @@ Sign = TypeVar("Sign")
 
 
 class HoldRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a hold's file says; ``process`` is for others on its machine, ``owner`` for people.
+    """What a hold's file says; ``process`` is for others on its machine, ``owner`` for people."""
 
-    Attributes:
-        token: Random; no two holds have the same.
-        since: When it was made, in Unix seconds by its owner's clock, for people.
-        stale_after: How many seconds it may be silent.
-        beat: Counts its signs of life.
-        note: What the room that uses it has to say.
-    """
-
-    token: str
+    token: str  # random; no two holds have the same
     owner: str = ""
     process: str = ""
-    since: float = 0.0
-    stale_after: float = 0.0
-    beat: int = 0
-    note: dict[str, int | str] = {}
+    since: float = 0.0  # in Unix seconds by its owner's clock, for people
+    stale_after: float = 0.0  # seconds for which it may be silent
+    beat: int = 0  # counts its signs of life
+    note: dict[str, int | str] = {}  # of the room that uses it
 
 
 class ObservedHold(msgspec.Struct, frozen=True):
@@ -116,21 +108,14 @@ class ObservedHold(msgspec.Struct, frozen=True):
             fd = os.open(self.path, OPEN_FLAGS)
         except FileNotFoundError:
             return False
-        try:
-            return _is_alone_at(fd) and _removed(self)
-        finally:
-            os.close(fd)
-
-
-def _is_alone_at(fd: int) -> bool:
-    """Whether no other process of this machine has a file locked, as far as that can be told."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # there are no locks: who has lost the hold finds that out later
-        return True
-    return True
+        with open(fd, "rb", buffering=0):
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            except OSError:  # there are no locks: who has lost the hold finds that out later
+                pass
+            return _removed(self)
 
 
 def _removed(found: ObservedHold) -> bool:
@@ -170,24 +155,16 @@ class Hold:
 
     def __init__(self, path: str, *, stale_after: float, **note: int | str) -> None:
         self.path = path
+        self.token = secrets.token_hex(16)  # no other hold has it
+        self.note = note  # what was said last
         self._record = HoldRecord(
-            token=secrets.token_hex(16),
-            owner=owner_text(),
+            token=self.token,
+            owner=f"uid {os.geteuid()} on {os.uname().nodename[:200]}, process {os.getpid()}",
             process=this_process(),
             since=time.time(),
             stale_after=stale_after,
             note=note,
         )
-
-    @property
-    def token(self) -> str:
-        """What no other hold has."""
-        return self._record.token
-
-    @property
-    def note(self) -> dict[str, int | str]:
-        """What was said last."""
-        return self._record.note
 
     def publish(self) -> bool:
         """Make the file, unless another one has the name; say which."""
@@ -202,32 +179,30 @@ class Hold:
         Quickly, and not for good: the reply of a server may be lost (open(2), on O_EXCL). So a name
         for one alone only saves work: `FileExistsError` if another one has it.
         """
+        path = self.path
         if is_shared:  # whole from its first moment on: of who is killed before, there is none
-            temporary = os.path.join(os.path.dirname(self.path), files.temporary_name())
-            self._write_new(temporary)
-            files.move(temporary, self.path)
-        else:
-            self._write_new(self.path)
-
-    def _write_new(self, path: str) -> None:
+            path = os.path.join(os.path.dirname(path), files.temporary_name())
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_EXCL
         fd = os.open(path, flags, 0o666)
         try:
             os.pwrite(fd, self._encoded(), 0)
         finally:
             os.close(fd)
+        if is_shared:
+            files.move(path, self.path)
 
     def show_life(self, **note: int | str) -> bool:
         """Change the file, and what it says; return False where the hold is lost."""
-        record = msgspec.structs.replace(self._record, note={**self.note, **note})
-        self._record = msgspec.structs.replace(record, beat=record.beat + 1)
+        self.note = {**self.note, **note}
+        beat = self._record.beat + 1
+        self._record = msgspec.structs.replace(self._record, note=self.note, beat=beat)
         try:
             fd = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         try:
             with files.telling_where(self.path):
-                is_mine = self._is_mine(_decoded(os.pread(fd, _MAX_BYTES, 0)))
+                is_mine = self._is_in(os.pread(fd, _MAX_BYTES, 0))
                 if is_mine:
                     os.pwrite(fd, self._encoded(), 0)
                 return is_mine
@@ -236,15 +211,16 @@ class Hold:
 
     def is_of(self, found: ObservedHold | None) -> bool:
         """Whether what was found is this hold."""
-        return found is not None and self._is_mine(found.record)
+        return found is not None and self._is_in(found.content)
 
     def give_back(self) -> None:
         """Remove the file, if it is this one's."""
         found = observe(self.path)
-        if found is not None and self._is_mine(found.record):
+        if found is not None and self.is_of(found):
             _removed(found)
 
-    def _is_mine(self, record: HoldRecord | None) -> bool:
+    def _is_in(self, content: bytes) -> bool:
+        record = _decoded(content)
         return record is not None and record.token == self.token
 
     def _encoded(self) -> bytes:
@@ -283,12 +259,12 @@ class ObservedSilence(Generic[Key, Sign]):
             self._seen = {key: seen for key, seen in self._seen.items() if not is_over(key)}
 
 
-class HoldWatch:
+class HoldWatch(ObservedSilence[str, ObservedHold]):
     """Which holds of others count, as this process sees them; threads may share it."""
 
     def __init__(self, stale_after: float, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(clock)
         self._stale_after = stale_after
-        self._silence: ObservedSilence[str, ObservedHold] = ObservedSilence(clock)
 
     def is_over(self, found: ObservedHold) -> bool:
         """Whether its process is gone, or showed no sign of life for as long as was looked."""
@@ -298,15 +274,7 @@ class HoldWatch:
         longest = max(self._stale_after, min(allowed, MAX_SILENCE))
         if not found.content:  # its maker was killed before it could write, or does so in a moment
             longest = min(longest, _UNWRITTEN_SECONDS)
-        return self._silence.seconds(found.path, found) >= longest
-
-    def last(self, path: str) -> ObservedHold | None:
-        """Return what was found there last; None where nothing was."""
-        return self._silence.last(path)
-
-    def forget(self, is_over: Callable[[str], bool]) -> None:
-        """Drop what was seen of paths that are of no use any more."""
-        self._silence.forget(is_over)
+        return self.seconds(found.path, found) >= longest
 
 
 class Heartbeat:

@@ -33,10 +33,7 @@ def attached(
         setattr(sys.modules[package], name, value)
         return value
 
-    def names() -> list[str]:
-        return sorted(homes)
-
-    return get, names
+    return get, lambda: sorted(homes)
 
 
 def import_all() -> None:

@@ -85,7 +85,11 @@ def decode(data: bytes, kind: type[T], *, path: str, usual: type | None = None) 
         value = msgspec.json.decode(data, type=kind)
         if not data.isascii():
             data.decode()  # msgspec looks only at the text of fields that it knows
-        if data.count(b":") != _n_keys(value):
+        # Each key brings one colon, and a colon inside a string only adds to them: so a text with
+        # just as many as its required keys has none twice, and need not be read again to know it.
+        items: list[Any] = value if isinstance(value, list) else [value]
+        n_keys = _n_required(type(items[0])) * len(items) if items else 0  # type: ignore[arg-type]
+        if data.count(b":") != n_keys:
             _refuse_duplicate_keys(data, path, usual)
     except msgspec.ValidationError as error:
         raise _wrong_value(error, data, path) from None
@@ -111,16 +115,6 @@ def fields_in(data: bytes, *, path: str) -> dict[str, Any]:
         return msgspec.json.decode(data, type=dict[str, Any])
     except msgspec.ValidationError as error:
         raise _wrong_value(error, data, path) from None
-
-
-def _n_keys(value: object) -> int:
-    """Return how many keys the text of ``value`` must have at least: the required ones."""
-    # Each key brings one colon, and a colon inside a string only adds to them: so a text with just
-    # that many colons has no duplicate key, and need not be read a second time to know it.
-    items: list[object] = value if isinstance(value, list) else [value]
-    if not items:
-        return 0
-    return _n_required(type(items[0])) * len(items)  # type: ignore[arg-type] # classes have a hash
 
 
 @functools.cache

@@ -31,13 +31,12 @@ def this_process() -> str:
 
 def is_gone(process: str) -> bool:
     """Whether a process surely runs no more: one of this boot and these namespaces, not there."""
-    here, _, rest = process.rpartition("/")[0].rpartition("/")
-    started = process.rpartition("/")[2]
-    if not here or here != _here() or not rest.isdecimal():
+    _, pid, started = _parts(process)
+    if not is_here(process) or not pid.isdecimal():
         return False
-    found = _started(int(rest))
+    found = _started(int(pid))
     # A process may be hidden from other users (hidepid in proc(5)), and live.
-    return found != started if found is not None else not is_alive(int(rest))
+    return found != started if found is not None else not is_alive(int(pid))
 
 
 def is_alive(pid: int) -> bool:
@@ -53,14 +52,18 @@ def is_alive(pid: int) -> bool:
 
 def is_here(process: str) -> bool:
     """Whether a process is, or was, of this boot and these namespaces, so that one can look."""
-    here = process.rpartition("/")[0].rpartition("/")[0]
+    here, *_ = _parts(process)
     return bool(here) and here == _here()
 
 
 def tag_of(process: str) -> str:
     """Return a process as part of a file name, ``<16 digits>-<pid>-<start>``; or no text."""
-    here, _, rest = process.rpartition("/")[0].rpartition("/")
-    return f"{_digits(here)}-{rest}-{process.rpartition('/')[2]}" if here else ""
+    here, pid, started = _parts(process)
+    return f"{_digits(here)}-{pid}-{started}" if here else ""
+
+
+def _parts(process: str) -> list[str]:
+    return ["", "", *process.rsplit("/", 2)][-3:]
 
 
 def process_of(tag: str) -> str:
@@ -117,11 +120,6 @@ def _started(pid: int) -> str | None:
         return None
     has_ended = fields[0] in b"ZX" and int(fields[17]) <= 1
     return "" if has_ended else fields[19].decode()
-
-
-def owner_text() -> str:
-    """Return user, host and number of this process, for people."""
-    return f"uid {os.geteuid()} on {os.uname().nodename[:200]}, process {os.getpid()}"
 
 
 def stamp_of(status: os.stat_result) -> Stamp:

@@ -15,7 +15,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from shardproof._base.beneath import NotRegularError as NotRegularError  # noqa: PLC0414
-from shardproof._base.beneath import open_beneath
+from shardproof._base.beneath import Walk
 from shardproof._base.messages import quoted
 from shardproof._base.opening import (
     MAX_NAME_BYTES,
@@ -50,7 +50,11 @@ def refusals(names: Sequence[str]) -> list[Refusal]:
     """Return every name that may not become a path, with the reason; in order, none left out."""
     if _all_plain(names):
         return []
-    refused = {refusal.entry: refusal for refusal in _refused_by_text(names)}
+    refused = {
+        entry: Refusal(entry, name, reason)
+        for entry, name in enumerate(names)
+        if (reason := _why_refused(name))
+    }
     return sorted([*refused.values(), *_twins(names, refused)])
 
 
@@ -66,12 +70,6 @@ def _all_plain(names: Sequence[str]) -> bool:
         and _NO_PLAIN_PART.search(text) is None
         and max(map(len, names)) <= MAX_NAME_BYTES
     )
-
-
-def _refused_by_text(names: Iterable[str]) -> Iterator[Refusal]:
-    for index, name in enumerate(names):
-        if reason := _why_refused(name):
-            yield Refusal(index, name, reason)
 
 
 def _why_refused(name: str) -> str | None:
@@ -182,7 +180,7 @@ def open_inside(name: str, *, root: str, dir_fd: int, links: bool = True) -> int
     # what is put in the place of a file after the look is opened without a wait, and refused then.
     fd = None if "/" in name else open_regular(name, dir_fd)
     if fd is None:
-        fd = open_beneath(name, open_regular, root=root, dir_fd=dir_fd, links=links)
+        fd = Walk(root, dir_fd, links=links).open(name, open_regular)
     return fd
 
 

@@ -7,6 +7,7 @@ failed. `os.path.realpath` is banned with them: a link that it could not read it
 directory, and what is behind the link is then "outside".
 """
 
+import contextlib
 import errno
 import fnmatch
 import itertools
@@ -118,32 +119,31 @@ def real_path(path: str | os.PathLike[str]) -> str:
     # Parts that are not there are kept. So is a path whose links lead round in a circle: to open it
     # is then an error.
     whole = os.fspath(path) if os.path.isabs(path) else os.path.join(os.getcwd(), path)
-    real, rest, n_links = "/", _reversed_parts(whole), 0
+    real, rest, n_links = "/", whole.split("/")[::-1], 0
     while rest:
         part = rest.pop()
+        if part in {"", "."}:
+            continue
         if part == "..":
             real = os.path.dirname(real)
             continue
-        here, target = os.path.join(real, part), None
-        if is_link(here):
-            try:
-                target = os.readlink(here)
-            except OSError as error:
-                if error.errno not in _NOT_THERE | {errno.EINVAL}:  # or it is no link any more
-                    raise
-        if target is None:
+        here = os.path.join(real, part)
+        if not is_link(here):
             real = here
+            continue
+        try:
+            target = os.readlink(here)
+        except OSError as error:
+            if error.errno not in _NOT_THERE | {errno.EINVAL}:
+                raise
+            real = here  # it is no link any more
             continue
         n_links += 1
         if n_links > MAX_LINKS:
             return whole
         real = "/" if os.path.isabs(target) else real
-        rest += _reversed_parts(target)
+        rest += target.split("/")[::-1]
     return real
-
-
-def _reversed_parts(path: str) -> list[str]:
-    return [part for part in reversed(path.split("/")) if part not in {"", "."}]
 
 
 def is_of_a_desktop(name: str) -> bool:
@@ -173,17 +173,35 @@ def matching(directory: str | os.PathLike[str], pattern: str) -> list[str]:
     return [name for name in names if not is_never_a_shard(name)]
 
 
+@contextlib.contextmanager
+def telling_where(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Name the file in an error of a call that has but descriptors: on a full disk, which one."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and not os.path.isabs(str(error.filename)):
+            error.filename = os.fspath(path)
+        raise
+
+
 def tree(directory: str | os.PathLike[str]) -> Iterator[tuple[str, list[str], list[str]]]:
     """Walk a directory as `os.walk` does, each level sorted; no link is followed."""
     # Each folder is opened in the one above it: none is entered that became a link meanwhile.
     todo, above = [(0, os.fspath(directory))], list[int]()
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     try:
         while todo:
             depth, here = todo.pop()
             while len(above) > depth:
                 os.close(above.pop())
-            above.append(_enter(here, *above[-1:]))
-            entries = _entries_of(above[-1], here)
+            with telling_where(here):
+                if above:
+                    fd = os.open(os.path.basename(here), flags | os.O_NOFOLLOW, dir_fd=above[-1])
+                else:
+                    fd = os.open(here, flags)
+                above.append(fd)
+                with os.scandir(fd) as found:
+                    entries = sorted(found, key=lambda entry: entry.name)
             directories = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
             others = set(directories)
             yield here, directories, [e.name for e in entries if e.name not in others]
@@ -191,24 +209,6 @@ def tree(directory: str | os.PathLike[str]) -> Iterator[tuple[str, list[str], li
     finally:
         for fd in above:
             os.close(fd)
-
-
-def _enter(path: str, above: int | None = None) -> int:
-    name, never = (path, 0) if above is None else (os.path.basename(path), os.O_NOFOLLOW)
-    try:
-        return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | never, dir_fd=above)
-    except OSError as error:
-        error.filename = path
-        raise
-
-
-def _entries_of(fd: int, path: str) -> list["os.DirEntry[str]"]:
-    try:
-        with os.scandir(fd) as found:
-            return sorted(found, key=lambda entry: entry.name)
-    except OSError as error:
-        error.filename = path  # which it does not know
-        raise
 
 
 def files_below(directory: str | os.PathLike[str], *, hidden: bool = False) -> list[str]:

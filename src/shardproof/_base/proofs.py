@@ -11,14 +11,14 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 
 import msgspec
 
 from shardproof._base import digest as _digest
 from shardproof._base.liveness import SETTLED_SECONDS, Stamp, stamp_of
-from shardproof._base.names import NotRegularError, open_inside, open_root
+from shardproof._base.names import opened
 from shardproof.errors import SealError
 
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
@@ -29,6 +29,8 @@ _NOT_OURS = (
 )
 
 _MAX_BYTES = 512 * 2**20
+
+Noter = Callable[[str, _digest.Found, os.stat_result], None]
 
 
 class SealedProof(NamedTuple):
@@ -86,17 +88,12 @@ def proofs_of(root: str, *list_names: str) -> Mapping[str, SealedProof]:
 
 
 def _lines(root: str, name: str) -> Iterator[bytes]:
-    dir_fd = open_root(root)
-    try:
-        fd = open_inside(name, root=root, dir_fd=dir_fd)
-    except (FileNotFoundError, PermissionError, NotRegularError):
-        return
-    finally:
-        os.close(dir_fd)
-    with open(fd, "rb") as file:
-        status = os.fstat(fd)
-        if _is_ours(status, {os.geteuid(), 0}) and status.st_size <= _MAX_BYTES:
-            yield from file
+    with opened(name, root) as fd:
+        if fd is not None:
+            status = os.fstat(fd)
+            if _is_ours(status, {os.geteuid(), 0}) and status.st_size <= _MAX_BYTES:
+                with open(fd, "rb", closefd=False) as file:
+                    yield from file
 
 
 def _is_ours(status: os.stat_result, owners: Container[int]) -> bool:
@@ -104,44 +101,40 @@ def _is_ours(status: os.stat_result, owners: Container[int]) -> bool:
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_uid in owners
 
 
-class Journal:
-    """Takes down proofs, a line for each digest, in a file that is ours, else a `SealError`."""
+@contextlib.contextmanager
+def journal(root: str, list_name: str, *, dir_fd: int) -> Iterator[Noter]:
+    """Yield what takes down proofs of a file, in a journal that is ours, else a `SealError`.
 
-    def __init__(self, root: str, list_name: str, *, dir_fd: int) -> None:
-        name = journal_name(list_name)
-        self._path = os.path.join(root, name)
-        self._fd = self._opened(name, dir_fd)
-        try:
-            os.write(self._fd, b"\n")  # the last line may be torn
-        except BaseException:
-            os.close(self._fd)
-            raise
+    A file that has changed so lately that it may do so unseen is passed over.
+    """
+    fd = _opened(root, journal_name(list_name), dir_fd)
 
-    def _opened(self, name: str, dir_fd: int) -> int:
-        with contextlib.suppress(FileExistsError):  # on some networks a new one is another user's
-            return os.open(name, _FLAGS | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=dir_fd)
-        try:
-            fd = os.open(name, _FLAGS, dir_fd=dir_fd)
-        except OSError as error:
-            if error.errno in {errno.ELOOP, errno.EISDIR, errno.ENXIO}:
-                raise SealError(_NOT_OURS, path=self._path) from error
-            raise
-        if not _is_ours(os.fstat(fd), {os.geteuid()}):
-            os.close(fd)
-            raise SealError(_NOT_OURS, path=self._path)
-        return fd
-
-    def note(self, name: str, found: _digest.Found, status: os.stat_result) -> None:
-        """Take down proofs, unless the file has changed so lately that it may do so unseen."""
+    def note(name: str, found: _digest.Found, status: os.stat_result) -> None:
         if time.time() - max(status.st_mtime, status.st_ctime) >= SETTLED_SECONDS:
             stamp = stamp_of(status)
             lines = [
                 _ProofLine(name, str(each), stamp, begin) for (_, begin), each in found.items()
             ]
-            os.write(self._fd, b"\n".join([*map(_encode, lines), b""]))
+            os.write(fd, b"\n".join([*map(_encode, lines), b""]))
 
-    def __enter__(self) -> "Journal":
-        return self
+    try:
+        os.write(fd, b"\n")  # the last line may be torn
+        yield note
+    finally:
+        os.close(fd)
 
-    def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
+
+def _opened(root: str, name: str, dir_fd: int) -> int:
+    with contextlib.suppress(FileExistsError):  # on some networks a new one is another user's
+        return os.open(name, _FLAGS | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=dir_fd)
+    path = os.path.join(root, name)
+    try:
+        fd = os.open(name, _FLAGS, dir_fd=dir_fd)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.EISDIR, errno.ENXIO}:
+            raise SealError(_NOT_OURS, path=path) from error
+        raise
+    if not _is_ours(os.fstat(fd), {os.geteuid()}):
+        os.close(fd)
+        raise SealError(_NOT_OURS, path=path)
+    return fd

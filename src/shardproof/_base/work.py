@@ -5,7 +5,8 @@ noting its descriptor, in the midst of clearing up, or within a lock that is wri
 (`threading.Event`, those of `concurrent.futures`), which then stays held for ever. So what opens,
 locks or writes is done in other threads, where no interrupt is raised and pools and events are
 safe. The main thread only waits for them, in `apart`; an interrupt of that wait stops the work, and
-goes on to the caller when the work has ended and cleared up by itself.
+goes on to the caller when the work has ended and cleared up by itself. So it is with an event loop,
+which is never blocked: no thread outlives a coroutine's wait, in `LoopThreads`.
 
 The rule for what runs in the main thread: a thread is started, and an event set, only `apart`; what
 is given up is told so by one statement without a call, where a ``finally`` begins. There no
@@ -15,13 +16,14 @@ interrupt comes before it.
 import _thread
 import atexit
 import contextlib
+import functools
 import queue
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from shardproof.errors import FetchError, SourceError
 
@@ -133,7 +135,8 @@ class _WorkThread(Generic[Result]):
 
     def __init__(self, work: Callable[[Stop], Result]) -> None:
         self.settled: list[Settled[Result]] = []
-        self._work, self._stop, self._calls = work, Stop(), Calls()
+        self.calls = Calls()
+        self._work, self._stop = work, Stop()
         self._threads: list[Any] = []
 
     def begin(self) -> bool:
@@ -151,23 +154,11 @@ class _WorkThread(Generic[Result]):
     def _run(self) -> None:
         sys.settrace(threading.gettrace())  # as each thread of `threading` is
         sys.setprofile(threading.getprofile())
-        current.stop, current.calls = self._stop, self._calls
+        current.stop, current.calls = self._stop, self.calls
         self.settled.append(settle(lambda: self._work(self._stop)))
         if sys.version_info < (3, 13):  # where it would stay listed if it was asked its name
             threading._active.pop(threading.get_ident(), None)  # type: ignore[attr-defined]
-        self._calls.put(None)
-
-    def listen(self) -> None:
-        """Make the calls that the work wants made in this thread, until it has ended."""
-        while True:
-            try:
-                call = self._calls.get(timeout=TICK)
-            except queue.Empty:
-                continue
-            if call is None:
-                break
-            call()
-        self.join()
+        self.calls.put(None)
 
     def stop(self) -> None:
         """Stop the work, and wait until it has ended."""
@@ -179,7 +170,7 @@ class _WorkThread(Generic[Result]):
     def wait(self, seconds: float) -> None:
         """Wait until the work has ended, at most so long; what it wants called is not called."""
         with contextlib.suppress(queue.Empty):
-            while self._calls.get(timeout=seconds) is not None:
+            while self.calls.get(timeout=seconds) is not None:
                 pass
 
     def join(self) -> None:
@@ -193,24 +184,24 @@ def apart(work: Callable[[Stop], Result]) -> Result:
     """Return what ``work`` returns, done in a thread of its own if this is the main one."""
     # An interrupt sets the event that the work takes, at which `go_on` looks, and is raised once
     # the work has ended by itself. A second one meanwhile is raised at once.
-    if not is_main():
-        return _in_this_thread(work)
     task = _WorkThread(work)
     try:
-        if not task.begin():
-            return _in_this_thread(work)
-        task.listen()
+        if not is_main() or not task.begin():
+            stop = current.stop or Stop()
+            return stoppable(lambda: work(stop), stop)
+        while True:
+            try:
+                call = task.calls.get(timeout=TICK)
+            except queue.Empty:
+                continue
+            if call is None:
+                break
+            call()
+        task.join()
     except BaseException:
         task.stop()
         raise
     return task.settled.pop().get()
-
-
-def _in_this_thread(work: Callable[[Stop], Result]) -> Result:
-    if current.stop is not None:
-        return work(current.stop)
-    stop = Stop()
-    return stoppable(lambda: work(stop), stop)
 
 
 def stoppable(work: Callable[[], Result], stop: Stop) -> Result:
@@ -221,6 +212,71 @@ def stoppable(work: Callable[[], Result], stop: Stop) -> Result:
         return work()
     finally:
         current.stop = before
+
+
+class LoopThreads:
+    """Runs blocking work for coroutines, each piece in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._running: dict[threading.Thread, Stop] = {}
+
+    async def run(self, work: Callable[[Stop], Result], name: str) -> Result:
+        """Return what the work returns; raise what it raises."""
+        import asyncio  # noqa: PLC0415 - takes long, and whoever awaits this has it
+
+        loop, stop = asyncio.get_running_loop(), Stop()
+        self.loop = loop
+        has_ended, settled = asyncio.Event(), list[Settled[Result]]()
+
+        def run() -> None:
+            settled.append(settle(lambda: work(stop)))
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no wait is left
+                loop.call_soon_threadsafe(has_ended.set)
+
+        # A daemon: an interpreter that ends does not wait for it before it is told to stop.
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        self._running[thread] = stop
+        try:
+            apart(lambda _: thread.start())
+            await has_ended.wait()
+        except asyncio.CancelledError:
+            stop.set()
+            while not has_ended.is_set():  # however often this wait is cancelled, too
+                with contextlib.suppress(asyncio.CancelledError):
+                    await has_ended.wait()
+            raise
+        finally:
+            stop.set()  # where no coroutine awaits it any more
+            if has_ended.is_set():
+                thread.join()
+                del self._running[thread]
+        return settled.pop().get()
+
+    def end(self) -> None:
+        """Stop all work, and join its threads, but for the one that calls it."""
+        running = dict(self._running)
+        for stop in running.values():
+            stop.set()
+        for thread in running:
+            if thread is not threading.current_thread():
+                thread.join()
+
+
+def in_thread(method: Callable[P, Result]) -> Callable[P, Coroutine[Any, Any, Result]]:
+    """Return a coroutine function that does as a method does, in a thread of its own."""
+
+    @functools.wraps(method)
+    async def twin(*args: P.args, **keywords: P.kwargs) -> Result:
+        return await LoopThreads().run(
+            lambda stop: stoppable(lambda: method(*args, **keywords), stop),
+            f"shardproof-{method.__name__.partition('_')[0]}",
+        )
+
+    twin.__name__, twin.__qualname__ = f"{method.__name__}_async", f"{method.__qualname__}_async"
+    twin.__doc__ = (
+        f"Do as `{method.__name__}` in a thread, which has ended when this returns or is cancelled."
+    )
+    return twin
 
 
 def to_waiter(call: Callable[P, object] | None) -> Callable[P, None] | None:
@@ -259,18 +315,10 @@ def closed_apart(close: Callable[[], object]) -> None:
         task.settled.pop().get()
 
 
-class Closeable(Protocol):
-    """Something with threads or descriptors of its own, such as a generator."""
-
-    def close(self) -> None:
-        """Give them back; do nothing if that was done before."""
-        ...
+_open: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-_open: weakref.WeakSet[Closeable] = weakref.WeakSet()
-
-
-def close_at_exit(one: Closeable) -> None:
+def close_at_exit(one: Any) -> None:
     """Close an object when the interpreter ends, if it is there then."""
     _open.add(one)
 

@@ -21,49 +21,46 @@ class NotYamlError(Exception):
     """A text can't be read, or is more than what is read."""
 
 
-def yaml_field(
-    text: str,
-    field: str,
-    where: str,
-    default: Any = None,
-    *,
-    only: str | None = None,
-    as_written: bool = False,
-    aliases: bool = False,
-) -> Any:
-    """Return what a field at the top of a YAML text holds; the text is a mapping, or empty."""
-    # ``as_written`` makes every single value a text: of what YAML 1.2 takes for one, PyYAML takes
-    # some for numbers, dates and truths. An alias counts as all that it stands for.
-    if not text:
-        return default
-    return _YamlReader(where, only, as_written, aliases).field(text, field, default)
+class YamlReader:
+    """Reads a field at the top of a text, and of the mappings in it ``only`` one field, if given.
 
+    With ``as_written``, every single value is a text: of what YAML 1.2 takes for one, PyYAML takes
+    some for numbers, dates and truths. An alias counts as all that it stands for.
+    """
 
-class _YamlReader:
-    """Reads one text, and of the mappings in a field only one field, if one is wanted."""
+    def __init__(
+        self,
+        where: str,
+        *,
+        only: str | None = None,
+        as_written: bool = False,
+        aliases: bool = False,
+    ) -> None:
+        self._where, self._only = where, only
+        self._as_written, self._aliases = as_written, aliases
+        self._depth = self._n_items = 0
 
-    def __init__(self, where: str, only: str | None, as_written: bool, aliases: bool) -> None:
+    def field(self, text: str, field: str, default: Any = None) -> Any:
+        """Return what a field holds; the text is a mapping, or empty."""
+        if not text:
+            return default
         try:
             import yaml  # type: ignore[import-untyped] # noqa: PLC0415 - huggingface_hub has it
         except ImportError as error:
             problem = "YAML is read by PyYAML: pip install shardproof[hf]"
             raise ImportError(problem) from error
-        self._yaml, self._where, self._only = yaml, where, only
-        self._as_written, self._aliases = as_written, aliases
-        self._depth = self._n_items = 0
-
-    def field(self, text: str, field: str, default: Any) -> Any:
+        self._yaml = yaml
         if len(text.encode()) > MAX_YAML_BYTES:
             self._refuse(f"expected at most {MAX_YAML_BYTES} bytes of YAML")
         try:
             # The loader that datasets has: the faster one in C takes tabs and marks differently.
-            loader = self._yaml.SafeLoader(text)
+            loader = yaml.SafeLoader(text)
             get_event = loader.get_event
 
             def get_event_within_limits() -> Any:  # before anything is built of an event
                 event = get_event()
-                self._depth += isinstance(event, self._yaml.CollectionStartEvent)
-                self._depth -= isinstance(event, self._yaml.CollectionEndEvent)
+                self._depth += isinstance(event, yaml.CollectionStartEvent)
+                self._depth -= isinstance(event, yaml.CollectionEndEvent)
                 self._count(event, self._depth)
                 if getattr(event, "anchor", None) is not None and not self._aliases:
                     self._refuse("it has an anchor or an alias (& or *)", event.start_mark)
@@ -73,12 +70,12 @@ class _YamlReader:
 
             loader.get_event = get_event_within_limits
             root = loader.get_single_node()
-        except (ValueError, OverflowError, self._yaml.YAMLError) as error:
+        except (ValueError, OverflowError, yaml.YAMLError) as error:
             mark = getattr(error, "problem_mark", None)
             self._refuse(f"not YAML: {quoted(getattr(error, 'problem', None) or str(error))}", mark)
         if root is None:
             return default
-        if not isinstance(root, self._yaml.MappingNode):
+        if not isinstance(root, yaml.MappingNode):
             self._refuse("expected fields, 'name: value'", root.start_mark)
         node, self._n_items = self._nodes(root).get(field), 0
         return default if node is None else self._value(node)

@@ -5,21 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardproof._base import digest, files
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count
 from shardproof._base.messages import told
-from shardproof._base.plain import count
-from shardproof.checkpoint.format._layout import MAX_RANK, header_size, parse_header, shard_name
-from shardproof.checkpoint.format._metadata import (
-    BROKEN,
-    RankRecord,
-    ShardEntry,
-    broken_by_shard,
-    refuse,
-    seal,
-    unseal,
-)
-from shardproof.checkpoint.read._shard_reader import Framework, tensors_in
-from shardproof.checkpoint.save._shard_writer import Algorithm, ShardWriter, tensors_of
+from shardproof.checkpoint import _format
+from shardproof.checkpoint._format import RankRecord, ShardEntry, ShardHeader
+from shardproof.checkpoint.read._shard_reader import Framework, read_tensors
+from shardproof.checkpoint.save._commit import Algorithm
+from shardproof.checkpoint.save._shard_writer import ShardWriter, tensors_of
 from shardproof.checkpoint.storage._reading import refuse_other_file
 from shardproof.errors import CheckpointError
 
@@ -68,13 +60,13 @@ class MultiShardCheckpointFormat:
             TypeError: An argument of the wrong type, or a tensor whose type the format lacks.
             ValueError: A rank below 0, a tensor's name that is empty or over 4096 characters.
         """
-        count("rank", rank, 0, MAX_RANK)
+        count("rank", rank, 0, _format.MAX_RANK)
         tensors = tensors_of(arrays)
         with open(files.nameless(), "w+b", buffering=0) as file:
-            name = shard_name(_PREFIX_NAME, rank)
+            name = _format.shard_name(_PREFIX_NAME, rank)
             entry = ShardWriter(file.fileno(), _PATH, self._algorithm).write(rank, name, tensors)
             record = RankRecord(step=None, shard=entry, checksum="")
-            os.pwrite(file.fileno(), seal(record), entry.file_size)
+            os.pwrite(file.fileno(), _format.seal(record), entry.file_size)
             file.seek(0)
             return file.read()
 
@@ -95,22 +87,22 @@ class MultiShardCheckpointFormat:
         view = memoryview(data).cast("B")
         if entry is None:
             try:
-                header = parse_header(bytes(view[:_MOST_OF_HEADER]))
+                header = ShardHeader.parse(bytes(view[:_MOST_OF_HEADER]))
             except ValueError as error:
                 raise CheckpointError(f"it is no shard: {told(error)}", path=_PATH) from None
-            end = header_size(header.checksum) + header.data_length
+            end = _format.header_size(header.checksum) + header.data_length
             if header.data_length < 0 or not end < len(view):
                 problem = (
                     f"expected {header.data_length} bytes of data and an entry of metadata behind "
                     f"them, found {len(view)} bytes in all; of a shard without one, give entry="
                 )
                 raise CheckpointError(problem, path=_PATH)
-            entry, view = unseal(bytes(view[end:]), RankRecord, path=_PATH).shard, view[:end]
-        prefix_name = entry.file.removesuffix(shard_name("", entry.rank))
-        refuse(BROKEN, broken_by_shard(entry, prefix_name), path=_PATH)
+            record = _format.unseal(bytes(view[end:]), RankRecord, path=_PATH)
+            entry, view = record.shard, view[:end]
+        _format.refuse_broken(entry, path=_PATH)
         file = _Memory(view)
         refuse_other_file(file, entry)
-        return tensors_in(file, entry, self._framework)
+        return read_tensors(file, entry, entry.tensors, framework=self._framework)
 
 
 class _Memory:

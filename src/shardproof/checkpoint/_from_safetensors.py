@@ -9,24 +9,22 @@ from itertools import islice
 
 import msgspec
 
-from shardproof._base import digest, json
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted
 from shardproof._base.names import refusals
 from shardproof._base.opening import is_directory, read_at, refuse_empty
 from shardproof._base.work import apart
-from shardproof.checkpoint._safetensors import (
-    ENDING,
-    INDEX_ENDING,
-    SafetensorsFile,
-    opened,
-    read_header,
-    stamp_of,
+from shardproof.checkpoint import _format, _safetensors
+from shardproof.checkpoint._format import Sharding, TensorEntry
+from shardproof.checkpoint._safetensors import SafetensorsFile
+from shardproof.checkpoint.save._commit import (
+    Algorithm,
+    Attempt,
+    clear_way,
+    make_checkpoint,
+    place_to_save,
 )
-from shardproof.checkpoint.format._metadata import Sharding, TensorEntry, decode_json, refuse
-from shardproof.checkpoint.save._commit import Attempt, make_checkpoint
-from shardproof.checkpoint.save._shard_writer import Algorithm, SaveOptions, Tensor, write_shard
-from shardproof.checkpoint.save._way import clear_way, place_to_save
+from shardproof.checkpoint.save._shard_writer import Tensor, write_shard
 from shardproof.checkpoint.storage._storage import CheckpointStorage
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 
@@ -93,21 +91,19 @@ def from_safetensors(
         array([0, 1, 2])
     """
     refuse_empty(source=source, prefix=prefix)
-    digest.begin(algorithm, 0)  # one that is not installed is refused before any work
+    attempt = Attempt(algorithm)
     location = place_to_save(prefix, storage, step)
     files = _safetensors_files(source)
-    attempt = Attempt()
-    options = SaveOptions(attempt, algorithm, step=step, overwrite=overwrite)
     clear_way(location, overwrite=overwrite)
     for rank, file in enumerate(files):
-        with opened(file.path) as fd:
+        with _safetensors.opened(file.path) as fd:
             tensors = [
                 Tensor(stored.name, stored.dtype, stored.shape, partial(_pieces, file, fd, stored))
                 for stored in file.tensors
             ]
-            write_shard(location, rank, tensors, options)
+            write_shard(location, rank, tensors, attempt, step=step, overwrite=overwrite)
     sharding = Sharding("unspecified", len(files), "")
-    return apart(lambda _: make_checkpoint(location, sharding, attempt, step=step))
+    return apart(lambda _: make_checkpoint(location, sharding, attempt, step))
 
 
 def _pieces(file: SafetensorsFile, fd: int, stored: TensorEntry) -> Iterator[memoryview]:
@@ -120,7 +116,7 @@ def _pieces(file: SafetensorsFile, fd: int, stored: TensorEntry) -> Iterator[mem
             break
         yield buffer[:n]
         at += n
-    if at < end or stamp_of(fd) != file.stamp:
+    if at < end or _safetensors.stamp_of(fd) != file.stamp:
         problem = "it changed while it was converted: convert it when nothing writes to it"
         raise CheckpointError(problem, path=file.path)
 
@@ -129,16 +125,17 @@ def _safetensors_files(source: str | os.PathLike[str]) -> list[SafetensorsFile]:
     """Return the files of a source, sorted by name, each of them and all together proven."""
     path = os.path.abspath(source)
     if not is_directory(path):
-        return _indexed(path) if path.endswith(".json") else [_read_header(path)]
+        return _indexed(path) if path.endswith(".json") else [_safetensors.read_header(path)]
     names = sorted(os.listdir(path))
-    indices = [name for name in names if name.endswith(INDEX_ENDING)]
+    indices = [name for name in names if name.endswith(_safetensors.INDEX_ENDING)]
     if len(indices) > 1:
-        refuse("expected one index; give the one that is meant", map(quoted, indices), path=path)
+        problem = "expected one index; give the one that is meant"
+        _format.refuse(problem, map(quoted, indices), path=path)
     if indices:
         return _indexed(os.path.join(path, indices[0]))
-    names = [name for name in names if name.endswith(ENDING)]
+    names = [name for name in names if name.endswith(_safetensors.ENDING)]
     if not names:
-        problem = f"expected files that end with {ENDING}, found none"
+        problem = f"expected files that end with {_safetensors.ENDING}, found none"
         raise CheckpointNotFoundError(problem, path=path)
     files, problems = _read_each(path, names)
     # The numbers in the names of some files tell that there are others.
@@ -148,15 +145,10 @@ def _safetensors_files(source: str | os.PathLike[str]) -> list[SafetensorsFile]:
     for (stem, n_files), found in numbers.items():
         absent = (number for number in range(1, int(n_files) + 1) if number not in found)
         for number in islice(absent, _SHOWN):
-            name = quoted(f"{stem}-{number:05d}-of-{n_files}{ENDING}")
+            name = quoted(f"{stem}-{number:05d}-of-{n_files}{_safetensors.ENDING}")
             problems.append(f"{name}: expected it beside the others")
-    refuse("files that can't be converted", problems, path=path)
+    _format.refuse("files that can't be converted", problems, path=path)
     return list(files.values())
-
-
-def _read_header(path: str) -> SafetensorsFile:
-    with opened(path) as fd:
-        return read_header(fd, path)
 
 
 def _read_each(
@@ -166,7 +158,7 @@ def _read_each(
     files, problems = {}, []
     for name in names:
         try:
-            files[name] = _read_header(os.path.join(directory, name))
+            files[name] = _safetensors.read_header(os.path.join(directory, name))
         except CheckpointError as error:
             indented = error.problem.replace("\n", "\n    ")
             problems.append(f"{quoted(name)}: {indented}")
@@ -179,19 +171,17 @@ def _read_each(
 
 
 def _indexed(path: str) -> list[SafetensorsFile]:
-    with opened(path) as fd:
+    with _safetensors.opened(path) as fd:
         size = os.fstat(fd).st_size
-        if size > json.MAX_BYTES:
-            problem = f"expected at most {json.MAX_BYTES} bytes, found {size}"
-            raise CheckpointError(problem, path=path)
+        _format.refuse_large(size, path=path)
         data = read_at(fd, size)
-    index = decode_json(data, _Index, path=path)
+    index = _format.decode_json(data, _Index, path=path)
     names = sorted(set(index.weight_map.values()))
     refused = [] if names else ["expected at least one, found none"]
     refused += [f"{quoted(refusal.name)}: {refusal.reason}" for refusal in refusals(names)]
     deep = [quoted(name) for name in names if "/" in name.strip("/")]
     refused += [f"{name}: expected a file of the index's own directory" for name in deep]
-    refuse("files that it may not name", refused, path=path)
+    _format.refuse("files that it may not name", refused, path=path)
     files, problems = _read_each(os.path.dirname(path), names)
     inside = {name: {tensor.name for tensor in file.tensors} for name, file in files.items()}
     for tensor, name in index.weight_map.items():
@@ -206,5 +196,5 @@ def _indexed(path: str) -> list[SafetensorsFile]:
     total = sum(tensor.size for file in files.values() for tensor in file.tensors)
     if (stated := index.metadata.total_size) not in {None, total}:
         problems.append(f"total_size: expected {stated} bytes of tensors, found {total}")
-    refuse("the index and the files disagree", problems, path=path)
+    _format.refuse("the index and the files disagree", problems, path=path)
     return list(files.values())

@@ -6,20 +6,20 @@ the copy. What a kill left, the next removal finishes. Others may save meanwhile
 seen to be the old one, and removed only if its name still leads to that.
 """
 
+import contextlib
 import logging
 import os
 
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count
 from shardproof._base.messages import told
-from shardproof._base.plain import count
-from shardproof.checkpoint.format._layout import header_size, parse_header, pruned_name, record_name
-from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry, seal
+from shardproof.checkpoint import _format
+from shardproof.checkpoint._format import CheckpointMetadata, ShardEntry, ShardHeader
 from shardproof.checkpoint.read._directories import is_whole, newest_first
 from shardproof.checkpoint.read._verifier import refuse_blind
-from shardproof.checkpoint.save._way import sweep_leftovers
-from shardproof.checkpoint.storage._prefixes import prefixes_in, storage_of
+from shardproof.checkpoint.save._commit import sweep_leftovers
+from shardproof.checkpoint.storage._location import Location, prefixes_in, storage_of
 from shardproof.checkpoint.storage._reading import open_file, read_at, read_metadata
-from shardproof.checkpoint.storage._storage import CheckpointStorage, Location
+from shardproof.checkpoint.storage._storage import CheckpointStorage
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 from shardproof.report import Level
 
@@ -70,28 +70,32 @@ def prune(
     for where in {location.directory: None for location in found_there}:
         sweep_leftovers(found, where)
         found.sweep(where)
-    removed = [location for location in prefixes.half_removed if _finish_if_permitted(location)]
+    removed = []
+    for location in prefixes.half_removed:
+        try:
+            removed += [location] * _finish(location)
+        except PermissionError as error:
+            logger.warning("Passing over a removal that another user began: %s", told(error))
     kept: set[int] = set()  # steps, of each of which there may be several checkpoints
-    for candidate in newest_first(prefixes.committed):
-        step = candidate.metadata.step
-        if step in kept:
+    for location, metadata in newest_first(prefixes.committed):
+        if metadata.step in kept:
             continue
         if len(kept) < keep:
-            if is_whole(candidate, level):
-                kept.add(step)
-        elif _remove(candidate.location, candidate.metadata):
-            removed.append(candidate.location)
+            if is_whole(location, metadata.step, level):
+                kept.add(metadata.step)
+        elif _remove(location, metadata):
+            removed.append(location)
     return [location.path for location in removed]
 
 
 def _remove(location: Location, metadata: CheckpointMetadata) -> bool:
     """Remove a checkpoint, unless another one is in its place; say whether it was removed."""
-    storage, data = location.storage, seal(metadata)
+    storage, data = location.storage, _format.seal(metadata)
     try:
         with open_file(storage, location.metadata) as file:
             if read_at(file, 0, file.size) != data:
                 return False
-            storage.write(location.beside(pruned_name(location.name)), data, sync=True)
+            storage.write(location.pruned, data, sync=True)
             if storage.look_up(location.metadata) is None:
                 return False  # another one gave it up before the copy was there
             storage.remove(location.metadata, only=file, sync=True)
@@ -101,19 +105,10 @@ def _remove(location: Location, metadata: CheckpointMetadata) -> bool:
     return _finish(location)
 
 
-def _finish_if_permitted(location: Location) -> bool:
-    try:
-        return _finish(location)
-    except PermissionError as error:
-        logger.warning("Passing over a removal that another user began: %s", told(error))
-        return False
-
-
 def _finish(location: Location) -> bool:
     """Remove what is left of a checkpoint that is being removed; say whether that was any."""
-    remains = pruned_name(location.name)
     try:
-        metadata = read_metadata(location, remains)
+        metadata = read_metadata(location, location.pruned)
     except CheckpointNotFoundError:
         return False
     except CheckpointError as error:
@@ -123,16 +118,14 @@ def _finish(location: Location) -> bool:
     is_removed = not _is_saved_again(location)
     for shard in metadata.shards:
         _remove_shard(location, shard)
-    location.storage.remove(location.beside(remains))
+    location.storage.remove(location.pruned)
     return is_removed
 
 
 def _is_saved_again(location: Location) -> bool:
     """Whether a save has begun since, which removes the copy first, or has ended."""
-    storage = location.storage
-    if storage.look_up(location.beside(pruned_name(location.name))) is None:
-        return True
-    return storage.look_up(location.metadata) is not None
+    look_up = location.storage.look_up
+    return look_up(location.pruned) is None or look_up(location.metadata) is not None
 
 
 def _remove_shard(location: Location, shard: ShardEntry) -> None:
@@ -140,8 +133,12 @@ def _remove_shard(location: Location, shard: ShardEntry) -> None:
     storage, path = location.storage, location.beside(shard.file)
     try:
         with open_file(storage, path) as file:
-            begin = read_at(file, 0, header_size(shard.checksum))
-            if _is_of_another(begin, shard) or _is_saved_again(location):
+            begin = read_at(file, 0, _format.header_size(shard.checksum))
+            with contextlib.suppress(ValueError):  # torn: it is no new one, which would be whole
+                found = ShardHeader.parse(begin)
+                if found.rank == shard.rank and found.checksum != shard.checksum:
+                    return
+            if _is_saved_again(location):
                 return
             storage.remove(path, only=file)
     except CheckpointNotFoundError:
@@ -149,12 +146,4 @@ def _remove_shard(location: Location, shard: ShardEntry) -> None:
     except CheckpointError as error:
         refuse_blind(error)
         return  # no regular file: not one of ours
-    storage.remove(location.beside(record_name(location.name, shard.rank)))
-
-
-def _is_of_another(begin: bytes, shard: ShardEntry) -> bool:
-    try:
-        found = parse_header(begin)
-    except ValueError:  # torn: it is no new one, which would be whole
-        return False
-    return found.rank == shard.rank and found.checksum != shard.checksum
+    storage.remove(location.record(shard.rank))

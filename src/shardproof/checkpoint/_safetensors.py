@@ -11,7 +11,7 @@ import os
 import stat
 import struct
 from collections.abc import Iterator
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,15 +19,8 @@ from shardproof._base import json
 from shardproof._base.messages import quoted, told
 from shardproof._base.names import OPEN_FLAGS, file_type
 from shardproof._base.opening import read_at
-from shardproof.checkpoint.format._dtypes import ITEM_SIZES, can_be
-from shardproof.checkpoint.format._metadata import (
-    MAX_DIMENSIONS,
-    MAX_NAME,
-    MAX_NUMBER,
-    TensorEntry,
-    decode_json,
-    refuse,
-)
+from shardproof.checkpoint import _format
+from shardproof.checkpoint._format import TensorEntry
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, ManifestError
 
 ENDING = ".safetensors"
@@ -63,15 +56,13 @@ TYPES = {
 }
 """The types of elements: their names there, and in docs/checkpoint-format.md."""
 
-_Size = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
-
 
 class HeaderEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The entry of one tensor in a header."""
 
     dtype: str
-    shape: tuple[_Size, ...]
-    data_offsets: tuple[_Size, _Size]
+    shape: tuple[_format.Count, ...]
+    data_offsets: tuple[_format.Count, _format.Count]
 
 
 class _AnyObject(msgspec.Struct, frozen=True):
@@ -110,26 +101,28 @@ def stamp_of(fd: int) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def read_header(fd: int, path: str) -> SafetensorsFile:
+def read_header(path: str) -> SafetensorsFile:
     """Read the header of a file, and prove that it obeys every law, or list each that it breaks."""
-    size = os.fstat(fd).st_size
-    text = _header_text(fd, size, path)
+    with opened(path) as fd:
+        size, stamp = os.fstat(fd).st_size, stamp_of(fd)
+        text = _header_text(fd, size, path)
     entries, texts = _decoded(text, path)
     problems = []
     for name, entry in entries.items():
-        where, axes = quoted(name), len(entry.shape)
+        where, n, axes = quoted(name), len(name), len(entry.shape)
         if entry.dtype not in TYPES:
             problems.append(f"{where}: found the type {quoted(entry.dtype)}")
-        if not 0 < len(name) <= MAX_NAME:
-            problems.append(f"{where}: expected 1 to {MAX_NAME} characters, found {len(name)}")
-        if axes > MAX_DIMENSIONS:
-            problems.append(f"{where}: expected at most {MAX_DIMENSIONS} dimensions, found {axes}")
-    refuse(UNCONVERTIBLE.format(", ".join(TYPES)), problems, path=path)
+        if not 0 < n <= _format.MAX_NAME:
+            problems.append(f"{where}: expected 1 to {_format.MAX_NAME} characters, found {n}")
+        if axes > _format.MAX_DIMENSIONS:
+            expected = f"expected at most {_format.MAX_DIMENSIONS} dimensions"
+            problems.append(f"{where}: {expected}, found {axes}")
+    _format.refuse(UNCONVERTIBLE.format(", ".join(TYPES)), problems, path=path)
     tensors, at, start = [], 0, LENGTH.size + len(text)
     for name, entry in sorted(entries.items(), key=lambda item: item[1].data_offsets):
         where, dtype, (begin, end) = quoted(name), TYPES[entry.dtype], entry.data_offsets
-        n_bytes = math.prod(entry.shape) * ITEM_SIZES[dtype]
-        if not can_be(entry.shape, dtype):
+        n_bytes = math.prod(entry.shape) * _format.ITEM_SIZES[dtype]
+        if not _format.can_be(entry.shape, dtype):
             found = quoted(str(entry.shape))
             problems.append(f"{where}: expected lengths that an array can have, found {found}")
         if begin != at:
@@ -142,8 +135,8 @@ def read_header(fd: int, path: str) -> SafetensorsFile:
         at = max(at, end)
     if at != size - start:
         problems.append(f"expected {at} bytes behind the header, found {size - start}")
-    refuse("its header contradicts itself", problems, path=path)
-    return SafetensorsFile(path, tuple(tensors), texts.get(SET, ""), stamp_of(fd))
+    _format.refuse("its header contradicts itself", problems, path=path)
+    return SafetensorsFile(path, tuple(tensors), texts.get(SET, ""), stamp)
 
 
 def _header_text(fd: int, size: int, path: str) -> bytes:
@@ -169,7 +162,7 @@ def _header_text(fd: int, size: int, path: str) -> bytes:
 
 def _decoded(text: bytes, path: str) -> tuple[dict[str, HeaderEntry], dict[str, str]]:
     """Return the entries of tensors, and the texts among them that are about the file."""
-    decode_json(text, _AnyObject, path=path)  # proves that no key stands twice
+    _format.decode_json(text, _AnyObject, path=path)  # proves that no key stands twice
     raw = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     metadata = raw.pop(METADATA, None)
     texts: dict[str, str] = {}

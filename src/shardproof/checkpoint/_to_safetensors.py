@@ -11,30 +11,19 @@ import msgspec
 from shardproof._base import files, opening
 from shardproof._base.arguments import checked
 from shardproof._base.messages import listed, quoted, shown
-from shardproof.checkpoint._safetensors import (
-    ENDING,
-    INDEX_ENDING,
-    LENGTH,
-    MAX_HEADER_BYTES,
-    METADATA,
-    SET,
-    TYPES,
-    UNCONVERTIBLE,
-    HeaderEntry,
-)
-from shardproof.checkpoint.format._dtypes import ITEM_SIZES
-from shardproof.checkpoint.format._layout import header_size
-from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry, refuse
+from shardproof.checkpoint import _format, _safetensors
+from shardproof.checkpoint._format import CheckpointMetadata, ShardEntry
+from shardproof.checkpoint._safetensors import HeaderEntry
 from shardproof.checkpoint.read._shard_reader import Reading, algorithm_of, refuse_other
-from shardproof.checkpoint.storage._prefixes import location_of
+from shardproof.checkpoint.storage._location import Location, location_of
 from shardproof.checkpoint.storage._reading import open_shard, read_metadata
-from shardproof.checkpoint.storage._storage import CheckpointStorage, Location
+from shardproof.checkpoint.storage._storage import CheckpointStorage
 from shardproof.errors import CheckpointError
 
 _ALREADY_THERE = "files are there already, and are replaced only by overwrite=True"
 _MOST_OPEN = 256  # of 1024 that a process may have open in most places
 _SYNC_BYTES = 2**26
-_THEIRS = {ours: theirs for theirs, ours in TYPES.items()}
+_THEIRS = {ours: theirs for theirs, ours in _safetensors.TYPES.items()}
 
 
 class ConvertedFile(NamedTuple):
@@ -95,14 +84,14 @@ def to_safetensors(
     metadata = read_metadata(location)
     n_files = len(metadata.shards)
     # The names that loaders of such sets expect; they count from 1.
-    names = [f"model-{n + 1:05d}-of-{n_files:05d}{ENDING}" for n in range(n_files)]
+    names = [f"model-{n + 1:05d}-of-{n_files:05d}{_safetensors.ENDING}" for n in range(n_files)]
     weight_map = _weight_map(metadata, names, location.metadata)
     directory = os.path.abspath(to)
     targets = [
         _lay_out(shard, os.path.join(directory, name), metadata.checksum)
         for shard, name in zip(metadata.shards, names, strict=True)
     ]
-    index = os.path.join(directory, f"model{INDEX_ENDING}")
+    index = os.path.join(directory, f"model{_safetensors.INDEX_ENDING}")
     paths = [*(target.path for target in targets), index]
     if not overwrite and (there := [path for path in paths if opening.is_there(path)]):
         raise _refusal(there, directory)
@@ -114,7 +103,7 @@ def to_safetensors(
         for at in range(0, n_files, _MOST_OPEN):
             _write(location, targets[at : at + _MOST_OPEN], index, overwrite=overwrite)
         text = msgspec.json.format(msgspec.json.encode(said), indent=2) + b"\n"
-        with (files.being_written if overwrite else files.being_published)(index) as fd:
+        with files.being_written(index, replace=overwrite) as fd:
             _write_at(fd, index, [memoryview(text)], 0)
     except FileExistsError as error:  # another conversion was faster
         raise _refusal([str(error.filename)], directory) from error
@@ -130,37 +119,39 @@ def _weight_map(metadata: CheckpointMetadata, names: Sequence[str], path: str) -
             ranks[tensor.name].append(shard.rank)
             if tensor.dtype not in _THEIRS:
                 problems.append(f"{quoted(tensor.name)}: found the type {tensor.dtype}")
-            if tensor.name == METADATA:
+            if tensor.name == _safetensors.METADATA:
                 problem = "expected another name, which that format leaves free"
                 problems.append(f"{quoted(tensor.name)}: {problem}")
-    refuse(UNCONVERTIBLE.format(", ".join(_THEIRS)), problems, path=path)
+    _format.refuse(_safetensors.UNCONVERTIBLE.format(", ".join(_THEIRS)), problems, path=path)
     shared = [
         f"{quoted(name)}: ranks {', '.join(map(str, found))}"
         for name, found in ranks.items()
         if len(found) > 1
     ]
     problem = "tensors that several ranks have, of which an index can name only one"
-    refuse(problem, shared, path=path)
+    _format.refuse(problem, shared, path=path)
     return {name: names[found[0]] for name, found in sorted(ranks.items())}
 
 
 def _lay_out(shard: ShardEntry, path: str, of_set: str) -> ConvertedFile:
     """Return the file that a shard becomes."""
     # Some loaders take only files that say for whom they are, and every one takes this.
-    fields: dict[str, object] = {METADATA: {"format": "pt", SET: of_set}}
+    fields: dict[str, object] = {_safetensors.METADATA: {"format": "pt", _safetensors.SET: of_set}}
     begins, at = {}, 0
     # As in files of safetensors' own, the types with the largest elements come first: so each
     # begins at a multiple of its elements' size, without which some readers can't take it.
-    for tensor in sorted(shard.tensors, key=lambda one: (-ITEM_SIZES[one.dtype], one.name)):
+    for tensor in sorted(shard.tensors, key=lambda one: (-_format.ITEM_SIZES[one.dtype], one.name)):
         begins[tensor.name], end = at, at + tensor.size
         fields[tensor.name] = HeaderEntry(_THEIRS[tensor.dtype], tensor.shape, (at, end))
         at = end
     text = msgspec.json.encode(fields)
     text += b" " * (-len(text) % 8)
-    if len(text) > MAX_HEADER_BYTES:
-        problem = f"expected a header of at most {MAX_HEADER_BYTES} bytes, found {len(text)}"
+    if len(text) > _safetensors.MAX_HEADER_BYTES:
+        problem = (
+            f"expected a header of at most {_safetensors.MAX_HEADER_BYTES} bytes, found {len(text)}"
+        )
         raise CheckpointError(f"{problem}: it has too many tensors for one file", path=path)
-    header = LENGTH.pack(len(text)) + text
+    header = _safetensors.LENGTH.pack(len(text)) + text
     offsets = {name: len(header) + begin for name, begin in begins.items()}
     return ConvertedFile(shard, path, header, offsets)
 
@@ -173,14 +164,13 @@ def _write(
     location: Location, targets: Iterable[ConvertedFile], index: str, *, overwrite: bool
 ) -> None:
     """Write files, none of which has its name before all of them are proven."""
-    new_file = files.being_written if overwrite else files.being_published
     with contextlib.ExitStack() as names:
         for entry, path, header, offsets in targets:
-            fd = names.enter_context(new_file(path))
+            fd = names.enter_context(files.being_written(path, replace=overwrite))
             _write_at(fd, path, [memoryview(header)], 0)
             with open_shard(location, entry) as file:
                 reading = Reading(file, algorithm_of(file, entry))
-                at = synced = header_size(entry.checksum)
+                at = synced = _format.header_size(entry.checksum)
                 for tensor in entry.tensors:
                     reading.skip(at, tensor.offset)
                     at = tensor.offset + tensor.size
@@ -189,7 +179,7 @@ def _write(
                     if at - synced >= _SYNC_BYTES:
                         files.begin_to_sync(fd)
                         synced = at
-                refuse_other(file, entry, reading.found)
+                refuse_other(file, entry, reading.found.removeprefix("sha256:"))
             files.sync(fd)
         if overwrite:
             files.remove(index)  # or it would speak for some files of before and some of now

@@ -193,12 +193,9 @@ def _examine(question: Question, fd: int, status: os.stat_result, file: Expected
     if answer is None:
         is_asked = question.level == "valid"
         answer = _judge_bytes(question, fd, status, file) if is_asked else "kept"
-    if not isinstance(answer, Finding):
-        return answer
-    instead = impostor(fd, status.st_size)
-    if instead is None:
-        return answer
-    return dataclasses.replace(answer, kind=FindingKind.IMPOSTOR, found=instead)
+    if isinstance(answer, Finding) and (instead := impostor(fd, status.st_size)) is not None:
+        return dataclasses.replace(answer, kind=FindingKind.IMPOSTOR, found=instead)
+    return answer
 
 
 def _judge_outside(
@@ -211,8 +208,13 @@ def _judge_outside(
         expected, found = f"{file.size} bytes", f"{size} bytes"
         return question.broken(file, FindingKind.SIZE, sys.intern(expected), sys.intern(found))
     is_owed = file.n_items != 0 and (question.level == "complete" or file.digest is None)
-    if is_owed and _may_be_unwritten(status) and _is_unwritten(fd):
-        return question.broken(file, FindingKind.UNWRITTEN, "data", f"a hole of {size} bytes")
+    if is_owed and _may_be_unwritten(status):
+        try:
+            os.lseek(fd, 0, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing was ever written; else that can't be told
+                hole = f"a hole of {size} bytes"
+                return question.broken(file, FindingKind.UNWRITTEN, "data", hole)
     mismatch = question.probe(file, fd, size) if question.probe else None
     if mismatch is None:
         return None
@@ -222,15 +224,6 @@ def _judge_outside(
 def _may_be_unwritten(status: os.stat_result) -> bool:
     """Whether a file has fewer blocks than bytes; where a file system compresses, every one has."""
     return status.st_blocks * _BLOCK_BYTES < status.st_size
-
-
-def _is_unwritten(fd: int) -> bool:
-    """Whether nothing was ever written to a file (lseek(2)); not where that can't be told."""
-    try:
-        os.lseek(fd, 0, os.SEEK_DATA)
-    except OSError as error:
-        return error.errno == errno.ENXIO
-    return False
 
 
 def _judge_unknown(question: Question, fd: int, size: int, file: ExpectedFile) -> _Answer | None:
@@ -261,7 +254,7 @@ def _judge_bytes(
     found = known or digest.each_of_file(fd, asked, size, threads=n_threads, go_on=go_on)
     for promised, begin in stated:
         computed = found[promised.algorithm, begin]
-        if not digest.same(promised, computed):
+        if promised != computed:
             return question.broken(file, FindingKind.DIGEST, str(promised), str(computed))
     proof = question.prove(file, fd, size) if question.prove and size else False
     if isinstance(proof, Mismatch):

@@ -12,32 +12,7 @@ import click
 from shardproof._base import opening
 from shardproof._base.messages import shown
 from shardproof._base.opening import may_be_whole
-from shardproof.cli.exits import (
-    COULD_NOT_CHECK,
-    FINDINGS,
-    NO_MANIFEST,
-    PathOutcome,
-    end_with,
-    errors_end_it,
-    outcome_of,
-)
-from shardproof.cli.output import (
-    SHOWN,
-    log_shown,
-    print_json,
-    print_lines,
-    print_path,
-    print_table,
-    warn,
-)
-from shardproof.cli.paths import (
-    given_text,
-    json_option,
-    level_option,
-    only_one,
-    prefixes_of,
-    quiet_option,
-)
+from shardproof.cli import exits, options, output
 from shardproof.errors import CheckpointNotFoundError
 from shardproof.formats.signs import METADATA
 from shardproof.report import Level, lines_of
@@ -53,18 +28,18 @@ def checkpoint() -> None:
 
 _THEIRS = (".safetensors", ".safetensors.index.json")
 
-_level_option = level_option(
+_level_option = options.level_option(
     "present: files open; complete: also sizes and headers; valid: also every byte.",
     default="valid",
 )
-_Outcome: TypeAlias = "PathOutcome[VerificationResult]"
+_Outcome: TypeAlias = "exits.PathOutcome[VerificationResult]"
 
 
 @checkpoint.command()
-@click.argument("paths", metavar="PATH...", type=given_text, nargs=-1, required=True)
+@click.argument("paths", metavar="PATH...", type=options.given_text, nargs=-1, required=True)
 @_level_option
-@json_option
-@quiet_option()
+@options.json_option
+@options.quiet_option()
 def verify(*, paths: Sequence[str], level: Level, as_json: bool, quiet: bool) -> None:
     """Verify checkpoints: every shard exists and has its bytes.
 
@@ -82,10 +57,10 @@ def verify(*, paths: Sequence[str], level: Level, as_json: bool, quiet: bool) ->
             # The next one may take an hour.
             result = dataclasses.replace(outcome.result, path=Path(outcome.path))
             errors = ["", *result.errors] if result.errors else []
-            print_lines([*lines_of(result), *errors], "green" if result.ok else "red")
-            print_lines(result.warnings, "yellow")
+            output.print_lines([*lines_of(result), *errors], "green" if result.ok else "red")
+            output.print_lines(result.warnings, "yellow")
         elif outcome.error:
-            warn(outcome.error)
+            output.warn(outcome.error)
     if as_json:
         said = []
         for outcome in outcomes:
@@ -93,7 +68,7 @@ def verify(*, paths: Sequence[str], level: Level, as_json: bool, quiet: bool) ->
             if outcome.result is not None:
                 about["warnings"] = list(outcome.result.warnings)
             said.append(about | ({"error": outcome.error} if outcome.error else {}))
-        print_json(said)
+        output.print_json(said)
     raise click.exceptions.Exit(max(outcome.exit_code for outcome in outcomes))
 
 
@@ -101,9 +76,9 @@ def _outcomes_of(path: str, level: Level, *, quiet: bool) -> Iterator[_Outcome]:
     """Yield what became of each checkpoint that a path means; warn of unfinished steps."""
     prefixes = []
     try:
-        prefixes = prefixes_of(path)
+        prefixes = _prefixes_of(path)
     except OSError as error:
-        yield PathOutcome.failed(path, error)
+        yield exits.PathOutcome.failed(path, error)
         if not isinstance(error, CheckpointNotFoundError):
             return
     # Not for other commands.
@@ -111,13 +86,13 @@ def _outcomes_of(path: str, level: Level, *, quiet: bool) -> Iterator[_Outcome]:
 
     for prefix in prefixes:
         look = functools.partial(ShardFileVerifier().verify_checkpoint, prefix, level=level)
-        outcome = outcome_of(prefix, look)
+        outcome = exits.outcome_of(prefix, look)
         result = outcome.result
         if result is not None and not result.n_files:
             # Its metadata, which would name the shards, can't be read.
             is_unseen = any(may_be_whole(finding.errno) for finding in result.findings)
-            code = COULD_NOT_CHECK if is_unseen else NO_MANIFEST
-            outcome = PathOutcome(prefix, result, "\n".join(result.errors), code)
+            code = exits.COULD_NOT_CHECK if is_unseen else exits.NO_MANIFEST
+            outcome = exits.PathOutcome(prefix, result, "\n".join(result.errors), code)
         yield outcome
     prefix = path.removesuffix(METADATA)
     if prefixes == [prefix if "://" in path else os.path.abspath(prefix)]:
@@ -125,16 +100,19 @@ def _outcomes_of(path: str, level: Level, *, quiet: bool) -> Iterator[_Outcome]:
     try:
         steps = unfinished_steps(prefix)
     except OSError as error:
-        yield PathOutcome.failed(path, error)
+        yield exits.PathOutcome.failed(path, error)
         return
     for step in [] if quiet else steps:
-        warn(step)
+        output.warn(step)
 
 
 @checkpoint.command()
-@click.argument("path", metavar="PATH", type=given_text)
+@click.argument("path", metavar="PATH", type=options.given_text)
 @click.option(
-    "--tensors", "all_tensors", is_flag=True, help=f"List all tensors, not only the first {SHOWN}."
+    "--tensors",
+    "all_tensors",
+    is_flag=True,
+    help=f"List all tensors, not only the first {output.SHOWN}.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with all tensors.")
 def show(*, path: str, all_tensors: bool, as_json: bool) -> None:
@@ -148,11 +126,11 @@ def show(*, path: str, all_tensors: bool, as_json: bool) -> None:
 
     from shardproof.checkpoint import MultiShardLoader  # noqa: PLC0415 - as above
 
-    with errors_end_it("check", path):
-        prefix = only_one(prefixes_of(path), path, "one checkpoint")
+    with exits.errors_end_it("check", path):
+        prefix = _only_one(_prefixes_of(path), path, "one checkpoint")
         metadata = MultiShardLoader().load_metadata(prefix)
     if as_json:
-        print_json({"prefix": prefix} | msgspec.to_builtins(metadata))
+        output.print_json({"prefix": prefix} | msgspec.to_builtins(metadata))
         return
     about = {
         "step": metadata.step,
@@ -161,7 +139,7 @@ def show(*, path: str, all_tensors: bool, as_json: bool) -> None:
         "strategy": metadata.sharding.strategy,
         "precision": metadata.sharding.precision,
     }
-    print_lines(
+    output.print_lines(
         [f"'{shown(prefix)}'", *(f"{name}: {shown(str(it))}" for name, it in about.items())]
     )
     click.echo()
@@ -170,22 +148,22 @@ def show(*, path: str, all_tensors: bool, as_json: bool) -> None:
         (shard.rank, shard.file, shard.file_size, len(shard.tensors), shard.checksum or "none")
         for shard in shards
     ]
-    print_table(("Rank", "File", "Bytes", "Tensors", "Checksum"), rows)
+    output.print_table(("Rank", "File", "Bytes", "Tensors", "Checksum"), rows)
     click.echo()
     tensors = [(shard.rank, tensor) for shard in shards for tensor in shard.tensors]
-    n_shown = len(tensors) if all_tensors else SHOWN
+    n_shown = len(tensors) if all_tensors else output.SHOWN
     rows = [
         (rank, tensor.name, tensor.dtype, "x".join(map(str, tensor.shape)) or "-", tensor.size)
         for rank, tensor in tensors[:n_shown]
     ]
-    print_table(("Rank", "Tensor", "Type", "Shape", "Bytes"), rows)
+    output.print_table(("Rank", "Tensor", "Type", "Shape", "Bytes"), rows)
     if len(tensors) > n_shown:
-        print_lines([f"and {len(tensors) - n_shown} more; --tensors lists all"])
+        output.print_lines([f"and {len(tensors) - n_shown} more; --tensors lists all"])
 
 
 @checkpoint.command()
-@click.argument("source", metavar="SOURCE", type=given_text)
-@click.argument("destination", metavar="DESTINATION", type=given_text)
+@click.argument("source", metavar="SOURCE", type=options.given_text)
+@click.argument("destination", metavar="DESTINATION", type=options.given_text)
 @click.option(
     "--step",
     type=click.IntRange(min=0),
@@ -206,18 +184,17 @@ def convert(*, source: str, destination: str, step: int | None, overwrite: bool)
     # Not for other commands.
     from shardproof.checkpoint import from_safetensors, to_safetensors  # noqa: PLC0415
 
-    with errors_end_it("convert", source, refused=FINDINGS):
+    with exits.errors_end_it("convert", source, refused=exits.FINDINGS):
         prefix = _prefix_to_convert(source)
         if prefix is None:
             made = [from_safetensors(source, destination, step=step or 0, overwrite=overwrite)]
         elif step is not None:
-            end_with(
-                "--step: a checkpoint has its own; files of safetensors have none", NO_MANIFEST
-            )
+            problem = "a checkpoint has its own; files of safetensors have none"
+            exits.end_with(f"--step: {problem}", exits.NO_MANIFEST)
         else:
             made = to_safetensors(prefix, destination, overwrite=overwrite)
     for path in made:
-        print_path(path)
+        output.print_path(path)
 
 
 def _prefix_to_convert(source: str) -> str | None:
@@ -229,17 +206,17 @@ def _prefix_to_convert(source: str) -> str | None:
         is_theirs = opening.is_there(source) and not source.endswith(METADATA)
         theirs = [source] if is_theirs else []
     try:
-        prefixes = prefixes_of(source)
+        prefixes = _prefixes_of(source)
     except CheckpointNotFoundError:
         if not theirs:
             problem = "expected a checkpoint or files of safetensors, found neither"
-            end_with(f"'{shown(source)}': {problem}", NO_MANIFEST)
+            exits.end_with(f"'{shown(source)}': {problem}", exits.NO_MANIFEST)
         return None
-    return only_one([*prefixes, *theirs], source, "one thing to convert")
+    return _only_one([*prefixes, *theirs], source, "one thing to convert")
 
 
 @checkpoint.command()
-@click.argument("directory", metavar="DIR", type=given_text)
+@click.argument("directory", metavar="DIR", type=options.given_text)
 @_level_option
 def latest(*, directory: str, level: Level) -> None:
     """Print the prefix of the newest intact checkpoint in DIR.
@@ -255,10 +232,50 @@ def latest(*, directory: str, level: Level) -> None:
     """
     from shardproof.checkpoint import latest_checkpoint  # noqa: PLC0415 - not for other commands
 
-    with errors_end_it("check", directory), log_shown("checkpoint"):
+    with exits.errors_end_it("check", directory), output.log_shown("checkpoint"):
         if "://" not in directory and not opening.is_directory(directory):
-            end_with(f"'{shown(directory)}': there is no such directory", NO_MANIFEST)
+            exits.end_with(f"'{shown(directory)}': there is no such directory", exits.NO_MANIFEST)
         prefix = latest_checkpoint(directory, level=level)
     if prefix is None:
-        end_with(f"'{shown(directory)}': expected an intact checkpoint, found none", FINDINGS)
-    print_path(prefix)
+        problem = "expected an intact checkpoint, found none"
+        exits.end_with(f"'{shown(directory)}': {problem}", exits.FINDINGS)
+    output.print_path(prefix)
+
+
+def _prefixes_of(path: str) -> list[str]:
+    """Return the checkpoint of a prefix or metadata file; of a directory all, two levels deep."""
+    if "://" in path:
+        return [path.removesuffix(METADATA)]
+    path = os.path.abspath(path)
+    prefix = path.removesuffix(METADATA)
+    found = [prefix] if opening.is_there(prefix + METADATA) else []
+    has_inside = opening.is_directory(path)
+    if has_inside:
+        prefixes, below = _listed(path)
+        found += prefixes
+        for inner in below:
+            found += _listed(inner)[0]
+    if not found:
+        inside = f"files in it that end with {METADATA}, or " if has_inside else ""
+        problem = f"there is no checkpoint: expected {inside}'{shown(prefix)}{METADATA}'"
+        tip = "a save that was not completed leaves none"
+        raise CheckpointNotFoundError(f"{problem}; {tip}", path=path)
+    return found
+
+
+def _listed(directory: str) -> tuple[list[str], list[str]]:
+    """Return the prefixes in a directory, and its own directories."""
+    with os.scandir(directory) as entries:
+        found = sorted((entry.path, entry.is_dir()) for entry in entries)
+    prefixes = [path.removesuffix(METADATA) for path, _ in found if path.endswith(METADATA)]
+    below = [path for path, is_inner in found if is_inner]
+    return [prefix for prefix in prefixes if not prefix.endswith("/")], below
+
+
+def _only_one(found: list[str], path: str, expected: str) -> str:
+    """Return the only one found at a path; of several, name them and end the command."""
+    if len(found) > 1:
+        choices = "".join(f"\n  - {shown(each)}" for each in found[: output.SHOWN])
+        problem = f"expected {expected}; give one of these:{choices}"
+        exits.end_with(f"'{shown(path)}': {problem}", exits.NO_MANIFEST)
+    return found[0]

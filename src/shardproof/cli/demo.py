@@ -12,9 +12,7 @@ from shardproof._base import files
 from shardproof._base.messages import shown, told
 from shardproof._base.opening import is_directory, is_there, names_in, real_path
 from shardproof._base.work import apart
-from shardproof.cli.exits import COULD_NOT_CHECK, KEPT, code_of, end_with, outcome_of, words_of
-from shardproof.cli.output import warn
-from shardproof.cli.paths import given_path
+from shardproof.cli import exits, options, output
 from shardproof.cli.validate import show_reports
 
 
@@ -22,7 +20,7 @@ from shardproof.cli.validate import show_reports
 @click.option(
     "--to",
     metavar="DIR",
-    type=given_path,
+    type=options.given_path,
     help="Build in this new or empty directory and keep it.",
 )
 def demo(to: str | None) -> None:
@@ -33,6 +31,7 @@ def demo(to: str | None) -> None:
     try:
         if to is None:
             code = _demonstrate_in_passing()
+            click.echo("\nBoth directories are gone again; --to DIR keeps them.")
         else:
             if is_there(to) and (not is_directory(to) or names_in(to)):
                 problem = f"expected a new or empty directory, found '{shown(to)}'"
@@ -41,10 +40,10 @@ def demo(to: str | None) -> None:
             click.echo(f"\nBoth directories are kept in '{shown(real_path(to))}'.")
     except OSError as error:
         if to is not None:
-            end_with(words_of(error, "check", to), code_of(error))
+            exits.end_with(exits.words_of(error, "check", to), exits.code_of(error))
         problem = f"Could not make, or remove, the directories of the demo: {told(error)}"
         tip = "set TMPDIR to a directory that you may write to, or give one by --to DIR"
-        end_with(f"{problem}; {tip}", COULD_NOT_CHECK)
+        exits.end_with(f"{problem}; {tip}", exits.COULD_NOT_CHECK)
     raise click.exceptions.Exit(code)
 
 
@@ -52,14 +51,12 @@ def _demonstrate_in_passing() -> int:
     made: list[str] = []
     try:
         apart(lambda _: made.append(tempfile.mkdtemp(prefix="shardproof-demo-")))
-        code = _demonstrate(Path(made[0]))
+        return _demonstrate(Path(made[0]))
     finally:
         try:
             _remove(made)
         finally:
             _remove(made)  # what an interrupt has cut short
-    click.echo("\nBoth directories are gone again; --to DIR keeps them.")
-    return code
 
 
 def _remove(directories: list[str]) -> None:
@@ -80,9 +77,10 @@ def _demonstrate(base: Path) -> int:
         codes = []
         for path in (healthy, damaged):
             click.echo(f"$ shardproof validate {shown(path)}")
-            outcome = outcome_of(os.fspath(path), functools.partial(shardproof.validate, path))
+            look = functools.partial(shardproof.validate, path)
+            outcome = exits.outcome_of(os.fspath(path), look)
             if outcome.error:
-                warn(outcome.error)
+                output.warn(outcome.error)
             show_reports([outcome], verbose=False)
             click.echo()
             codes.append(outcome.exit_code)
@@ -90,4 +88,4 @@ def _demonstrate(base: Path) -> int:
     click.echo(f"$ pytest --validate-shards --shards-dir={shown(damaged)}")
     if os.geteuid() == 0:
         click.echo("(Root may read the unreadable file; the demo gave that power up for a moment.)")
-    return COULD_NOT_CHECK if max(codes) > 1 else KEPT
+    return exits.COULD_NOT_CHECK if max(codes) > 1 else exits.KEPT

@@ -37,19 +37,12 @@ R = TypeVar("R", bound=_Result)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PathOutcome(Generic[R]):
-    """What became of one path that a command was given: a result, or why there is none.
-
-    Attributes:
-        path: The path.
-        result: What was found there; None where nothing could be.
-        error: Why there is no result, or none that says much; empty otherwise.
-        exit_code: What the command ends with if there is nothing worse.
-    """
+    """What became of one path that a command was given: a result, or why there is none."""
 
     path: str
     result: R | None
-    error: str
-    exit_code: int
+    error: str  # why there is no result, or none that says much; empty otherwise
+    exit_code: int  # if there is nothing worse
 
     @classmethod
     def failed(cls, path: str, error: BaseException) -> "PathOutcome[R]":
@@ -60,8 +53,8 @@ class PathOutcome(Generic[R]):
         """Return the outcome as plain JSON values."""
         if self.result is not None:
             return self.result.to_dict()
-        path = _absolute(self.path)
-        return {"path": path, "ok": False, "exit_code": self.exit_code, "error": self.error}
+        about = {"path": _absolute(self.path), "ok": False}
+        return about | {"exit_code": self.exit_code, "error": self.error}
 
 
 def outcome_of(path: str, look: Callable[[], R]) -> PathOutcome[R]:
@@ -75,23 +68,17 @@ def outcome_of(path: str, look: Callable[[], R]) -> PathOutcome[R]:
 
 @contextlib.contextmanager
 def errors_end_it(
-    verb: str, path: str, *, refused: int = NO_MANIFEST, as_json: bool = False
+    verb: str, path: str, *, refused: int = NO_MANIFEST, json_of: str | None = None
 ) -> Iterator[None]:
     """End the command by the exit code and the words of whatever its work raises."""
     try:
         yield
     except _EXPECTED as error:
-        json_of = path if as_json else None
         end_with(words_of(error, verb, path), code_of(error, refused=refused), json_of=json_of)
 
 
 def code_of(error: BaseException, *, refused: int = NO_MANIFEST) -> int:
-    """Return the exit code that an error stands for.
-
-    Args:
-        error: What the work of a command raised.
-        refused: The code of a checkpoint or a file to be fetched that is not as it should be.
-    """
+    """Return the exit code of an error; ``refused`` is that of one that has none of its own."""
     if isinstance(error, ShardproofError):
         return refused if error.exit_code is None else error.exit_code
     is_usage = isinstance(error, (ImportError, ValueError))

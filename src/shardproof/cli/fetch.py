@@ -5,25 +5,15 @@ from typing import Any
 import click
 
 from shardproof._base.messages import plain, printable, shown, told
-from shardproof.cli.exits import COULD_NOT_CHECK, FINDINGS, NO_MANIFEST, end_with, errors_end_it
-from shardproof.cli.output import log_shown, print_json, print_path, warn
-from shardproof.cli.paths import (
-    given_directory,
-    given_path,
-    given_text,
-    json_option,
-    level_option,
-    quiet_option,
-    workers_option,
-)
+from shardproof.cli import exits, options, output
 
 _seconds: dict[str, Any] = {"type": float, "metavar": "SECONDS", "show_default": True}
 _number: dict[str, Any] = {"type": int, "metavar": "N", "show_default": True}
 
 
 @click.command()
-@click.argument("url", metavar="URL", type=given_text)
-@click.argument("directory", metavar="DIR", type=given_path)
+@click.argument("url", metavar="URL", type=options.given_text)
+@click.argument("directory", metavar="DIR", type=options.given_path)
 @click.option(
     "--digest",
     metavar="sha256:HEX",
@@ -37,7 +27,7 @@ _number: dict[str, Any] = {"type": int, "metavar": "N", "show_default": True}
 )
 @click.option("--connections", default=4, help="Most connections for one large file.", **_number)
 @click.option("--verbose", "-v", is_flag=True, help="Print how each attempt ended.")
-@quiet_option("Print only the path of the file, and errors.")
+@options.quiet_option("Print only the path of the file, and errors.")
 def fetch(
     *, url: str, directory: str, digest: str | None, verbose: bool, quiet: bool, **limits: Any
 ) -> None:
@@ -50,23 +40,23 @@ def fetch(
     """
     from shardproof import fetching  # noqa: PLC0415 - not for the other commands
 
-    logs = log_shown("fetching", is_on=verbose, level="INFO")
-    with logs, errors_end_it("fetch", url, refused=FINDINGS):
+    logs = output.log_shown("fetching", is_on=verbose, level="INFO")
+    with logs, exits.errors_end_it("fetch", url, refused=exits.FINDINGS):
         agreed = fetching.Limits(**limits)
         fetched = fetching.fetch(url, directory, digest=digest, limits=agreed, progress=not quiet)
-    print_path(fetched.path)
+    output.print_path(fetched.path)
     if not fetched.proven and not quiet:
         problem = "no digest of it is known, so that only its size is right"
-        warn(f"{problem}; it is {plain(fetched.digest)}")
+        output.warn(f"{problem}; it is {plain(fetched.digest)}")
 
 
 @click.command()
-@click.argument("directory", metavar="DIR", type=given_text)
+@click.argument("directory", metavar="DIR", type=options.given_text)
 @click.option(
     "--from",
     "source",
     metavar="URL",
-    type=given_text,
+    type=options.given_text,
     help="Source to verify them with: hf://, https://, s3://...",
 )
 @click.option(
@@ -77,9 +67,9 @@ def fetch(
     help="Only files whose paths below DIR match.",
 )
 @click.option("--proven-only", is_flag=True, help="Take over verified files only.")
-@workers_option("Files read at once. By default the number of processors.")
-@json_option
-@quiet_option("Print only errors, and files that are not taken over.")
+@options.workers_option("Files read at once. By default the number of processors.")
+@options.json_option
+@options.quiet_option("Print only errors, and files that are not taken over.")
 def adopt(
     *, directory: str, source: str | None, proven_only: bool, as_json: bool, quiet: bool, **how: Any
 ) -> None:
@@ -95,45 +85,46 @@ def adopt(
     """
     from shardproof import fetching  # noqa: PLC0415 - not for the other commands
 
-    shown_log = log_shown("fetching", is_on=not quiet)
-    left_alone = log_shown("fetching.adopt", is_on=quiet)  # it is among the others if not
-    ends = errors_end_it("check", directory, refused=COULD_NOT_CHECK, as_json=as_json)
+    shown_log = output.log_shown("fetching", is_on=not quiet)
+    left_alone = output.log_shown("fetching.adopt", is_on=quiet)  # it is among the others if not
+    json_of = directory if as_json else None
+    ends = exits.errors_end_it("check", directory, refused=exits.COULD_NOT_CHECK, json_of=json_of)
     with ends, shown_log, left_alone:
         try:
             report = fetching.adopt(directory, source, trust=not proven_only, **how)
         except (FileNotFoundError, NotADirectoryError) as error:
-            end_with(told(error), NO_MANIFEST, json_of=directory if as_json else None)
+            exits.end_with(told(error), exits.NO_MANIFEST, json_of=json_of)
     if as_json:
-        print_json(report.to_dict())
+        output.print_json(report.to_dict())
     elif not quiet:
         n_unproven, n_findings = len(report.unproven), len(report.findings)
         counts = f"{report.n_proven} proven, {n_unproven} on your word, {n_findings} not taken over"
         click.echo(printable(f"{counts}: '{shown(report.path)}'"))
     for finding in report.findings:
         what = f"expected {finding.expected}, found {finding.found}"
-        warn(f"not taken over: {shown(finding.path)}: {what}")
+        output.warn(f"not taken over: {shown(finding.path)}: {what}")
     if not report.n_files:
-        warn(f"nothing to take over in '{shown(report.path)}'")
+        output.warn(f"nothing to take over in '{shown(report.path)}'")
     for path in () if quiet else report.unproven:
-        warn(f"on your word, not proven: {shown(path)}")
-    raise click.exceptions.Exit(report.exit_code if report.n_files else FINDINGS)
+        output.warn(f"on your word, not proven: {shown(path)}")
+    raise click.exceptions.Exit(report.exit_code if report.n_files else exits.FINDINGS)
 
 
 @click.command()
-@click.argument("path", metavar="PATH", type=given_path)
+@click.argument("path", metavar="PATH", type=options.given_path)
 @click.option(
     "--to",
     metavar="DIR",
-    type=given_directory,
+    type=options.given_directory,
     help="Existing directory on a local disk. By default $TMPDIR, or /tmp.",
 )
-@level_option(
+@options.level_option(
     "present: each file exists and opens; complete: also its size and structure; "
     "valid: also reads the copy back and compares digests.",
     default="complete",
 )
-@workers_option("Files copied at once. By default 8.")
-@quiet_option("Print only the path of the copy, and errors.")
+@options.workers_option("Files copied at once. By default 8.")
+@options.quiet_option("Print only the path of the copy, and errors.")
 def stage(*, path: str, to: str | None, quiet: bool, **how: Any) -> None:
     """Copy shards to a local disk, and print the copy's path.
 
@@ -146,6 +137,6 @@ def stage(*, path: str, to: str | None, quiet: bool, **how: Any) -> None:
     """
     from shardproof import staging  # noqa: PLC0415 - not for the other commands
 
-    with errors_end_it("stage", path):
+    with exits.errors_end_it("stage", path):
         copy = staging.stage(path, to, progress=not quiet, **how)
-    print_path(copy)
+    output.print_path(copy)

@@ -18,8 +18,7 @@ import click
 
 from shardproof._base.messages import printable, shown, told
 
-SHOWN = 20
-"""How many are shown of a long list."""
+SHOWN = 20  # how many are shown of a long list
 
 _BROKEN_PIPE = 141  # 128 + SIGPIPE: what a shell says of a program that this signal ended
 _COULD_NOT_SAY = 3

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import click
 
 from shardproof._base.messages import shown
-from shardproof.cli.exits import FINDINGS, KEPT, PathOutcome, outcome_of
-from shardproof.cli.output import print_json, print_lines, print_table, warn
-from shardproof.cli.paths import given_path, json_option, level_option
+from shardproof.cli import exits, options, output
 from shardproof.errors import ManifestNotFoundError, ShardproofError
 from shardproof.report import Level
 
@@ -29,7 +27,7 @@ class _Progress(NamedTuple):
 
     @property
     def exit_code(self) -> int:
-        return FINDINGS if self.rows else KEPT
+        return exits.FINDINGS if self.rows else exits.KEPT
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -41,23 +39,23 @@ class _Progress(NamedTuple):
         }
 
 
-_Outcome: TypeAlias = PathOutcome[_Progress]
+_Outcome: TypeAlias = exits.PathOutcome[_Progress]
 
 
 @click.command()
-@click.argument("directory", metavar="DIR", type=given_path)
+@click.argument("directory", metavar="DIR", type=options.given_path)
 @click.option("--pending", is_flag=True, help="Print only the numbers of shards that are not done.")
 @click.option(
     "--ranges",
     is_flag=True,
     help="With --pending: on one line, such as 3,7,12-40 for sbatch --array.",
 )
-@level_option(
+@options.level_option(
     "present: outputs exist; complete: also have the recorded sizes; "
     "valid: also the recorded digests.",
     default="complete",
 )
-@json_option
+@options.json_option
 def receipts(*, directory: str, pending: bool, ranges: bool, level: Level, as_json: bool) -> None:
     """Show which shards of a data-prep run are done.
 
@@ -78,7 +76,7 @@ def receipts(*, directory: str, pending: bool, ranges: bool, level: Level, as_js
     found = [outcome.result for outcome in outcomes if outcome.result is not None]
     for outcome in outcomes:
         if outcome.result is None:
-            warn(outcome.error)
+            output.warn(outcome.error)
     code = max(outcome.exit_code for outcome in outcomes)
     if pending:
         if len(found) == len(outcomes) > 1:
@@ -86,18 +84,18 @@ def receipts(*, directory: str, pending: bool, ranges: bool, level: Level, as_js
             raise click.UsageError(f"--pending: {problem}; name one of them")
         if len(found) == len(outcomes) and (indices := [row["index"] for row in found[0].rows]):
             click.echo(slurm_array(indices) if ranges else "\n".join(map(str, indices)))
-        raise click.exceptions.Exit(code if code > FINDINGS else KEPT)
+        raise click.exceptions.Exit(code if code > exits.FINDINGS else exits.KEPT)
     if as_json and outcomes[0].path != top:
         plans = [outcome.to_dict() for outcome in outcomes]
-        print_json({"path": top, "plans": plans})
+        output.print_json({"path": top, "plans": plans})
     elif as_json:
-        print_json(outcomes[0].to_dict())
+        output.print_json(outcomes[0].to_dict())
     for store, rows in [] if as_json else found:
         n_done = store.n_shards - len(rows)
         title = f"{n_done} of {store.n_shards} shards completed in '{shown(store.path)}'"
-        print_lines([title], "red" if rows else "green")
+        output.print_lines([title], "red" if rows else "green")
         if rows:
-            print_table(("Index", "Status", "Reason"), (row.values() for row in rows))
+            output.print_table(("Index", "Status", "Reason"), (row.values() for row in rows))
     raise click.exceptions.Exit(code)
 
 
@@ -107,24 +105,24 @@ def _look(top: str, level: Level) -> list[_Outcome]:
 
     try:
         found = _progress(top, level)
-        return [PathOutcome(top, found, "", found.exit_code)]
+        return [exits.PathOutcome(top, found, "", found.exit_code)]
     except ManifestNotFoundError as error:
         not_there = error
     except (ShardproofError, OSError) as error:
-        return [PathOutcome.failed(top, error)]
+        return [exits.PathOutcome.failed(top, error)]
     unseen: list[OSError] = []
     try:
         paths = [str(path) for path in plan_dirs(top, unseen.append)]
     except (FileNotFoundError, NotADirectoryError):
-        return [PathOutcome.failed(top, not_there)]
+        return [exits.PathOutcome.failed(top, not_there)]
     except OSError as error:
-        return [PathOutcome.failed(top, error)]
+        return [exits.PathOutcome.failed(top, error)]
     if not paths and not unseen:
         problem = "there is no such file, and no plan below: runs/*/datasets/*/*/plan.json"
         path = os.path.join(top, "plan.json")
-        return [PathOutcome.failed(top, ManifestNotFoundError(problem, path=path))]
-    outcomes = [outcome_of(path, functools.partial(_progress, path, level)) for path in paths]
-    return outcomes + [PathOutcome.failed(str(error.filename), error) for error in unseen]
+        return [exits.PathOutcome.failed(top, ManifestNotFoundError(problem, path=path))]
+    outcomes = [exits.outcome_of(path, functools.partial(_progress, path, level)) for path in paths]
+    return outcomes + [exits.PathOutcome.failed(str(error.filename), error) for error in unseen]
 
 
 def _progress(path: str, level: Level) -> _Progress:

@@ -6,24 +6,13 @@ import click
 
 import shardproof
 from shardproof._base.messages import printable, shown, told
-from shardproof.cli.exits import COULD_NOT_CHECK, code_of, end_with, errors_end_it
-from shardproof.cli.output import first_of, log_shown, print_json, warn
-from shardproof.cli.paths import (
-    against_option,
-    format_option,
-    given_path,
-    given_text,
-    json_option,
-    level_option,
-    quiet_option,
-    workers_option,
-)
+from shardproof.cli import exits, options, output
 from shardproof.report import MOST_KEPT
 from shardproof.sealing import SealAlgorithm
 
 
 @click.command()
-@click.argument("path", metavar="DIR", type=given_path)
+@click.argument("path", metavar="DIR", type=options.given_path)
 @click.option(
     "--algorithm",
     type=click.Choice(get_args(SealAlgorithm)),
@@ -32,9 +21,9 @@ from shardproof.sealing import SealAlgorithm
     help="blake3 is the fastest cryptographic one; xxh3-128 detects accidents only.",
 )
 @click.option("--update", is_flag=True, help="Add files that are not in the list yet.")
-@format_option
-@workers_option("Files read at once. By default the number of processors.")
-@quiet_option()
+@options.format_option
+@options.workers_option("Files read at once. By default the number of processors.")
+@options.quiet_option()
 def seal(*, path: str, update: bool, quiet: bool, **how: Any) -> None:
     """Record the digests of a directory's files.
 
@@ -47,51 +36,45 @@ def seal(*, path: str, update: bool, quiet: bool, **how: Any) -> None:
     expected (no readable manifest), or wrong usage; 3 a file could not be read, or the list not be
     written.
     """
-    with errors_end_it("seal", path):
+    with exits.errors_end_it("seal", path):
         try:
             sealed = shardproof.seal(path, update=update, progress=not quiet, **how)
         except shardproof.ShardValidationError as error:
-            end_with(f"It is not sealed, for it is not as expected. {told(error)}", code_of(error))
+            problem = f"It is not sealed, for it is not as expected. {told(error)}"
+            exits.end_with(problem, exits.code_of(error))
     if quiet:
         return
     resumed = f", {sealed.n_resumed} of them as an earlier attempt read them"
     added = f"{len(sealed.added)} added" if update else f"{sealed.n_files} files"
     more = resumed if sealed.n_resumed else ""
     click.echo(printable(f"'{shown(sealed.list_path)}': {added}{more}"))
-    for line in first_of([f"  - {shown(name)}" for name in sealed.added]) if update else ():
+    for line in output.first_of([f"  - {shown(name)}" for name in sealed.added]) if update else ():
         click.echo(line)
     left_out = [f"'{shown(name)}' ({why})" for name, why in sealed.left_out.items()]
     if left_out:
-        click.echo(printable(f"left out: {', '.join(map(str.strip, first_of(left_out)))}"))
+        click.echo(printable(f"left out: {', '.join(map(str.strip, output.first_of(left_out)))}"))
 
 
 @click.command()
-@click.argument("path", metavar="DIR", type=given_path)
+@click.argument("path", metavar="DIR", type=options.given_path)
 @click.option(
     "--from",
     "source",
     metavar="SOURCE",
-    type=given_text,
+    type=options.given_text,
     required=True,
     help="URL or directory that has the files.",
 )
-@level_option("Level of the check that finds damaged files.", default="valid")
-@against_option
-@format_option
+@options.level_option("Level of the check that finds damaged files.", default="valid")
+@options.against_option
+@options.format_option
 @click.option("--dry-run", is_flag=True, help="Only print what would be fetched.")
 @click.option("--workers", type=click.IntRange(1, 64), metavar="N", help="Files fetched at once.")
-@json_option
+@options.json_option
 @click.option("--verbose", "-v", is_flag=True, help="Print how each attempt ended.")
-@quiet_option()
+@options.quiet_option()
 def repair(
-    *,
-    path: str,
-    source: str,
-    dry_run: bool,
-    as_json: bool,
-    verbose: bool,
-    quiet: bool,
-    **how: Any,
+    *, path: str, source: str, dry_run: bool, as_json: bool, verbose: bool, quiet: bool, **how: Any
 ) -> None:
     """Fetch the files of a directory that are missing or damaged.
 
@@ -102,17 +85,17 @@ def repair(
     nothing expected (no readable manifest), or wrong usage; 3 something could not be read, or the
     source not be reached.
     """
-    shown_log = log_shown("fetching", is_on=verbose, level="INFO")
-    with errors_end_it("repair", path, refused=COULD_NOT_CHECK), shown_log:
+    shown_log = output.log_shown("fetching", is_on=verbose, level="INFO")
+    with exits.errors_end_it("repair", path, refused=exits.COULD_NOT_CHECK), shown_log:
         done = shardproof.repair(path, source, dry_run=dry_run, progress=not quiet, **how)
     failed = [f"'{shown(name)}' is not repaired: {why}" for name, why in done.failed.items()]
-    for line in first_of(failed, MOST_KEPT):
-        warn(line)
+    for line in output.first_of(failed, MOST_KEPT):
+        output.warn(line)
     if as_json:
-        print_json(done.to_dict())
+        output.print_json(done.to_dict())
     elif dry_run and not quiet:
         lines = [f"{shown(name)}\t{'?' if size is None else size}" for name, size in done.wanted]
-        for line in first_of(lines, MOST_KEPT):
+        for line in output.first_of(lines, MOST_KEPT):
             click.echo(line)
         click.echo(printable(f"{len(done.wanted)} files, {done.n_bytes} bytes"))
     elif not quiet:

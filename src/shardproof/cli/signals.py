@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import NoReturn
 
-from shardproof.cli.entry import ENDING, end_at_once
+from shardproof.cli import ENDING, end_at_once
 
 _LATER = 0.005
 _SAME = 1.0  # seconds in which a signal that ends a job is the same one

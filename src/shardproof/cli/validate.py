@@ -1,7 +1,7 @@
 """The commands ``validate``, which checks every file that is expected, and ``formats``."""
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import click
@@ -10,38 +10,22 @@ import shardproof
 from shardproof import formats as _formats
 from shardproof._base.messages import printable, shown, told
 from shardproof.checks import Links
-from shardproof.cli.exits import (
-    FINDINGS,
-    KEPT,
-    PathOutcome,
-    errors_end_it,
-    outcome_of,
-)
-from shardproof.cli.output import print_json, print_lines, warn
-from shardproof.cli.paths import (
-    against_option,
-    format_option,
-    given_path,
-    json_option,
-    level_option,
-    quiet_option,
-    workers_option,
-)
+from shardproof.cli import exits, options, output
 from shardproof.report import BrokenFiles, Finding, Report, lines_of
 
 
 @click.command()
-@click.argument("paths", metavar="PATH...", type=given_path, nargs=-1, required=True)
-@level_option(
+@click.argument("paths", metavar="PATH...", type=options.given_path, nargs=-1, required=True)
+@options.level_option(
     "present: each file exists and opens; complete: also its size and structure; "
     "valid: also its digest, reading every byte.",
     default="present",
 )
-@format_option
+@options.format_option
 @click.option(
     "--recursive", "-r", is_flag=True, help="Check every shards directory below the paths."
 )
-@against_option
+@options.against_option
 @click.option("--strict", is_flag=True, help="Report files that are not expected.")
 @click.option(
     "--require-digests", is_flag=True, help="Fail for files without a digest; needs --level valid."
@@ -50,8 +34,8 @@ from shardproof.report import BrokenFiles, Finding, Report, lines_of
     "--quick", is_flag=True, help="Skip files that have not changed since they were sealed."
 )
 @click.option("--follow-links", is_flag=True, help="Follow links that lead out of a directory.")
-@workers_option("Threads. By default chosen by the speed of the file system.")
-@json_option
+@options.workers_option("Threads. By default chosen by the speed of the file system.")
+@options.json_option
 @click.option(
     "--broken",
     type=click.Choice(["names", "indices"]),
@@ -60,7 +44,7 @@ from shardproof.report import BrokenFiles, Finding, Report, lines_of
 @click.option(
     "--verbose", "-v", is_flag=True, help="Print for each finding what was expected and what to do."
 )
-@quiet_option()
+@options.quiet_option()
 def validate(
     *,
     paths: Sequence[str],
@@ -86,14 +70,14 @@ def validate(
     links: Links = "follow" if follow_links else "inside"
     look = functools.partial(shardproof.validate, links=links, progress=not quiet, **how)
     found = _all_below(paths) if recursive else paths
-    outcomes = [outcome_of(path, functools.partial(look, path)) for path in found]
+    outcomes = [exits.outcome_of(path, functools.partial(look, path)) for path in found]
     for outcome in outcomes:
         if outcome.result is None:
-            warn(outcome.error)
+            output.warn(outcome.error)
     if broken:
         _print_broken(outcomes, broken)
     elif as_json:
-        print_json([outcome.to_dict() for outcome in outcomes])
+        output.print_json([outcome.to_dict() for outcome in outcomes])
     elif not quiet:
         show_reports(outcomes, verbose=verbose)
     if recursive and not quiet:
@@ -109,21 +93,21 @@ def _all_below(paths: Iterable[str]) -> list[str]:
     """Return the shards directories below some paths; of none among them that is said."""
     found = []
     for path in paths:
-        with errors_end_it("check", path):
+        with exits.errors_end_it("check", path):
             below = list(_formats.find(path))
         found += below or [path]
     return found
 
 
-def _counted(outcomes: Sequence[PathOutcome[Report]]) -> str:
+def _counted(outcomes: Sequence[exits.PathOutcome[Report]]) -> str:
     """Return how many directories were found below the paths, and in which state."""
     codes, n = [outcome.exit_code for outcome in outcomes], len(outcomes)
-    n_whole, n_damaged = codes.count(KEPT), codes.count(FINDINGS)
+    n_whole, n_damaged = codes.count(exits.KEPT), codes.count(exits.FINDINGS)
     states = f"{n_whole} whole, {n_damaged} damaged, {n - n_whole - n_damaged} unreadable"
     return f"{n} director{'y' if n == 1 else 'ies'}: {states}"
 
 
-def _print_broken(outcomes: Iterable[PathOutcome[Report]], what: str) -> None:
+def _print_broken(outcomes: Iterable[exits.PathOutcome[Report]], what: str) -> None:
     for outcome in outcomes:
         report = outcome.result
         broken = BrokenFiles() if report is None else report.broken()
@@ -133,20 +117,20 @@ def _print_broken(outcomes: Iterable[PathOutcome[Report]], what: str) -> None:
 
 def _warn_of_unproven(report: Report) -> int:
     if not report.unproven:
-        return KEPT
+        return exits.KEPT
     lacking = f"{len(report.unproven)} files have no digest, such as '{shown(report.unproven[0])}'"
-    warn(f"{lacking}: `shardproof seal` gives them one")
-    return FINDINGS
+    output.warn(f"{lacking}: `shardproof seal` gives them one")
+    return exits.FINDINGS
 
 
-def show_reports(outcomes: Iterable[PathOutcome[Report]], *, verbose: bool) -> None:
+def show_reports(outcomes: Iterable[exits.PathOutcome[Report]], *, verbose: bool) -> None:
     """Print reports, and where that is wanted what each finding means."""
     for outcome in outcomes:
         report = outcome.result
         if report is not None:
-            print_lines(lines_of(report), "green" if report.ok else None)
+            output.print_lines(lines_of(report), "green" if report.ok else None)
             if verbose and report.findings:
-                print_lines(["", *map(_detail, report.findings)])
+                output.print_lines(["", *map(_detail, report.findings)])
 
 
 def _detail(finding: Finding) -> str:
@@ -157,15 +141,15 @@ def _detail(finding: Finding) -> str:
 
 
 @click.command()
-@json_option
+@options.json_option
 def formats(*, as_json: bool) -> None:
     """Print the formats, and what each level verifies.
 
     A broken package that adds formats is listed with its error.
     """
-    about_all = [dict(_about(name)) for name in _formats.names()]
+    about_all = list(map(_about, _formats.names()))
     if as_json:
-        print_json(about_all)
+        output.print_json(about_all)
         return
     for about in about_all:
         name = about.pop("name")
@@ -174,15 +158,11 @@ def formats(*, as_json: bool) -> None:
             click.echo(printable(f"  {title + ':':13}{text}"))
 
 
-def _about(name: str) -> Iterator[tuple[str, str]]:
+def _about(name: str) -> dict[str, str]:
     try:
         form = _formats.get(name)
     except ValueError as error:
-        yield from (("name", printable(name)), ("description", told(error)))
-        return
-    yield "name", form.name
-    yield "description", form.description
-    yield "manifest", form.manifest_file
-    yield "complete", form.complete
-    yield "valid", form.valid
-    yield "blind spots", form.blind_spots or "none"
+        return {"name": printable(name), "description": told(error)}
+    about = {"name": form.name, "description": form.description, "manifest": form.manifest_file}
+    about |= {"complete": form.complete, "valid": form.valid}
+    return about | {"blind spots": form.blind_spots or "none"}

@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shardproof._base import fanout, files
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import file_type
 from shardproof._base.opening import is_there, real_path, refuse_empty, tree
-from shardproof._base.plain import count
 from shardproof._base.work import Deadline, Stop, apart, telling_of_stops
 from shardproof.errors import FetchError
 from shardproof.fetching.cache._cache import Cache
 from shardproof.fetching.cache._places import STATE, refuse_name
-from shardproof.fetching.cache._prover import OtherBytesError
+from shardproof.fetching.cache._proofs import OtherBytesError
 from shardproof.fetching.sources._open import open_source
 from shardproof.fetching.sources._source import Cancellation, RemoteFile, Source
 from shardproof.fetching.transfer._attempts import Goal, Limits
@@ -146,7 +145,14 @@ def _look(
 ) -> _Adoption | None:
     """Take over what can be taken over; return None for what the source does not have."""
     path = Path(cache.root, name)
-    finding = _refusal(path, name, mode)
+    finding = None
+    if not stat.S_ISREG(mode):
+        finding = Finding(FindingKind.NOT_REGULAR, path, _FILE, file_type(mode))
+    try:
+        refuse_name(name)  # whatever the source says of it
+    except ValueError as error:
+        expected = "a name that a shard can have"
+        finding = finding or Finding(FindingKind.UNREADABLE, path, expected, told(error))
     if finding is not None:
         return _Adoption(path, finding)
     file = asked.file(name)
@@ -163,17 +169,6 @@ def _look(
             return None
         problem = error.strerror or told(error)
         return _Adoption(path, Finding(FindingKind.UNREADABLE, path, _FILE, problem, error.errno))
-
-
-def _refusal(path: Path, name: str, mode: int) -> Finding | None:
-    """Return why something can be no shard, whatever the source says of it."""
-    if not stat.S_ISREG(mode):
-        return Finding(FindingKind.NOT_REGULAR, path, _FILE, file_type(mode))
-    try:
-        refuse_name(name)
-    except ValueError as error:
-        return Finding(FindingKind.UNREADABLE, path, "a name that a shard can have", told(error))
-    return None
 
 
 class _SourceFiles:

@@ -5,19 +5,18 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Literal, Self
 
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count
 from shardproof._base.messages import joined, quoted
 from shardproof._base.names import refusals
 from shardproof._base.opening import refuse_empty
-from shardproof._base.plain import count, plain_text
 from shardproof._base.progress import bar
 from shardproof._base.work import apart, close_at_exit, go_on, to_waiter
 from shardproof.errors import FetchError
-from shardproof.fetching._lookahead import Lookahead, WantedShard
 from shardproof.fetching.cache._cache import Cache
 from shardproof.fetching.cache._cached_fetcher import CachedFetcher
 from shardproof.fetching.cache._settings import cache_root, cleanup_policy
@@ -85,7 +84,7 @@ class ShardPrefetcher:
         progress: bool = False,
     ) -> None:
         refuse_empty(cache_dir=cache_dir)
-        names = [plain_text(name) for name in names]
+        names = [str.__str__(name) for name in names]  # of numpy, of an enumeration: as Python's
         refused = refusals(names)
         if refused:
             lines = [f"{quoted(name)} (entry {entry}): {why}" for entry, name, why in refused]
@@ -102,7 +101,7 @@ class ShardPrefetcher:
         self._fetcher = CachedFetcher(self._source, cache, limits, PrefetchTally(on_event))
         own = self._source if isinstance(source, str) else None
         most = max(1, min(lookahead, _MOST_THREADS))
-        self._ahead = Lookahead(self._fetcher, cache, own, self._positions, most)
+        self._ahead = _Lookahead(self._fetcher, cache, own, self._positions, most)
         self._pid = os.getpid()
         self._reader: int | None = None
         self._has_begun = False
@@ -154,7 +153,7 @@ class ShardPrefetcher:
             problem = "another thread waits for a shard of this prefetcher"
             raise RuntimeError(f"{problem}: let one thread call wait_for, or make one in each")
         try:
-            self._reader, name = thread, plain_text(name)
+            self._reader, name = thread, str.__str__(name)
             with bar(name) if self._progress else contextlib.nullcontext() as show:
                 # All of it in one thread: to start one takes longer than much of the rest.
                 path, events = apart(lambda stop: self._opened(name, show, stop))
@@ -175,25 +174,22 @@ class ShardPrefetcher:
             go_on()
             if report is not None:
                 report(*self._fetcher.progress(name))
-        path, events = self._path_of(job, stop)
+        events: list[PrefetchEvent] = []
+        try:
+            path = job.path.result()
+            # Another program may have removed or changed it since it came.
+            is_here = self._fetcher.is_unchanged(name)
+        except FetchError:  # what failed in the background may succeed now
+            self._ahead.forget(name)
+            is_here = False
+        if not is_here:
+            brought = self._fetcher.bring(name, self._positions[name], stop)
+            path, events = brought.path, [brought.event]
         is_ready, seconds = is_ready and not events, time.monotonic() - began
         self._fetcher.tally.add(n_opened=1, n_ready=is_ready, seconds_waited=seconds)
         return path, [*events, PrefetchEvent("opened", name, seconds)]
 
-    def _path_of(self, job: WantedShard, stop: threading.Event) -> tuple[Path, list[PrefetchEvent]]:
-        """Return where a shard is; bring it again if that has failed, or it is not as it was."""
-        try:
-            path = job.path.result()
-        except FetchError:  # what failed in the background may succeed now
-            self._ahead.forget(job.name)
-        else:
-            # Another program may have removed or changed it since it came.
-            if self._fetcher.is_unchanged(job.name):
-                return path, []
-        brought = self._fetcher.bring(job.name, self._positions[job.name], stop)
-        return brought.path, [brought.event]
-
-    def _schedule(self, position: int) -> WantedShard:
+    def _schedule(self, position: int) -> "_WantedShard":
         """Let go of what is passed; then begin with what is wanted from here on."""
         wanted = self._names[position : position + self._lookahead + 1]
         self._fetcher.let_go(self._ahead.drop(but=wanted), wanted)
@@ -230,3 +226,120 @@ class ShardPrefetcher:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _WantedShard:
+    """A shard that is wanted: it comes, or is there, or can't be had."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.stop = threading.Event()
+        self.thread: int | None = None  # that brings it, once one does
+        self.path: Future[Path] = Future()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until it is there or can't be had; return whether it is so."""
+        return bool(wait([self.path], seconds).done)
+
+
+class _Lookahead:
+    """Threads that bring shards into a cache, and close it where nobody else does any more."""
+
+    def __init__(
+        self,
+        fetcher: CachedFetcher,
+        cache: Cache,
+        source: Source | None,
+        positions: Mapping[str, int],
+        most: int,
+    ) -> None:
+        self._fetcher, self._cache, self._source = fetcher, cache, source
+        self._positions, self._most = positions, most
+        self._pid = os.getpid()
+        self._changed = threading.Condition()
+        self._jobs: dict[str, _WantedShard] = {}
+        self._n_running = 0
+        self._threads: list[threading.Thread] = []
+        self._is_left = False
+        self.is_closed = False
+
+    def want(self, names: Sequence[str]) -> Mapping[str, _WantedShard]:
+        """Begin to bring these, in this order; return how it stands with each."""
+        at_once = self._fetcher.tally.at_once(self._most)
+        with self._changed:
+            self._jobs = {name: self._jobs.get(name) or _WantedShard(name) for name in names}
+            while len(self._threads) < min(at_once, len(self._jobs)):
+                name = f"shardproof-prefetch-{len(self._threads)}"
+                thread = threading.Thread(target=self._run, name=name, daemon=True)
+                thread.start()
+                self._threads.append(thread)
+            self._changed.notify(max(0, at_once - self._n_running))
+            return self._jobs
+
+    def drop(self, *, but: Sequence[str] = ()) -> list[str]:
+        """Bring no others than these; return the names of those that came, or were to come."""
+        with self._changed:
+            jobs = [self._jobs.pop(name) for name in list(self._jobs) if name not in but]
+        for job in jobs:
+            job.stop.set()
+        for job in jobs:
+            if job.thread not in {None, threading.get_ident()}:
+                job.wait()
+        return [job.name for job in jobs]
+
+    def forget(self, name: str) -> None:
+        """Bring a shard anew when it is wanted again."""
+        with self._changed:
+            self._jobs.pop(name, None)
+
+    def _run(self) -> None:
+        while (job := self._next()) is not None:
+            try:
+                brought = self._fetcher.bring(job.name, self._positions[job.name], job.stop)
+                self._fetcher.tally.tell(brought.event)
+                job.path.set_result(brought.path)
+            except BaseException as error:  # which the reader raises
+                job.path.set_exception(error)
+            with self._changed:
+                self._n_running -= 1
+        if self._is_left:
+            self.close()
+
+    def _next(self) -> _WantedShard | None:
+        """Return what is to be brought next; wait for it; None if nothing is any more."""
+        with self._changed:
+            while not (self.is_closed or self._is_left):
+                # Those that hardly have to wait would only wait for each other.
+                if self._n_running < self._fetcher.tally.at_once(self._most):
+                    for job in self._jobs.values():
+                        if job.thread is None:
+                            job.thread = threading.get_ident()
+                            self._n_running += 1
+                            return job
+                self._changed.wait(_TICK)
+            return None
+
+    def leave(self) -> None:
+        """Let the threads close all soon; this takes no lock, and waits for nothing."""
+        self._is_left = True
+        if not self._threads and not self.is_closed:
+            threading.Thread(target=self.close, name="shardproof-prefetch", daemon=True).start()
+
+    def close(self) -> None:
+        """End what is under way, join the threads, and hold nothing any more."""
+        if os.getpid() != self._pid:  # what was forked from it has none of this
+            return
+        with self._changed:
+            if self.is_closed:
+                return
+            self.is_closed = True
+            self._changed.notify_all()
+        with contextlib.ExitStack() as stack:  # each of them, whatever another one meets
+            if self._source is not None:
+                stack.callback(self._source.close)
+            stack.callback(self._cache.close)
+            stack.callback(self._fetcher.close)
+            self.drop()
+            for thread in self._threads:
+                if thread is not threading.current_thread():
+                    thread.join()

@@ -1,5 +1,6 @@
 """Formats that are files with a law and no list of them: what is there is expected."""
 
+import functools
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -9,15 +10,11 @@ from typing import Any
 from shardproof._base.names import open_root
 from shardproof._base.opening import is_never_a_shard, names_in
 from shardproof.errors import ManifestNotFoundError
-from shardproof.formats._format import Format, later
-from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Probe, Prove
+from shardproof.formats import _jobs
+from shardproof.formats._format import Format
+from shardproof.manifest import ExpectedFile, Manifest, Probe, Prove
 
 _MOST_LOOKED_AT = 16
-
-Choose = Callable[[str, Sequence[str]], Sequence[str]]
-"""Called with a directory and the names in it that may be shards: which are?"""
-
-_Expected = tuple[Sequence[str], Sequence[Contradiction]]
 
 
 def flat(
@@ -26,7 +23,7 @@ def flat(
     probe: Probe | str,
     *,
     prove: Callable[[str], Prove] | None = None,
-    choose: Choose = lambda _, names: names,
+    choose: Callable[[str, Sequence[str]], Sequence[str]] = lambda _, names: names,
     job_names: re.Pattern[str] | None = None,
     **fields: Any,
 ) -> Format:
@@ -44,17 +41,12 @@ def flat(
         fields: Others of `Format`: what it is, what it proves, and what it can't see.
     """
 
-    def expected(path: str, most: int | None = None) -> _Expected:
+    def expected(path: str, most: int | None = None) -> _jobs.CountedSet:
         here = names_in(path)
         if job_names is not None:
-            of_jobs: _Expected = later("formats._jobs", "set_of_jobs")(here, job_names)
-            return of_jobs
+            return _jobs.set_of_jobs(here, job_names)
         names = [each for each in here if each.endswith(suffixes) and not is_never_a_shard(each)]
-        return sorted(choose(path, names[:most])), ()
-
-    def recognizes(path: str) -> bool:
-        names, _ = expected(path, _MOST_LOOKED_AT)
-        return bool(names)
+        return _jobs.CountedSet(sorted(choose(path, names[:most])), ())
 
     def read_manifest(path: str) -> Manifest:
         os.close(open_root(path))
@@ -63,26 +55,20 @@ def flat(
             problem = f"expected files ({', '.join(f'*{each}' for each in suffixes)}), found none"
             raise ManifestNotFoundError(problem, path=path)
         law: Any = import_module(f"shardproof.probes.{probe}") if isinstance(probe, str) else None
-        look: Any = law.probe if law else probe
         inside = prove(path) if prove else getattr(law, "prove", None)
         return Manifest.at(
             path,
             "",
             name,
             [ExpectedFile(name=each) for each in names],
-            probe=look,
-            prove=later("formats._jobs", "HadoopProof")(path, inside) if job_names else inside,
+            probe=law.probe if law else probe,
+            prove=functools.partial(_jobs.prove, path, inside) if job_names else inside,
             contradictions=lambda: contradictions,
         )
 
-    return Format(
-        **{
-            "name": name,
-            "manifest_file": f"*{suffixes[0]}",
-            "suffixes": suffixes,
-            "recognizes": recognizes,
-            "read_manifest": read_manifest,
-            "beside": tuple(f"*{each}" for each in suffixes[1:]),
-            **fields,
-        }
-    )
+    defaults: dict[str, Any] = {
+        "manifest_file": f"*{suffixes[0]}",
+        "recognizes": lambda path: bool(expected(path, _MOST_LOOKED_AT).names),
+        "beside": tuple(f"*{each}" for each in suffixes[1:]),
+    }
+    return Format(name=name, suffixes=suffixes, read_manifest=read_manifest, **defaults | fields)

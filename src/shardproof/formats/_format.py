@@ -75,10 +75,11 @@ class Format:
 
     @classmethod
     def of_module(cls, module: str, **fields: Any) -> "Format":
-        """Return a format whose functions are in a module of `formats`, imported when needed."""
-        module = f"formats.{module}"
-        functions = {name: later(module, name) for name in ("recognizes", "read_manifest")}
-        return cls(**{**functions, **fields})
+        """Return a format whose functions are in a module of `formats`, which may name it, too."""
+        name = module.rpartition(".")[2].replace("_", "-")
+        functions = ("recognizes", "read_manifest")
+        found = {function: later(f"formats.{module}", function) for function in functions}
+        return cls(**{"name": name, **found, **fields})
 
     def __repr__(self) -> str:
         return f"<format {self.name}: {self.manifest_file}>"

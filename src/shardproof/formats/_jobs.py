@@ -6,14 +6,12 @@ bytes of ``x``, all big-endian (``org.apache.hadoop.fs.ChecksumFileSystem``). A 
 ``_temporary``, and removes that when it commits.
 """
 
-import dataclasses
 import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from shardproof._base import files
 from shardproof._base.messages import quoted
 from shardproof._base.names import opened
 from shardproof._base.opening import TEMPORARY, is_never_a_shard, is_of_a_desktop, read_at
@@ -28,7 +26,6 @@ _NAME = re.compile(
 
 _MOST = 100_000
 """A set that claims more is taken for files that only look like one."""
-_UNFINISHED = Mismatch("how many there are", "NNNNN: datasets has not ended yet")
 
 _MAGIC = b"crc\0"
 _HEADER_BYTES, _CRC_BYTES = 8, 4
@@ -53,7 +50,8 @@ def expected_by_names(names: Iterable[str], *, first: int = 0) -> CountedSet:
         else:
             key = (found["before"], found["count"], found["after"], bool(found["own"]))
             sets.setdefault(key, []).append(found)
-    odd += [Contradiction(name, *_UNFINISHED) for name in promised if "-of-NNNNN" in name]
+    unfinished = Mismatch("how many there are", "NNNNN: datasets has not ended yet")
+    odd += [Contradiction(name, *unfinished) for name in promised if "-of-NNNNN" in name]
     for (before, count, after, _), members in sets.items():
         indices = {int(member["index"]) for member in members}
         begin = 0 if 0 in indices else 1 if int(count) in indices else first
@@ -62,23 +60,18 @@ def expected_by_names(names: Iterable[str], *, first: int = 0) -> CountedSet:
         own, there = owns.pop() if len(owns) == 1 else "-*", dict[int, list[str]]()
         for member in members if owns else ():
             there.setdefault(int(member["index"]), []).append(member[0])
-        numbers = range(begin, begin + int(count))
-        names_of = ([f"{before}{n:0{width}}-of-{count}{own}{after}"] for n in numbers)
-        whole = [
-            name for n, new in zip(numbers, names_of, strict=True) for name in there.get(n, new)
-        ]
+        whole = {
+            name
+            for n in range(begin, begin + int(count))
+            for name in there.get(n, [f"{before}{n:0{width}}-of-{count}{own}{after}"])
+        }
         promised += whole
-        odd += _beyond(members, {*whole}, count)
+        odd += [
+            Contradiction(each[0], f"a number of a set of {int(count)}", quoted(each["index"]))
+            for each in members
+            if each[0] not in whole
+        ]
     return CountedSet(sorted(promised), odd)
-
-
-def _beyond(
-    members: Sequence[re.Match[str]], whole: set[str], count: str
-) -> Iterable[Contradiction]:
-    expected = f"a number of a set of {int(count)}"
-    for name, index in ((member[0], quoted(member["index"])) for member in members):
-        if name not in whole:
-            yield Contradiction(name, expected, index)
 
 
 def expected_of(names: Iterable[str]) -> list[str]:
@@ -92,8 +85,10 @@ def expected_of(names: Iterable[str]) -> list[str]:
 
 def set_of_jobs(names: Iterable[str], kind: re.Pattern[str]) -> CountedSet:
     """Return what is expected where such names are, of files that jobs write, all of one kind."""
+    from shardproof._base.files import is_aside  # noqa: PLC0415 - what writes, for few formats
+
     found = filter(kind.fullmatch, expected_of(names))
-    counted = expected_by_names(each for each in found if not files.is_aside(each))
+    counted = expected_by_names(each for each in found if not is_aside(each))
     return CountedSet(counted.names, [*counted.contradictions, *uncommitted(names)])
 
 
@@ -104,22 +99,15 @@ def uncommitted(names: Iterable[str]) -> Iterator[Contradiction]:
         yield Contradiction(TEMPORARY, "a job that committed", found)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class HadoopProof:
-    """Reads a file by the checksums beside it, which are no proof, and by those in itself."""
-
-    root: str
-    inside: Prove | None
-
-    def __call__(
-        self, promised: ExpectedFile, fd: int, size: int
-    ) -> Mismatch | Literal["agreed"] | bool:
-        """Return which bytes have another checksum, or what those in the file prove."""
-        folder, name = os.path.split(promised.name)
-        with opened(os.path.join(folder, f".{name}.crc"), self.root) as sums_fd:
-            wrong = None if sums_fd is None else _disagreement(fd, size, sums_fd)
-        inside = self.inside(promised, fd, size) if self.inside else False
-        return wrong or inside or (sums_fd is not None and "agreed")
+def prove(
+    root: str, inside: Prove | None, promised: ExpectedFile, fd: int, size: int
+) -> Mismatch | Literal["agreed"] | bool:
+    """Return which bytes have another checksum than is beside a file, or what those in it prove."""
+    folder, name = os.path.split(promised.name)
+    with opened(os.path.join(folder, f".{name}.crc"), root) as sums_fd:
+        wrong = None if sums_fd is None else _disagreement(fd, size, sums_fd)
+    proven = inside(promised, fd, size) if inside else False
+    return wrong or proven or (sums_fd is not None and "agreed")
 
 
 def _disagreement(fd: int, size: int, sums_fd: int) -> Mismatch | None:

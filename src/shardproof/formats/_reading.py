@@ -1,7 +1,7 @@
 """How a manifest is read: with the digests of lists beside it, or as the owner of a key signed it.
 
-A list of digests that lies in a directory is its seal. A signature counts only if it is by the key
-that the user has; then no list beside it does.
+A list of digests that lies in a directory is its seal, or its manifest where nothing else is. A
+signature counts only if it is by the key that the user has; then no list beside it does.
 """
 
 import contextlib
@@ -10,16 +10,16 @@ import fnmatch
 import functools
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from shardproof._base import digest, digest_lists, json
-from shardproof._base.messages import shown, told
-from shardproof._base.opening import is_regular, mode_of, real_path
+from shardproof._base.names import opened
+from shardproof._base.opening import is_regular, mode_of, permission_denied, read_at, real_path
 from shardproof._base.proofs import SealedProof, proofs_of
-from shardproof.errors import ManifestError
+from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.formats._format import Format, SignerKey
 from shardproof.manifest import ExpectedFile, Manifest, RefusedEntry
 
@@ -28,7 +28,6 @@ LISTS = "digests"
 
 _MAX_BYTES = 2**16
 _BEGIN = re.compile(rb"(?m)^-----BEGIN (?:CERTIFICATE|(?:[A-Z]+ )*(?:PUBLIC|PRIVATE) KEY)-----")
-_EXPECTED = "to check who signed it: expected a public key or a certificate in PEM"
 
 
 def read_manifest(form: Format, path: str, *, lists: bool = False) -> Manifest:
@@ -71,6 +70,31 @@ def read_manifest(form: Format, path: str, *, lists: bool = False) -> Manifest:
 def seals_in(root: str) -> list[str]:
     """Return the names of those lists in a directory that are called as a seal's are."""
     return [name for name in digest_lists.NAMES.values() if mode_of(os.path.join(root, name))]
+
+
+def recognizes(path: str) -> bool:
+    """Whether a directory has a list of digests, or what can be none; see `LISTS`."""
+    return bool(digest_lists.lists_in(path) or seals_in(path))
+
+
+def read_lists(path: str) -> Manifest:
+    """Return what the lists in a directory promise, as sha256sum and its kin write them."""
+    lists = digest_lists.lists_in(path)
+    if not lists:
+        raise ManifestNotFoundError("there is no list of digests, such as SHA256SUMS", path=path)
+    wrong: list[ManifestError] = []
+    stated = digest_lists.stated_by(path, lists, wrong).items()
+    files = [ExpectedFile.by_digest(name, *digest.provable(texts)) for name, texts in stated]
+    if not files:
+        raise ManifestError("expected a digest of a file, found none", path=Path(path, lists[0]))
+    damaged = [RefusedEntry.of(error, path) for error in wrong]
+    return Manifest.at(path, lists[0], LISTS, files, damaged=damaged)
+
+
+def begin_of(root: str, name: str, n_bytes: int) -> bytes:
+    """Return the first bytes of a file of a directory; none where it is not there, or no file."""
+    with opened(name, root) as fd:
+        return b"" if fd is None else read_at(fd, n_bytes)
 
 
 def parts_of(form: Format) -> tuple[str, ...]:
@@ -117,46 +141,12 @@ def read_signed(form: Format, path: str, key: SignerKey) -> Manifest:
     return form.read_signed(path, key)
 
 
-def require_signature(
-    texts: Iterable[bytes], signature: bytes, key: SignerKey, *, path: str
-) -> None:
-    """Raise unless a signature, of ECDSA as DER, is by the owner of a key, of one of some texts."""
+@contextlib.contextmanager
+def permissions_told(path: str) -> Iterator[None]:
+    """Raise what may not be listed below a directory as what it means for the promise."""
     try:
-        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - an extra
-        from cryptography.hazmat.primitives import hashes  # noqa: PLC0415 - as above
-        from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - as above
-    except ImportError as error:
-        problem = "signatures need the package cryptography: pip install shardproof[signing]"
-        raise ImportError(problem) from error
-    public = _public_key(key)
-    hash_of = {
-        "secp256r1": hashes.SHA256(),
-        "secp384r1": hashes.SHA384(),
-        "secp521r1": hashes.SHA512(),
-    }
-    if not isinstance(public, ec.EllipticCurvePublicKey) or public.curve.name not in hash_of:
-        raise ManifestError(f"{_EXPECTED}, of P-256, P-384 or P-521; found another", path=key.path)
-    algorithm = ec.ECDSA(hash_of[public.curve.name])
-    for text in texts:
-        with contextlib.suppress(InvalidSignature):
-            public.verify(signature, text, algorithm)
-            return
-    problem = (
-        f"expected a signature by the key of '{shown(key.path)}', found none: the list was "
-        "changed, or somebody else signed it; do not use these files before you know which"
-    )
-    raise ManifestError(problem, path=path)
-
-
-def _public_key(key: SignerKey) -> object:
-    from cryptography import x509  # noqa: PLC0415 - an extra
-    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - as above
-    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - as above
-
-    try:
-        if b"-----BEGIN CERTIFICATE-----" in key.text:
-            return x509.load_pem_x509_certificate(key.text).public_key()
-        return serialization.load_pem_public_key(key.text)
-    except (ValueError, UnsupportedAlgorithm) as error:
-        problem = f"{_EXPECTED}; it can't be read: {told(error)}"
-        raise ManifestError(problem, path=key.path) from None
+        yield
+    except ManifestPermissionError:
+        raise
+    except PermissionError as error:
+        raise ManifestPermissionError(permission_denied(), path=error.filename or path) from error

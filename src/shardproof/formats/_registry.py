@@ -1,49 +1,39 @@
 """Which formats are known, which of them a directory is of, and which directories of a tree are."""
 
 import contextlib
-import functools
-import importlib
 import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from shardproof._base.json import MAX_BYTES, read_bytes
 from shardproof._base.messages import quoted, told, traced
 from shardproof._base.names import open_root, real_root
-from shardproof._base.opening import (
-    TEMPORARY,
-    is_directory,
-    is_never_a_shard,
-    is_there,
-    permission_denied,
-    tree,
-)
+from shardproof._base.opening import TEMPORARY, is_directory, is_never_a_shard, is_there, tree
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
-from shardproof.formats import signs
+from shardproof.formats import hub, lists, plain, samples, signs, weights
 from shardproof.formats._format import Format
+from shardproof.formats._reading import LISTS, permissions_told
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 _GROUP = "shardproof.formats"
 """Entry points of this group are formats of other packages: a name, and ``module:FORMAT``."""
 
-_LISTED = ("signs", "samples", "hub", "weights", "lists")
+OURS: dict[str, Format] = {
+    form.name: form
+    for room in (signs, samples, hub, weights, lists, plain)
+    for form in room.FORMATS
+}
+"""Our formats by name, in the order in which they are listed."""
 
-
-@functools.cache
-def _ours(rooms: tuple[str, ...] = (*_LISTED, "plain")) -> dict[str, Format]:
-    """Return our formats by name, in the order in which they are listed; their code is not read."""
-    modules = (importlib.import_module(f"shardproof.formats.{room}") for room in rooms)
-    return {form.name: form for module in modules for form in module.FORMATS}
-
-
-@functools.cache
-def _ends() -> list[tuple[Format, frozenset[str]]]:
-    """Return our formats, each with the ends of names by which it may be known."""
-    return [
-        (form, frozenset(os.path.splitext(suffix)[1] or suffix for suffix in form.suffixes))
-        for form in _ours().values()
-    ]
+_ENDS = {
+    form.name: {os.path.splitext(suffix)[1] or suffix for suffix in form.suffixes}
+    for form in OURS.values()
+}
+"""The ends of names by which each may be known."""
 
 
 class Located(NamedTuple):
@@ -66,7 +56,7 @@ def names() -> list[str]:
         >>> formats.names()[:3]
         ['saev', 'receipts', 'checkpoint']
     """
-    return [*_ours(), *_others()]
+    return [*OURS, *_others()]
 
 
 def get(name: str) -> Format:
@@ -80,16 +70,16 @@ def get(name: str) -> Format:
         >>> formats.get("saev").manifest_file
         'shards.json'
     """
-    if form := _ours(_LISTED).get(name) or _ours().get(name):
-        return form
+    if name in OURS:
+        return OURS[name]
     others = _others()
     if name not in others:
-        known = ", ".join([*_ours(), *others])
+        known = ", ".join([*OURS, *others])
         raise ValueError(f"format: expected one of {known}, found {quoted(name)}")
     return _loaded(others[name])
 
 
-def _loaded(point: "importlib.metadata.EntryPoint") -> Format:
+def _loaded(point: "EntryPoint") -> Format:
     name = quoted(point.name)
     try:
         form = point.load()
@@ -108,15 +98,12 @@ def locate(path: str | os.PathLike[str]) -> Located:
         OSError: It could not be looked at.
     """
     root = real_root(path)
-    try:
-        if is_directory(root):
-            return Located(root, root)
+    with permissions_told(root):
         folder, name = os.path.split(os.path.abspath(path))
-        folder = real_root(folder)
-        if name and signs.is_prefix(os.path.join(folder, name)):
-            return Located(os.path.join(folder, name), folder)
-    except PermissionError as error:
-        raise ManifestPermissionError(permission_denied(), path=error.filename or root) from error
+        if name and not is_directory(root):
+            folder = real_root(folder)
+            if signs.is_prefix(os.path.join(folder, name)):
+                return Located(os.path.join(folder, name), folder)
     return Located(root, root)  # where a look says what is there instead
 
 
@@ -135,17 +122,19 @@ def detect(path: str) -> Format:
         ManifestError: It is not a directory, or two formats recognize it.
         OSError: The file system failed.
     """
-    try:
+    with permissions_told(path):
         if signs.is_prefix(path):
             return signs.CHECKPOINT
         os.close(open_root(path))
         found = claims(path)
-    except PermissionError as error:
-        if isinstance(error, ManifestPermissionError):
-            raise
-        raise ManifestPermissionError(permission_denied(), path=error.filename or path) from error
     if not found:
-        raise _nobodys(path)
+        n_entries = len(os.listdir(path))
+        holds = f"{n_entries} entries, none of a known format" if n_entries else "nothing"
+        problem = (
+            f"expected a shards directory ({', '.join(names())}), found {holds}; is the path "
+            "right? 'shardproof formats' lists what each contains"
+        )
+        raise ManifestNotFoundError(problem, path=path)
     if len(found) > 1:
         told_names = ", ".join(form.name for form in found)
         problem = f"several formats recognize it ({told_names}): say which with --format NAME"
@@ -155,19 +144,17 @@ def detect(path: str) -> Format:
 
 def claims(path: str) -> list[Format]:
     """Return the formats that recognize a directory; of those only the ones no other includes."""
-    marked, marks = list[Format](), set[str]()
-    for form in _ours(_LISTED).values():  # those of plain files have no marks
-        if there := _marks_in(path, form):
-            marked.append(form)
-            marks.update(there)
-    if found := _recognizing(marked, path):
+    marks = {form.name: _marks_in(path, form) for form in OURS.values()}
+    if found := _recognizing((form for form in OURS.values() if marks[form.name]), path):
         return found
     names = os.listdir(path)
-    _refuse_what_lost_its_manifest(path, names, marks)
+    _refuse_what_lost_its_manifest(
+        path, names, {each for there in marks.values() for each in there}
+    )
     found = (
         _recognizing(_by_suffix(names), path)
         or _of_others(path)
-        or _recognizing([get("digests")], path)  # beside any other format it is a seal
+        or _recognizing([OURS[LISTS]], path)  # beside any other format it is a seal
     )
     if not found and TEMPORARY in names:  # its partitions may lie in folders below
         problem = "a job of Hadoop has not committed: let it end; if it was killed, run it again"
@@ -209,7 +196,7 @@ def stating(path: str) -> list[Format]:
     by_suffix = _by_suffix(os.listdir(path))
     may_be = [
         form
-        for form in _ours().values()
+        for form in OURS.values()
         if form.states_digests
         # Croissant's metadata may be called metadata.json, as those of others are.
         and (form in by_suffix or form.name == "croissant" or _marks_in(path, form))
@@ -224,7 +211,7 @@ def _marks_in(path: str, form: Format) -> list[str]:
 def _by_suffix(names: Iterable[str]) -> list[Format]:
     # A number may follow: x.tfrecord-00000-of-00010.
     ends = {os.path.splitext(name)[1].partition("-")[0] or name for name in names}
-    return [form for form, its_ends in _ends() if not its_ends.isdisjoint(ends)]
+    return [form for form in OURS.values() if not ends.isdisjoint(_ENDS[form.name])]
 
 
 def _refuse_what_lost_its_manifest(path: str, names: Collection[str], marks: set[str]) -> None:
@@ -233,7 +220,7 @@ def _refuse_what_lost_its_manifest(path: str, names: Collection[str], marks: set
     states = {mark: _why_no_json(path, mark) for mark in of_json}
     found = {mark: f"it {state}" for mark, state in states.items() if state}
     lines = "\n".join(names)
-    for form in _ours(_LISTED).values():
+    for form in OURS.values():
         if form.only_its_own and (shards := sorted(re.findall(form.only_its_own, lines))):
             lost = form.manifest_file
             state = states.get(lost, "is missing") or "says nothing of them"
@@ -273,17 +260,7 @@ def _recognizing(formats: Iterable[Format], path: str) -> list[Format]:
     return [form for form in found if form.name not in included]
 
 
-def _others() -> "dict[str, importlib.metadata.EntryPoint]":
+def _others() -> "dict[str, EntryPoint]":
     from importlib import metadata  # noqa: PLC0415 - ours are mostly enough, and it takes a while
 
     return {point.name: point for point in metadata.entry_points(group=_GROUP)}
-
-
-def _nobodys(path: str) -> ManifestNotFoundError:
-    n_entries = len(os.listdir(path))
-    holds = f"{n_entries} entries, none of a known format" if n_entries else "nothing"
-    problem = (
-        f"expected a shards directory ({', '.join(names())}), found {holds}; is the path right? "
-        "'shardproof formats' lists what each contains"
-    )
-    return ManifestNotFoundError(problem, path=path)

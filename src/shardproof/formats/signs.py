@@ -19,20 +19,6 @@ from shardproof.formats._format import Format, later
 if TYPE_CHECKING:
     from shardproof.manifest import Manifest
 
-__all__ = [
-    "CHECKPOINT",
-    "FORMATS",
-    "METADATA",
-    "METADATA_FIELDS",
-    "RECEIPTS",
-    "RECEIPTS_FOLDER",
-    "SAEV",
-    "begins_with",
-    "is_manifest",
-    "is_prefix",
-    "manifest_name",
-]
-
 METADATA = ".metadata.json"
 """How the name of a checkpoint's metadata file ends; what is before it is the prefix."""
 
@@ -124,13 +110,12 @@ SAEV = Format(
     suffixes=(".bin",),
     complete="the size of each file, as the metadata imply it; the number of examples that they "
     "state",
-    valid="nothing more: the format has no digests; seal it",
     blind_spots="changed bytes; two swapped shards",
 )
 RECEIPTS = Format(
     name="receipts",
     recognizes=_recognizes_receipts,
-    read_manifest=later("receipts.verdict", "read_manifest"),
+    read_manifest=later("receipts", "read_manifest"),
     description="outputs of a data-prep run, with a receipt for each completed shard",
     manifest_file="plan.json",
     further_parts=(f"{RECEIPTS_FOLDER}/shard_[0-9]*.json",),

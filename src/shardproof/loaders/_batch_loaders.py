@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from shardproof._base.arguments import checked
-from shardproof._base.plain import count
+from shardproof._base.arguments import checked, count
 from shardproof.loaders._loader import BatchLoader, LoaderOptions
 from shardproof.loaders._reader import Framework
 from shardproof.loaders.io._row_source import UNLABELLED, RowSource, open_source
-from shardproof.loaders.order._orders import Order, PoolOrder, RowOrder
+from shardproof.loaders.order._orders import Order, ShuffledOrder
 from shardproof.loaders.order._selection import LayerChoice, TokenChoice
 
 if TYPE_CHECKING:
@@ -155,21 +154,16 @@ class ShuffledDataLoader(BatchLoader):
         ignored = sorted({count("ignore_labels", label, 0, UNLABELLED) for label in ignore_labels})
         source = open_source(shards_dir, layer, tokens)
         kept = _rows_kept(source, ignored) if ignored else None
-        n_rows = source.selection.n_rows if kept is None else int(kept.sum())
-        settings = {"seed": seed, "buffer_size": buffer_size, "ignore_labels": ignored}
-        if buffer_size is None:
-            order: Order = RowOrder(
-                n_rows=n_rows, window_rows=batch_size, settings=settings, seed=seed, kept=kept
-            )
-        else:
-            order = PoolOrder(
-                n_rows=n_rows,
-                window_rows=max(1, buffer_size // 2 // batch_size) * batch_size,
-                window_seed=seed,
-                settings=settings,
-                selection=source.selection,
-                kept=kept,
-            )
+        n_batches = 1 if buffer_size is None else max(1, buffer_size // 2 // batch_size)
+        order = ShuffledOrder(
+            n_rows=int(source.selection.n_rows if kept is None else kept.sum()),
+            window_rows=n_batches * batch_size,
+            window_seed=None if buffer_size is None else seed,
+            settings={"seed": seed, "buffer_size": buffer_size, "ignore_labels": ignored},
+            seed=seed,
+            selection=source.selection,
+            kept=kept,
+        )
         super().__init__(source, order, options)
 
 

@@ -10,9 +10,8 @@ from typing import Any, Self
 
 import msgspec
 
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count, rank_of
 from shardproof._base.messages import quoted, told
-from shardproof._base.plain import count, rank_of
 from shardproof.loaders._reader import (
     DirectoryReader,
     Framework,
@@ -23,13 +22,13 @@ from shardproof.loaders._reader import (
 from shardproof.loaders.io._memory import BufferPool
 from shardproof.loaders.io._read_ahead import ReadAhead, windows_at_once
 from shardproof.loaders.io._row_source import Batch, RowSource
-from shardproof.loaders.order._cursor import EpochCursor, LoaderState
 from shardproof.loaders.order._epoch_plan import (
     MOST_COUNTED,
     DeliveredPart,
     EpochPosition,
     RankShare,
 )
+from shardproof.loaders.order._epochs import EpochCursor, LoaderState
 from shardproof.loaders.order._orders import Order
 
 

@@ -13,7 +13,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from shardproof.loaders.io._row_source import Batch, WholeBatch
 from shardproof.loaders.order._epoch_plan import EpochPosition
-from shardproof.loaders.order._passes import Passes, WorkerTurn
+from shardproof.loaders.order._epochs import Passes, WorkerTurn
 
 
 def tensors(batch: Batch, dtype: str) -> Batch:

@@ -3,7 +3,7 @@
 https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 _TRUE, _FALSE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 8, 9, 10, 11, 12
 _BYTES_OF = {_TRUE: 0, _FALSE: 0, 3: 1, 7: 8, 13: 16}
@@ -47,6 +47,16 @@ class CompactReader:
         number = self._varint()
         return (number >> 1) ^ -(number & 1)
 
+    def integers(self, wanted: Collection[int]) -> dict[int, int]:
+        """Return those fields of a struct that are wanted, all integers, by their numbers."""
+        found: dict[int, int] = {}
+        for field, kind in self.fields():
+            if field in wanted:
+                found[field] = self.integer()
+            else:
+                self.skip(kind)
+        return found
+
     def binary(self) -> bytes:
         """Return a text, or whatever bytes there are."""
         n_bytes = self._varint()
@@ -71,7 +81,12 @@ class CompactReader:
             for _ in range(n_items):
                 self._skip_item(inner, depth + 1)
         elif kind == _MAP and depth < _DEEPEST:
-            self._skip_map(depth + 1)
+            n_items = self._bounded(self._varint())
+            kinds = self._text[self.at] if n_items else 0
+            self.at += bool(n_items)
+            for _ in range(n_items):
+                self._skip_item(kinds >> 4, depth + 1)
+                self._skip_item(kinds & 15, depth + 1)
         elif kind in _BYTES_OF:
             self.at += _BYTES_OF[kind]
         else:
@@ -82,16 +97,6 @@ class CompactReader:
             self.at += 1  # in a list, a truth value has a byte
         else:
             self.skip(kind, depth)
-
-    def _skip_map(self, depth: int) -> None:
-        n_items = self._bounded(self._varint())
-        if not n_items:
-            return
-        kinds = self._text[self.at]
-        self.at += 1
-        for _ in range(n_items):
-            self._skip_item(kinds >> 4, depth)
-            self._skip_item(kinds & 15, depth)
 
     def _list_header(self) -> tuple[int, int]:
         byte = self._text[self.at]

@@ -4,24 +4,23 @@ Only such laws as every sound file of such a name keeps, whoever wrote it. So no
 archives without an end mark), Arrow (streams without one) and npy (files with several arrays).
 """
 
-import functools
-import importlib
 import os
 
 from shardproof._base import json
 from shardproof._base.opening import read_at
 from shardproof.errors import ManifestError
 from shardproof.manifest import ExpectedFile, Mismatch, Probe
+from shardproof.probes import parquet, safetensors
 from shardproof.probes.impostors import impostor
 
 __all__ = ["flaw_of_list", "has_law", "probe"]
 
-_KINDS = {".parquet": "parquet", ".safetensors": "safetensors"}
+_LAWS: dict[str, Probe] = {".parquet": parquet.probe, ".safetensors": safetensors.probe}
 
 
 def has_law(name: str) -> bool:
     """Whether files of such a name have a law: an empty one breaks it."""
-    return _kind_of(name) is not None
+    return _law_of(name) is not None
 
 
 def probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
@@ -29,9 +28,8 @@ def probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
 
     Of other files only what is a pointer in their place, and not if it may be in git like that.
     """
-    kind = _kind_of(promised.name)
-    if kind is not None:
-        return _law_of(kind)(promised, fd, size)
+    if (law := _law_of(promised.name)) is not None:
+        return law(promised, fd, size)
     if (promised.digest or "").startswith("git-sha1:"):
         return None
     pointer = impostor(fd, size, among_texts=True)
@@ -47,11 +45,5 @@ def flaw_of_list(kind: type, fd: int, size: int) -> Mismatch | None:
     return None
 
 
-def _kind_of(name: str) -> str | None:
-    return _KINDS.get(os.path.splitext(name)[1].lower())
-
-
-@functools.cache
-def _law_of(kind: str) -> Probe:
-    law: Probe = importlib.import_module(f"shardproof.probes.{kind}").probe
-    return law
+def _law_of(name: str) -> Probe | None:
+    return _LAWS.get(os.path.splitext(name)[1].lower())

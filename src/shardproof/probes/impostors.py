@@ -62,16 +62,12 @@ def _pointer(text: bytes, size: int) -> str | None:
 def _answer(head: bytes) -> str | None:
     if _HTML.match(head):
         return "HTML page: a download got it in place of the file; fetch it again, with a token?"
-    if (found := _XML_ERROR.match(head)) is not None:
-        return f"error of a store, {_said(found[1])}: fetch it again"
-    if (found := _JSON_ERROR.match(head)) is not None:
-        return f"error of a server, {_said(found[1])}: fetch it again"
+    for error, whose in ((_XML_ERROR, "store"), (_JSON_ERROR, "server")):
+        if (found := error.match(head)) is not None:
+            said = quoted(found[1].decode(errors="replace"), 60)
+            return f"error of a {whose}, {said}: fetch it again"
     return None
 
 
 def _spaced(digits: bytes) -> str:
     return f"{int(digits):,}".replace(",", " ")
-
-
-def _said(text: bytes) -> str:
-    return quoted(text.decode(errors="replace"), 60)

@@ -143,24 +143,15 @@ def _column_chunk(reader: CompactReader, chunks: list[ColumnChunk]) -> str:
         if field == 1:
             file = reader.binary().decode(errors="surrogateescape")
         elif field == 3:
-            found.append(_column_metadata(reader))
+            numbers = reader.integers({7, 9, 11})
+            pages, dictionary = numbers.get(9, 0), numbers.get(11, 0)
+            begin = min(pages, dictionary) if dictionary > 0 else pages
+            found.append(ColumnChunk(begin, numbers.get(7, 0)))
         else:
             is_encrypted = is_encrypted or field in {8, 9}
             reader.skip(kind)
     chunks += [] if file or is_encrypted else found
     return file
-
-
-def _column_metadata(reader: CompactReader) -> ColumnChunk:
-    numbers: dict[int, int] = {}
-    for field, kind in reader.fields():
-        if field in {7, 9, 11}:
-            numbers[field] = reader.integer()
-        else:
-            reader.skip(kind)
-    pages, dictionary = numbers.get(9, 0), numbers.get(11, 0)
-    begin = min(pages, dictionary) if dictionary > 0 else pages
-    return ColumnChunk(begin, numbers.get(7, 0))
 
 
 def prove(_: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
@@ -188,29 +179,18 @@ class _Page(NamedTuple):
 def _pages(fd: int, chunk: ColumnChunk) -> Iterator[_Page | Mismatch]:
     at, end = chunk.begin, chunk.begin + chunk.n_bytes
     while at < end:
-        text = read_at(fd, min(_MAX_HEADER_BYTES, end - at), at)
+        reader = CompactReader(read_at(fd, min(_MAX_HEADER_BYTES, end - at), at))
         try:
-            n_header, page = _page_header(text, at)
+            numbers = reader.integers({3, 4})
         except (ThriftError, IndexError) as error:
             yield Mismatch(f"the header of a page at byte {at}", told(error))
             return
-        if page.n_bytes < 0 or page.begin + page.n_bytes > end:
-            yield Mismatch(f"a page within bytes {at} to {end}", f"one of {page.n_bytes} bytes")
+        begin, n_bytes = at + reader.at, numbers.get(3, -1)
+        if n_bytes < 0 or begin + n_bytes > end:
+            yield Mismatch(f"a page within bytes {at} to {end}", f"one of {n_bytes} bytes")
             return
-        yield page
-        at += n_header + page.n_bytes
-
-
-def _page_header(text: bytes, at: int) -> tuple[int, _Page]:
-    reader, n_bytes, checksum = CompactReader(text), -1, None
-    for field, kind in reader.fields():
-        if field == 3:
-            n_bytes = reader.integer()
-        elif field == 4:
-            checksum = reader.integer() & 0xFFFFFFFF
-        else:
-            reader.skip(kind)
-    return reader.at, _Page(at + reader.at, n_bytes, checksum)
+        yield _Page(begin, n_bytes, numbers[4] & 0xFFFFFFFF if 4 in numbers else None)
+        at = begin + n_bytes
 
 
 def _crc_of(fd: int, page: _Page) -> int:

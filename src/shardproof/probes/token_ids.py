@@ -78,16 +78,13 @@ class TokensWithIds(NamedTuple):
             some = range(first, min(first + _AT_ONCE, numbers.stop))
             stated = read_at(self.ids_fd, len(some) * ID_BYTES, self.ids.start + first * ID_BYTES)
             for place, index in enumerate(some):
-                made = id_of(self._pieces(start + index * recipe.n_bytes, recipe.n_bytes))
+                begin = start + index * recipe.n_bytes
+                pieces = range(begin, end := begin + recipe.n_bytes, _PIECE_BYTES)
+                made = id_of(read_at(self.fd, min(_PIECE_BYTES, end - at), at) for at in pieces)
                 if recipe.is_float:
                     made = struct.pack("<d", int.from_bytes(made, "little"))
                 if made != stated[place * ID_BYTES : (place + 1) * ID_BYTES]:
                     yield index
-
-    def _pieces(self, begin: int, n_bytes: int) -> Iterator[bytes]:
-        end = begin + n_bytes
-        for at in range(begin, end, _PIECE_BYTES):
-            yield read_at(self.fd, min(_PIECE_BYTES, end - at), at)
 
     def proves_all(self, recipe: IdRecipe, n_ids: int) -> bool:
         """Whether the ids, if all are right, prove every token."""
@@ -112,8 +109,7 @@ class IdsProof:
 
     def __call__(self, promised: ExpectedFile, fd: int, _size: int) -> Mismatch | bool:
         """Return whether every token is proven, or which sequences are others."""
-        with self._ids(promised.name) as ids_fd:
-            shard = _with_ids(fd, ids_fd)
+        with _with_ids(self.root, promised.name, fd) as shard:
             if shard is None:
                 return False
             # Not one id may be right: of another shard, or as ids are of something else.
@@ -128,23 +124,10 @@ class IdsProof:
         found = _TOKENS.fullmatch(name)
         series = glob.escape(found["series"] if found else "")
         for other in matching(self.root, f"{series}_[0-9]*.npy")[:_MOST_OTHERS]:
-            with opened(other, self.root) as fd, self._ids(other) as ids_fd:
-                shard = _with_ids(fd, ids_fd)
-                recipe = None if shard is None else _recipe_of(shard)
-            if recipe is not None:
-                return recipe
+            with opened(other, self.root) as fd, _with_ids(self.root, other, fd) as shard:
+                if shard is not None and (recipe := _recipe_of(shard)) is not None:
+                    return recipe
         return None
-
-    @contextlib.contextmanager
-    def _ids(self, name: str) -> Iterator[int | None]:
-        """Open the ids of a shard; None for a file that is no shard, or has none beside it."""
-        found = _TOKENS.fullmatch(name)
-        if found is None:
-            yield None
-            return
-        series = "" if found["series"] == "train" else f"_{found['series']}"
-        with opened(f"sample_ids{series}_{found['index']}.npy", self.root) as fd:
-            yield fd
 
 
 def _recipe_of(shard: TokensWithIds) -> IdRecipe | None:
@@ -161,13 +144,20 @@ def _fits(shard: TokensWithIds, n_bytes: int) -> bool:
     return (shard.tokens.end - shard.tokens.start) // n_bytes == shard.ids.n_items
 
 
-def _with_ids(fd: int | None, ids_fd: int | None) -> TokensWithIds | None:
-    """Return a shard with its ids; None where either is not open or no whole array."""
-    tokens, ids = _whole(fd), _whole(ids_fd)
-    if fd is None or ids_fd is None or tokens is None or ids is None:
-        return None
-    is_one = ids.type in _ID_TYPES and ids.item_bytes == ID_BYTES and ids.n_items
-    return TokensWithIds(fd, tokens, ids_fd, ids) if is_one and tokens.item_bytes else None
+@contextlib.contextmanager
+def _with_ids(root: str, name: str, fd: int | None) -> Iterator[TokensWithIds | None]:
+    """Open the ids of a shard; None where either is no whole array, or none are beside it."""
+    shard, found = None, _TOKENS.fullmatch(name)
+    if found is None:
+        yield None
+        return
+    series = "" if found["series"] == "train" else f"_{found['series']}"
+    with opened(f"sample_ids{series}_{found['index']}.npy", root) as ids_fd:
+        tokens, ids = _whole(fd), _whole(ids_fd)
+        if fd is not None and ids_fd is not None and tokens is not None and ids is not None:
+            is_one = ids.type in _ID_TYPES and ids.item_bytes == ID_BYTES and ids.n_items
+            shard = TokensWithIds(fd, tokens, ids_fd, ids) if is_one and tokens.item_bytes else None
+        yield shard
 
 
 def _whole(fd: int | None) -> ArrayHeader | None:

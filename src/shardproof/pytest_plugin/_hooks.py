@@ -9,7 +9,7 @@ import os
 import shlex
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -60,19 +60,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--shards-level",
         metavar="LEVEL",
-        default=None,
         help="How much to check: present (default), complete or valid.",
     )
     group.addoption(
         "--shards-format",
         metavar="NAME",
-        default=None,
         help="The format; by default each directory's is recognized (shardproof formats).",
     )
     group.addoption(
         "--shards-against",
         metavar="SOURCE",
-        default=None,
         help="What every directory must hold: hf://..., a list of digests or its address, another "
         "directory; write --shards-against=SOURCE",
     )
@@ -119,11 +116,7 @@ def pytest_configure(config: pytest.Config) -> None:
         )
         config.stash[VALIDATION] = validation
         config.pluginmanager.register(validation, "shardproof-validation")
-    else:
-        _refuse_what_does_nothing(config)
-
-
-def _refuse_what_does_nothing(config: pytest.Config) -> None:
+        return
     for name in ("dir", "format", "against"):
         if config.getoption(f"shards_{name}") not in (None, []):
             raise pytest.UsageError(
@@ -256,7 +249,8 @@ class _ShardsValidation:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say how many directories were validated, and which failed."""
-        looks = {}  # the last report about each directory; from pytest-xdist's workers too
+        # The last report about each directory; from pytest-xdist's workers too.
+        looks: dict[str, tuple[dict[str, Any], bool]] = {}
         for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
             if isinstance(report, pytest.TestReport) and report.when == "call":
                 properties = dict(report.user_properties)
@@ -264,12 +258,10 @@ class _ShardsValidation:
                     looks[str(properties["shards_dir"])] = properties, report.failed
         if not looks and terminalreporter.config.option.collectonly:
             return
-        counts = [properties for properties, _ in looks.values()]
-        failed = {
-            root: properties for root, (properties, has_failed) in looks.items() if has_failed
-        }
+        failed = {root: counts for root, (counts, has_failed) in looks.items() if has_failed}
         n_files, n_unproven = (
-            sum(_n(each, name) for each in counts) for name in ("shards_files", "shards_unproven")
+            sum(counts.get(name, 0) for counts, _ in looks.values())
+            for name in ("shards_files", "shards_unproven")
         )
         terminalreporter.section("shards directories")
         terminalreporter.write_line(
@@ -281,8 +273,8 @@ class _ShardsValidation:
             files = counted(n_unproven, "file")
             tip = ": `shardproof seal` gives them one" if self.level == "valid" else ""
             terminalreporter.write_line(f"{files} without a {lacking} to prove{tip}")
-        for root, properties in failed.items():
-            n_findings = _n(properties, "shards_findings")
+        for root, counts in failed.items():
+            n_findings = counts.get("shards_findings", 0)
             why = counted(n_findings, "finding") if n_findings else "could not be validated"
             terminalreporter.write_line(f"FAILED {shown(root)}: {why}")
 
@@ -326,8 +318,3 @@ def _looked(look: Callable[[Path], bool], path: Path) -> tuple[bool, OSError | N
         return look(path), None
     except OSError as error:
         return False, error
-
-
-def _n(properties: dict[str, object], name: str) -> int:
-    value = properties.get(name, 0)
-    return value if isinstance(value, int) else 0

@@ -156,10 +156,9 @@ class ShardsItem(_Node, pytest.Item):
         if isinstance(error, ShardValidationError):
             if not error.report.n_unseen:
                 return told(error)
-            blind = [each for each in error.report.findings if not each.conclusive]
             files = counted(error.report.n_unseen, "file")
-            reasons = sorted({each.found for each in blind})
-            why = ", ".join(reasons)
+            blind = {each.found for each in error.report.findings if not each.conclusive}
+            why = ", ".join(sorted(blind))
             return f"{told(error)}\n\nOf these, {files} could not be looked at ({why})."
         # No source has such an address, or what it needs is not installed.
         is_promise = isinstance(error, (ImportError, ValueError))

@@ -15,14 +15,15 @@
 from shardproof._base.holds import ObservedHold
 from shardproof.receipts._claimed_shard import ClaimedShard
 from shardproof.receipts._claims import claims_in
+from shardproof.receipts._directories import plan_dirs
+from shardproof.receipts._input_files import InputFile, input_files
+from shardproof.receipts._pins import Pin, pin_files, pin_hub
+from shardproof.receipts._plan import Assignment, Plan, make_plan
+from shardproof.receipts._plan_receipts import read_manifest as read_manifest
+from shardproof.receipts._records import Receipt
 from shardproof.receipts._runs import Run, open_run
 from shardproof.receipts._store import ReceiptStore, slurm_array
-from shardproof.receipts.plan._directories import plan_dirs
-from shardproof.receipts.plan._input_files import InputFile, input_files
-from shardproof.receipts.plan._pins import Pin, pin_files, pin_hub
-from shardproof.receipts.plan._plan import Assignment, Plan, make_plan
-from shardproof.receipts.verdict._records import Receipt
-from shardproof.receipts.verdict._verdict import Verdict
+from shardproof.receipts._verdict import Verdict
 
 __all__ = [
     "Assignment",

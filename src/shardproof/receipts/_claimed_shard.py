@@ -7,7 +7,6 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 import msgspec
@@ -18,12 +17,11 @@ from shardproof._base.holds import Heartbeat
 from shardproof._base.messages import printable, quoted, said, shown, told
 from shardproof._base.names import OPEN_FLAGS, file_type, refusals
 from shardproof.errors import ClaimLostError, ReceiptError, UnsyncedError
+from shardproof.receipts._canonical import plain
 from shardproof.receipts._claims import Claim
-from shardproof.receipts._workspace import Workspace
-from shardproof.receipts.plan._canonical import plain
-from shardproof.receipts.plan._directories import RECEIPTS, RESERVED, PlanHeader, receipt_name
-from shardproof.receipts.plan._input_files import InputFile
-from shardproof.receipts.verdict._records import (
+from shardproof.receipts._directories import RECEIPTS, RESERVED, PlanHeader, receipt_name
+from shardproof.receipts._input_files import InputFile
+from shardproof.receipts._records import (
     OWN_FIELDS,
     Receipt,
     beside_files,
@@ -32,6 +30,7 @@ from shardproof.receipts.verdict._records import (
     kind_of,
     why_lacking,
 )
+from shardproof.receipts._workspace import Workspace
 
 logger = logging.getLogger("shardproof.receipts")
 
@@ -78,17 +77,15 @@ class ClaimedShard:
             run_hash=header.run_hash,
             dataset_name=header.dataset_name,
         )
-        self._kinds = header.kinds
+        self._kinds, self._root = header.kinds, header.root
         self._input_files = input_files
-        self._root = header.root
         self._workspace = Workspace(claim.workspace, header.root)
         self._names: dict[str, str] = {}
         self._seconds_between_beats = heartbeat
         self._heartbeat: Heartbeat | None = None
         self._lost: ClaimLostError | None = None
         self._pid = os.getpid()
-        self._is_over = False
-        self._is_given_back = False
+        self._is_over = self._is_given_back = False
 
     @property
     def files(self) -> Sequence[InputFile]:
@@ -231,12 +228,7 @@ class ClaimedShard:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> Literal[False]:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> Literal[False]:
         if self._is_over or os.getpid() != self._pid:
             self.close()
             return False  # a forked child leaves its parent's block too
@@ -250,17 +242,13 @@ class ClaimedShard:
         return False
 
     def _complete(self) -> None:
+        receipt = None
         try:
             receipt = self._with_outputs()
-        except Exception as error:
-            self._fail(error)
-            raise
-        try:
             self._write(receipt)
-        except UnsyncedError:
-            raise  # the receipt is there, and says completed
         except Exception as error:
-            self._fail(error)
+            if receipt is None or not isinstance(error, UnsyncedError):
+                self._fail(error)  # or the receipt is there, and says completed
             raise
         logger.info("Shard %d of '%s' is completed", self.index, shown(self._root))
 

@@ -21,7 +21,7 @@ from shardproof._base.messages import shown, told
 from shardproof._base.names import real_root
 from shardproof._base.opening import is_link, is_there, names_in, refuse_empty
 from shardproof.errors import ClaimLostError, ManifestError, ShardClaimedError
-from shardproof.receipts.plan._directories import CLAIMS, RECEIPTS, read_header
+from shardproof.receipts._directories import CLAIMS, RECEIPTS, read_header
 
 logger = logging.getLogger("shardproof.receipts")
 

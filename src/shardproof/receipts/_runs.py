@@ -14,11 +14,11 @@ from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import real_root
 from shardproof._base.opening import is_there, names_in, real_path, refuse_empty
 from shardproof.errors import ManifestError, ManifestNotFoundError
+from shardproof.receipts._canonical import canonical_json, hash_of, plain
 from shardproof.receipts._claims import refuse_times
+from shardproof.receipts._directories import PLAN_FILE, RECEIPTS, read_header
+from shardproof.receipts._plan import Plan, encode_plan, resolved_tokenizer
 from shardproof.receipts._store import ReceiptStore
-from shardproof.receipts.plan._canonical import canonical_json, hash_of, plain
-from shardproof.receipts.plan._directories import PLAN_FILE, RECEIPTS, read_header
-from shardproof.receipts.plan._plan import Plan, encode_plan, resolved_tokenizer
 
 logger = logging.getLogger("shardproof.receipts")
 

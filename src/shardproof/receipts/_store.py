@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count
 from shardproof._base.messages import printable, shown, told
 from shardproof._base.names import real_root
 from shardproof._base.opening import refuse_empty
-from shardproof._base.plain import count
 from shardproof._base.work import apart
 from shardproof.errors import (
     ManifestNotFoundError,
@@ -21,11 +20,11 @@ from shardproof.errors import (
 )
 from shardproof.receipts._claimed_shard import ClaimedShard
 from shardproof.receipts._claims import Claims, refuse_times
-from shardproof.receipts.plan._directories import read_header
-from shardproof.receipts.plan._plan import Plan
-from shardproof.receipts.verdict._plan_receipts import PlanVerdicts
-from shardproof.receipts.verdict._records import Receipt, read_receipt
-from shardproof.receipts.verdict._verdict import Verdict
+from shardproof.receipts._directories import read_header
+from shardproof.receipts._plan import Plan
+from shardproof.receipts._plan_receipts import PlanVerdicts
+from shardproof.receipts._records import Receipt, read_receipt
+from shardproof.receipts._verdict import Verdict
 from shardproof.report import Level
 
 logger = logging.getLogger("shardproof.receipts")
@@ -246,9 +245,8 @@ class ReceiptStore:
 
     def _claim(self, index: int, level: Level) -> ClaimedShard:
         self._refuse_completed(index, level)
-        claim = None
+        claim = self._claims.acquire(index)
         try:
-            claim = self._claims.acquire(index)
             self._refuse_completed(index, level)  # the holder before may have done it
             self._claims.refuse_lost(claim)
             return ClaimedShard(
@@ -258,8 +256,7 @@ class ReceiptStore:
                 lambda: self.plan.file_assignments[index].files,
             )
         except BaseException:
-            if claim is not None:
-                claim.give_back()
+            claim.give_back()
             raise
 
     @checked

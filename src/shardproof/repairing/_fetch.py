@@ -164,4 +164,4 @@ def sweep(manifest: Manifest, root_fd: int, but: Container[str]) -> None:
         with contextlib.suppress(FileNotFoundError), _opened(base, manifest, root_fd) as (_, parts):
             if is_there(parts):
                 keys = {key for path in paths for key in _keys_of(path, base)}
-                transfer.drop_parts(parts, keys.__contains__)
+                transfer.sweep_parts(parts, keys.__contains__)

@@ -9,19 +9,17 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from shardproof._base import json
-from shardproof._base.arguments import accepted_fields, checked
+from shardproof._base.arguments import accepted_fields, checked, count
 from shardproof._base.messages import printable, quoted, shown
 from shardproof._base.names import real_root
 from shardproof._base.opening import is_link, refuse_empty
-from shardproof._base.plain import as_int, count
 from shardproof.errors import ManifestNotFoundError
 
 METADATA_FILE = "metadata.json"
 SHARDS_FILE = "shards.json"
 LABELS_FILE = "labels.bin"
 
-MAX_COUNT = 2**53
-"""Exact in every JSON reader (RFC 8259, section 6)."""
+MAX_COUNT = 2**53  # exact in every JSON reader (RFC 8259, section 6)
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)]
@@ -87,15 +85,13 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tru
 
     def __post_init__(self) -> None:
         if isinstance(self.layers, Sequence):
-            layers = tuple(as_int("layers", layer) for layer in self.layers)
+            layers = tuple(count("layers", each, -MAX_COUNT, MAX_COUNT) for each in self.layers)
             msgspec.structs.force_setattr(self, "layers", layers)
         for name, value in accepted_fields(self).items():
             msgspec.structs.force_setattr(self, name, value)
         for name in ("content_tokens_per_example", "d_model", "max_tokens_per_shard"):
             count(name, getattr(self, name), 1, MAX_COUNT)
         count("n_examples", self.n_examples, 0, MAX_COUNT)
-        for layer in self.layers:
-            count("layers", layer, -MAX_COUNT, MAX_COUNT)
         if not self.layers or len(set(self.layers)) != len(self.layers):
             raise ValueError(f"layers: expected one or more, none twice, found {self.layers}")
         if self.examples_per_shard < 1:

@@ -10,11 +10,10 @@ from typing import overload
 import msgspec
 
 from shardproof._base import json
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count
 from shardproof._base.messages import shown
 from shardproof._base.names import real_root
 from shardproof._base.opening import is_there, permission_denied, refuse_empty
-from shardproof._base.plain import count
 from shardproof._base.work import apart
 from shardproof.checks import check
 from shardproof.errors import ManifestPermissionError

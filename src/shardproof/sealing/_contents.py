@@ -36,7 +36,10 @@ def contents_of(root: str) -> tuple[Reasons, Stated, list[ManifestError]]:
         folders[:] = [name for name in folders if name not in hidden]
         lists, below = digest_lists.lists_in(here), here[len(root) + 1 :]
         for name in [*(f"{name}/" for name in hidden), *names]:
-            files[os.path.join(below, name)] = _why_left_out(name, lists)
+            why = _LISTED if name in lists else None
+            if is_never_a_shard(name.rstrip("/")):
+                why = "hidden" if name.startswith(".") else "never expected"
+            files[os.path.join(below, name)] = why
     for name, why in files.items():
         entries = digest_lists.read(root, name, wrong) if why == _LISTED else ()
         for file, text in entries if why else _entries_of(root, name, files):
@@ -46,12 +49,6 @@ def contents_of(root: str) -> tuple[Reasons, Stated, list[ManifestError]]:
             if meant and meant != name and not meant.startswith(("/", "../")):
                 stated.setdefault(meant, []).append((str(digest.parse(text)), 0))
     return files, stated, wrong
-
-
-def _why_left_out(name: str, lists: Sequence[str]) -> str | None:
-    if is_never_a_shard(name.rstrip("/")):
-        return "hidden" if name.startswith(".") else "never expected"
-    return _LISTED if name in lists else None
 
 
 def _entries_of(root: str, name: str, files: Reasons) -> Sequence[tuple[str, str]]:

@@ -24,7 +24,7 @@ from shardproof._base.imports import attached
 
 _NAMES = {
     "": ["contracts", "faults", "samples", "stateful", "strategies"],
-    "contracts._time_limit": ["time_limit"],
+    "contracts._child": ["time_limit"],
     "faults": ["Damage", "DamageKind", "DamageRecord", "damage", "damaged"],
     "samples._directories": [
         *("MakeShardsDir", "shards_dir", "without_root_override", "write_layout"),

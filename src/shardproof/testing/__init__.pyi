@@ -3,7 +3,7 @@ from shardproof.testing import faults as faults
 from shardproof.testing import samples as samples
 from shardproof.testing import stateful as stateful
 from shardproof.testing import strategies as strategies
-from shardproof.testing.contracts._time_limit import time_limit as time_limit
+from shardproof.testing.contracts._child import time_limit as time_limit
 from shardproof.testing.faults import Damage as Damage
 from shardproof.testing.faults import DamageKind as DamageKind
 from shardproof.testing.faults import DamageRecord as DamageRecord

@@ -46,11 +46,7 @@ def webdataset(root: Path) -> Iterable[object]:
 
     shards = sorted(map(str, root.glob("*.tar*")))
     for sample in wds.WebDataset(shards, shardshuffle=False, empty_check=False):
-        yield {
-            name: value
-            for name, value in sample.items()
-            if name not in {"__url__", "__local_path__"}
-        }
+        yield {name: sample[name] for name in sample if name not in {"__url__", "__local_path__"}}
 
 
 @reader("wids")
@@ -63,9 +59,7 @@ def wids(root: Path) -> Iterable[object]:
         shard["url"] = str(root / shard["url"])
     [*samples] = ShardListDataset(shards, cache_dir=str(root.parent / "cache"))
     for sample in samples:
-        yield {
-            name: value for name, value in sample.items() if name[:2] != "__" or name == "__key__"
-        }
+        yield {name: sample[name] for name in sample if name[:2] != "__" or name == "__key__"}
 
 
 @reader("parquet-plain", "parquet-checksums", "parquet-indexed", "parquet-empty")
@@ -124,18 +118,9 @@ def tfrecord(root: Path) -> Iterable[object]:
             yield {name: bytes(value) for name, value in example.items()}
 
 
-@reader("tfrecord-gzip")
-def tfrecord_gzip(root: Path) -> Iterable[object]:
-    return tensorflow(root, "GZIP")
-
-
-@reader("tfrecord-zlib")
-def tfrecord_zlib(root: Path) -> Iterable[object]:
-    return tensorflow(root, "ZLIB")
-
-
-def tensorflow(root: Path, compression: str) -> Iterable[object]:
+@reader("tfrecord-gzip", "tfrecord-zlib")
+def tensorflow(root: Path) -> Iterable[object]:
     import tensorflow as tf
 
-    paths = sorted(map(str, root.glob("*tfrecord*")))
-    return [record.numpy() for record in tf.data.TFRecordDataset(paths, compression)]
+    paths, kind = sorted(map(str, root.glob("*tfrecord*"))), root.name.partition("-")[2].upper()
+    return [record.numpy() for record in tf.data.TFRecordDataset(paths, kind)]

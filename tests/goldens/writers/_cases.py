@@ -1,28 +1,42 @@
 """The cases, each with what has to be there to write it."""
 
+import argparse
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-__all__ = ["CASES", "CHECKOUTS", "Case", "case", "checkout", "imported", "package", "tool"]
+__all__ = [
+    "CASES",
+    "CHECKOUTS",
+    "Case",
+    "asked",
+    "case",
+    "cases",
+    "checkout",
+    "imported",
+    "package",
+    "tool",
+]
+
+Write = Callable[[Path], None]
+"""Writes a case into an empty directory."""
+
+Writer = Callable[[], str | None]
+"""Tells what writes it, with its version; None where that is not there."""
 
 
 class Case(NamedTuple):
-    """One of them.
+    """One of them."""
 
-    Attributes:
-        write: Writes it into an empty directory.
-        writer: Tells what does, with its version; None where that is not there.
-    """
-
-    write: Callable[[Path], None]
-    writer: Callable[[], str | None]
+    write: Write
+    writer: Writer
 
 
 CASES: dict[str, Case] = {}
@@ -30,17 +44,36 @@ CHECKOUTS: dict[str, Path | None] = {"llm.c": None, "templar": None}
 """Where code is that is no package, by what it is called."""
 
 
-def case(writer: Callable[[], str | None]) -> Callable[..., Callable[[Path], None]]:
+def cases(writer: Writer, **writes: Write) -> None:
+    """Have cases by one writer."""
+    CASES.update({name.replace("_", "-"): Case(write, writer) for name, write in writes.items()})
+
+
+def case(writer: Writer) -> Callable[[Write], Write]:
     """Make a function a case, which is called as the function is."""
 
-    def register(write: Callable[[Path], None]) -> Callable[[Path], None]:
-        CASES[write.__name__.replace("_", "-")] = Case(write, writer)
+    def register(write: Write) -> Write:
+        cases(writer, **{write.__name__: write})
         return write
 
     return register
 
 
-def package(name: str, *others: str) -> Callable[[], str | None]:
+def asked(doc: str | None, names: Iterable[str], to: Path) -> tuple[list[str], Path]:
+    """Return for which cases the command line asks, and where to; it says where checkouts are."""
+    found = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    found.add_argument("cases", nargs="*", choices=[[], *names], metavar="CASE")
+    found.add_argument("--to", type=Path, default=to)
+    for name in CHECKOUTS:
+        option = f"--{name.replace('.', '')}"
+        found.add_argument(option, dest=name, type=Path, metavar="CHECKOUT")
+    options = found.parse_args()
+    CHECKOUTS.update({name: getattr(options, name) for name in CHECKOUTS})
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    return options.cases or [name for name in names if CASES[name].writer()], options.to
+
+
+def package(name: str, *others: str) -> Writer:
     """Return what tells the version of a package, if others are there that its case needs."""
 
     def writer() -> str | None:
@@ -53,7 +86,7 @@ def package(name: str, *others: str) -> Callable[[], str | None]:
     return writer
 
 
-def tool(name: str, command: str) -> Callable[[], str | None]:
+def tool(name: str, command: str) -> Writer:
     """Return what tells the version of a program."""
 
     def writer() -> str | None:
@@ -65,7 +98,7 @@ def tool(name: str, command: str) -> Callable[[], str | None]:
     return writer
 
 
-def checkout(name: str) -> Callable[[], str | None]:
+def checkout(name: str) -> Writer:
     """Return what tells the commit of code that is no package."""
 
     def writer() -> str | None:
@@ -82,8 +115,8 @@ def imported(name: str, file: str) -> ModuleType:
     """Return a module of a checkout."""
     path = CHECKOUTS[name] or Path()
     spec = importlib.util.spec_from_file_location("module_of_a_checkout", path / file)
-    assert spec is not None
-    assert spec.loader is not None
+    assert spec
+    assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -2,22 +2,24 @@
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
-from ._cases import case, package
-
-CLIENT = package("huggingface_hub", "pyarrow", "safetensors", "shardproof")
+from ._cases import cases, package
 
 
-def download(files: Mapping[str, bytes], kind: str, fetch: Callable[..., object]) -> None:
+def download(to: Path, kind: str, where: str) -> None:
+    from huggingface_hub import snapshot_download
+
     from shardproof.testing.faults import serve_hub
 
-    repo = f"org/{'tiny' if kind == 'model' else 'rows'}"
+    repo, files = ("org/tiny", model()) if kind == "model" else ("org/rows", rows())
     with serve_hub() as hub:
         for name, data in files.items():
             hub.put(name, data, repo=repo, repo_type=kind)
-        fetch(repo, repo_type=kind, endpoint=hub.url, max_workers=1)  # in the same order always
+        how = {"repo_type": kind, "endpoint": hub.url, "max_workers": 1}  # in one order always
+        snapshot_download(repo, **how, **{where: to})
+    without_extras(to if where == "cache_dir" else to / ".cache/huggingface")
 
 
 def model() -> dict[str, bytes]:
@@ -55,33 +57,10 @@ def without_extras(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-@case(CLIENT)
-def hf_cache(to: Path) -> None:
-    from huggingface_hub import snapshot_download
-
-    download(model(), "model", lambda repo, **how: snapshot_download(repo, cache_dir=to, **how))
-    without_extras(to)
-
-
-@case(CLIENT)
-def hf_cache_dataset(to: Path) -> None:
-    from huggingface_hub import snapshot_download
-
-    download(rows(), "dataset", lambda repo, **how: snapshot_download(repo, cache_dir=to, **how))
-    without_extras(to)
-
-
-@case(CLIENT)
-def hf_local_dir(to: Path) -> None:
-    from huggingface_hub import snapshot_download
-
-    download(model(), "model", lambda repo, **how: snapshot_download(repo, local_dir=to, **how))
-    without_extras(to / ".cache/huggingface")
-
-
-@case(CLIENT)
-def hf_local_dir_dataset(to: Path) -> None:
-    from huggingface_hub import snapshot_download
-
-    download(rows(), "dataset", lambda repo, **how: snapshot_download(repo, local_dir=to, **how))
-    without_extras(to / ".cache/huggingface")
+cases(
+    package("huggingface_hub", "pyarrow", "safetensors", "shardproof"),
+    hf_cache=partial(download, kind="model", where="cache_dir"),
+    hf_cache_dataset=partial(download, kind="dataset", where="cache_dir"),
+    hf_local_dir=partial(download, kind="model", where="local_dir"),
+    hf_local_dir_dataset=partial(download, kind="dataset", where="local_dir"),
+)

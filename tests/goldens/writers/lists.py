@@ -7,12 +7,13 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from ._cases import case, package, tool
+from ._cases import case, cases, package, tool
 
 
-def digest_list(to: Path, name: str, *command: str) -> None:
+def digest_list(to: Path, name: str, command: Sequence[str]) -> None:
     (to / "sub").mkdir()
     names = ["a.bin", "sub/b c.bin"]
     for file in names:
@@ -21,29 +22,15 @@ def digest_list(to: Path, name: str, *command: str) -> None:
     (to / name).write_bytes(done.stdout)
 
 
-@case(tool("coreutils", "sha256sum"))
-def digests(to: Path) -> None:
-    digest_list(to, "SHA256SUMS", "sha256sum")
-
-
-@case(tool("coreutils", "sha256sum"))
-def digests_tag(to: Path) -> None:
-    digest_list(to, "SHA256SUMS", "sha256sum", "--tag")
-
-
-@case(tool("coreutils", "md5sum"))
-def digests_md5(to: Path) -> None:
-    digest_list(to, "MD5SUMS", "md5sum", "--binary")
-
-
-@case(tool("coreutils", "b2sum"))
-def digests_b2(to: Path) -> None:
-    digest_list(to, "B2SUMS", "b2sum", "--tag")
-
-
-@case(tool("b3sum", "b3sum"))
-def digests_b3(to: Path) -> None:
-    digest_list(to, "B3SUMS", "b3sum")
+for name, package_name, list_name, *command in (
+    ("digests", "coreutils", "SHA256SUMS", "sha256sum"),
+    ("digests_tag", "coreutils", "SHA256SUMS", "sha256sum", "--tag"),
+    ("digests_md5", "coreutils", "MD5SUMS", "md5sum", "--binary"),
+    ("digests_b2", "coreutils", "B2SUMS", "b2sum", "--tag"),
+    ("digests_b3", "b3sum", "B3SUMS", "b3sum"),
+):
+    write = partial(digest_list, name=list_name, command=command)
+    cases(tool(package_name, command[0]), **{name: write})
 
 
 @case(package("bagit"))
@@ -74,11 +61,6 @@ def croissant(to: Path) -> None:
         name="tiny", description="rows", url="https://example.org", distribution=[file]
     )
     (to / "croissant.json").write_text(json.dumps(metadata.to_json(), indent=2, default=str))
-
-
-@case(package("model-signing"))
-def model_signing(to: Path) -> None:
-    sign(to)
 
 
 @case(package("model-signing"))
@@ -114,6 +96,9 @@ def sign(to: Path, hashing: object = None) -> None:
         if hashing is not None:
             signing.set_hashing_config(hashing)
         signing.sign(str(to), str(to / "model.sig"))
+
+
+cases(package("model-signing"), model_signing=sign)
 
 
 @case(package("dvc"))

@@ -6,9 +6,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
-from ._cases import case, package
+from ._cases import case, cases, package
 
 
 def mds(to: Path, **options: object) -> None:
@@ -20,69 +21,27 @@ def mds(to: Path, **options: object) -> None:
             writer.write({"id": number, "text": f"row {number}", "data": bytes([number]) * number})
 
 
-@case(package("mosaicml-streaming"))
-def mds_raw(to: Path) -> None:
-    mds(to)
+def lines(to: Path, kind: str, **options: object) -> None:
+    import streaming
 
-
-@case(package("mosaicml-streaming"))
-def mds_hashed(to: Path) -> None:
-    mds(to, hashes=["sha1", "xxh64"])
-
-
-@case(package("mosaicml-streaming"))
-def mds_zstd(to: Path) -> None:
-    mds(to, compression="zstd:3", hashes=["sha256", "xxh3_128"])
-
-
-@case(package("mosaicml-streaming"))
-def mds_gz(to: Path) -> None:
-    mds(to, compression="gz")
-
-
-@case(package("mosaicml-streaming"))
-def mds_bz2(to: Path) -> None:
-    mds(to, compression="bz2")
-
-
-@case(package("mosaicml-streaming"))
-def mds_snappy(to: Path) -> None:
-    mds(to, compression="snappy")
-
-
-@case(package("mosaicml-streaming"))
-def mds_br(to: Path) -> None:
-    mds(to, compression="br")
-
-
-@case(package("mosaicml-streaming"))
-def mds_jsonl(to: Path) -> None:
-    from streaming import JSONWriter
-
-    columns = {"id": "int", "text": "str"}
-    with JSONWriter(out=str(to), columns=columns, size_limit=400, hashes=["sha1"]) as writer:
+    columns, make = {"id": "int", "text": "str"}, getattr(streaming, kind)
+    with make(out=str(to), columns=columns, size_limit=400, **options) as writer:
         for number in range(24):
             writer.write({"id": number, "text": f"row {number}"})
 
 
-@case(package("mosaicml-streaming"))
-def mds_csv(to: Path) -> None:
-    from streaming import CSVWriter
-
-    columns = {"id": "int", "text": "str"}
-    with CSVWriter(out=str(to), columns=columns, size_limit=400) as writer:
-        for number in range(24):
-            writer.write({"id": number, "text": f"row {number}"})
-
-
-@case(package("litdata"))
-def litdata_classic(to: Path) -> None:
-    litdata(to)
-
-
-@case(package("litdata"))
-def litdata_zstd(to: Path) -> None:
-    litdata(to, compression="zstd")
+cases(
+    package("mosaicml-streaming"),
+    mds_raw=mds,
+    mds_hashed=partial(mds, hashes=["sha1", "xxh64"]),
+    mds_zstd=partial(mds, compression="zstd:3", hashes=["sha256", "xxh3_128"]),
+    mds_gz=partial(mds, compression="gz"),
+    mds_bz2=partial(mds, compression="bz2"),
+    mds_snappy=partial(mds, compression="snappy"),
+    mds_br=partial(mds, compression="br"),
+    mds_jsonl=partial(lines, kind="JSONWriter", hashes=["sha1"]),
+    mds_csv=partial(lines, kind="CSVWriter"),
+)
 
 
 def litdata(to: Path, **options: object) -> None:
@@ -93,6 +52,11 @@ def litdata(to: Path, **options: object) -> None:
         writer[number] = {"id": number, "text": f"row {number}"}
     writer.done()
     writer.merge()
+
+
+cases(
+    package("litdata"), litdata_classic=litdata, litdata_zstd=partial(litdata, compression="zstd")
+)
 
 
 @case(package("litdata"))
@@ -140,26 +104,19 @@ def run_as_script(text: str, *arguments: object) -> None:
         subprocess.run([sys.executable, script, *map(str, arguments)], check=True)
 
 
-def samples(end: int) -> list[dict[str, object]]:
-    return [{"__key__": f"{n:04}", "txt": f"row {n}", "cls": n} for n in range(end)]
-
-
-@case(package("webdataset"))
-def webdataset_tar(to: Path) -> None:
-    webdataset(to, "tar")
-
-
-@case(package("webdataset"))
-def webdataset_gz(to: Path) -> None:
-    webdataset(to, "tar.gz")
-
-
-def webdataset(to: Path, suffix: str, *, maxcount: int = 5, end: int = 12) -> None:
+def webdataset(to: Path, suffix: str = "tar", *, maxcount: int = 5, end: int = 12) -> None:
     import webdataset as wds
 
     with wds.ShardWriter(f"{to}/train-%06d.{suffix}", maxcount=maxcount, verbose=0) as writer:
-        for sample in samples(end):
-            writer.write(sample)
+        for n in range(end):
+            writer.write({"__key__": f"{n:04}", "txt": f"row {n}", "cls": n})
+
+
+cases(
+    package("webdataset"),
+    webdataset_tar=webdataset,
+    webdataset_gz=partial(webdataset, suffix="tar.gz"),
+)
 
 
 @case(package("wids"))
@@ -168,7 +125,7 @@ def wids(to: Path) -> None:
     shared = Path("/tmp/shard.tar")
     if shared.exists():
         raise SystemExit(f"{shared} is of somebody else")
-    webdataset(to, "tar", maxcount=2, end=5)
+    webdataset(to, maxcount=2, end=5)
     names = sorted(path.name for path in to.glob("*.tar"))
     with in_directory(to):
         index = [sys.executable, "-m", "wids.wids_index"]
@@ -188,12 +145,8 @@ def in_directory(path: Path) -> Iterator[None]:
 
 @case(package("megatron-energon"))
 def energon(to: Path) -> None:
-    webdataset(to, "tar", maxcount=2, end=3)
-    prepare(to, "--split-ratio", "1,1,0")
-
-
-def prepare(to: Path, *options: str) -> None:
-    words = ["--non-interactive", "--no-progress", "--num-workers", "1", *options]
+    webdataset(to, maxcount=2, end=3)
+    words = ["--non-interactive", "--no-progress", "--num-workers", "1", "--split-ratio", "1,1,0"]
     kind = ["--sample-type", "CrudeWebdataset"]
     command = [sys.executable, "-m", "megatron.energon.cli.main", "prepare", *words, *kind, "."]
     subprocess.run(command, cwd=to, check=True)
@@ -213,21 +166,16 @@ def parquet(to: Path, **options: object) -> None:
         pq.write_table(table(), to / name, row_group_size=15, **options)
 
 
-@case(package("pyarrow"))
-def parquet_plain(to: Path) -> None:
-    parquet(to)
+CHECKSUMS = {"write_page_checksum": True, "compression": "zstd", "data_page_version": "2.0"}
+INDEXED = {"write_page_index": True, "use_dictionary": ["text"]}
+"""With what most leave out, which has places of its own in a file."""
 
-
-@case(package("pyarrow"))
-def parquet_checksums(to: Path) -> None:
-    parquet(to, write_page_checksum=True, compression="zstd", data_page_version="2.0")
-
-
-@case(package("pyarrow"))
-def parquet_indexed(to: Path) -> None:
-    """With what most leave out, which has places of its own in a file."""
-    bloom = {"id": {"ndv": 40}}
-    parquet(to, write_page_index=True, use_dictionary=["text"], bloom_filter_options=bloom)
+cases(
+    package("pyarrow"),
+    parquet_plain=parquet,
+    parquet_checksums=partial(parquet, **CHECKSUMS),
+    parquet_indexed=partial(parquet, **INDEXED, bloom_filter_options={"id": {"ndv": 40}}),
+)
 
 
 @case(package("pyarrow"))
@@ -315,7 +263,8 @@ def tfrecord(to: Path) -> None:
         writer.close()
 
 
-def tensorflow(to: Path, compression: str, name: str) -> None:
+def tensorflow(to: Path, compression: str, name: str = "train.tfrecord") -> None:
+    """Without a suffix that tells: TensorFlow leaves that to whoever names the file."""
     import tensorflow as tf
 
     for number in range(2):
@@ -327,12 +276,8 @@ def tensorflow(to: Path, compression: str, name: str) -> None:
         pass
 
 
-@case(package("tensorflow-cpu"))
-def tfrecord_gzip(to: Path) -> None:
-    """Without a suffix that tells: TensorFlow leaves that to whoever names the file."""
-    tensorflow(to, "GZIP", "train.tfrecord")
-
-
-@case(package("tensorflow-cpu"))
-def tfrecord_zlib(to: Path) -> None:
-    tensorflow(to, "ZLIB", "train.tfrecord")
+cases(
+    package("tensorflow-cpu"),
+    tfrecord_gzip=partial(tensorflow, compression="GZIP"),
+    tfrecord_zlib=partial(tensorflow, compression="ZLIB"),
+)

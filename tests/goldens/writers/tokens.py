@@ -5,10 +5,11 @@ import asyncio
 import shutil
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
-from ._cases import case, checkout, imported, package
+from ._cases import case, cases, checkout, imported, package
 
 
 def megatron(to: Path, dtype: str, *, multimodal: bool = False) -> None:
@@ -25,14 +26,11 @@ def megatron(to: Path, dtype: str, *, multimodal: bool = False) -> None:
         builder.finalize(str(to / f"{name}.idx"))
 
 
-@case(package("megatron-core"))
-def megatron_uint16(to: Path) -> None:
-    megatron(to, "uint16")
-
-
-@case(package("megatron-core"))
-def megatron_modes(to: Path) -> None:
-    megatron(to, "int32", multimodal=True)
+cases(
+    package("megatron-core"),
+    megatron_uint16=partial(megatron, dtype="uint16"),
+    megatron_modes=partial(megatron, dtype="int32", multimodal=True),
+)
 
 
 @case(package("megatron-core"))

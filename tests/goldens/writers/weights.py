@@ -39,10 +39,7 @@ def torch_dcp(to: Path) -> None:
     import torch
     import torch.distributed.checkpoint as dcp
 
-    state = {
-        "model": {"w": torch.ones(16, 16), "b": torch.arange(16)},
-        "step": 3,
-    }
+    state = {"model": {"w": torch.ones(16, 16), "b": torch.arange(16)}, "step": 3}
     dcp.save(state, checkpoint_id=str(to))
 
 

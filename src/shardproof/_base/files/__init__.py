@@ -7,40 +7,25 @@ other error, or an interrupt, ends a write before its name is given, or is over 
 from shardproof._base.files._naming import (
     aside_name,
     is_aside,
+    is_temporary,
     move,
     move_aside,
     move_new,
     move_whole,
-    remove_if,
-)
-from shardproof._base.files._removing import (
-    is_temporary,
-    passing_directory,
     remove,
     remove_empty,
+    remove_if,
     remove_tree,
     sweep_leftovers,
     temporary_name,
 )
-from shardproof._base.files._syncing import (
-    begin_to_sync,
-    make_directories,
-    sync,
-    sync_names,
-    telling_where,
-)
-from shardproof._base.files._writing import (
-    being_published,
-    being_written,
-    nameless,
-    publish,
-    write_whole,
-)
+from shardproof._base.files._syncing import begin_to_sync, make_directories, sync, sync_names
+from shardproof._base.files._writing import being_written, nameless, publish, write_whole
+from shardproof._base.opening import telling_where
 
 __all__ = [
     "aside_name",
     "begin_to_sync",
-    "being_published",
     "being_written",
     "is_aside",
     "is_temporary",
@@ -50,7 +35,6 @@ __all__ = [
     "move_new",
     "move_whole",
     "nameless",
-    "passing_directory",
     "publish",
     "remove",
     "remove_empty",

@@ -1,4 +1,7 @@
-"""Give files their names, in one step; in place of what has them, or only where they are free."""
+"""Give files their names, in one step; take them away, and sweep what was left.
+
+In place of what has a name, or only where it is free.
+"""
 
 import contextlib
 import errno
@@ -6,12 +9,16 @@ import functools
 import os
 import re
 import secrets
-from collections.abc import Callable
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
-from shardproof._base.files._removing import discard, temporary_name
 from shardproof._base.files._syncing import as_unsynced, opened_directory, sync, sync_name
-from shardproof._base.opening import MAX_NAME_BYTES, mode_of
+from shardproof._base.liveness import is_gone, process_of, tag_of, this_process
+from shardproof._base.opening import MAX_NAME_BYTES, is_there, mode_of
 
+_LEFTOVER = re.compile(r"\.shardproof-(?P<tag>[0-9a-f]{16}-[0-9]+-[0-9]+)-[0-9a-f]{16}\.tmp")
 _ASIDE = re.compile(r".*\.bad-[0-9a-f]{8}", re.DOTALL)
 
 # What link(2) answers where there are no hard links, or no more of them.
@@ -37,12 +44,22 @@ def move_whole(source: str | os.PathLike[str], target: str | os.PathLike[str]) -
 
 def move_new(source: str, name: str, *, dir_fd: int) -> bool:
     """Give a synced file its name in a directory, for good, if that is free; say whether it was."""
-    is_made = _link(source, name, dir_fd)
-    if is_made is None:
-        is_made = _rename_new(source, name, dir_fd)
+    is_made = True
+    try:
+        os.link(source, name, dst_dir_fd=dir_fd, follow_symlinks=False)
+    except OSError as error:
+        # It is atomic on NFS too, where its answer may be lost: so the count of links says whether
+        # it was made (open(2), on O_EXCL).
+        if os.stat(source).st_nlink != 2:
+            if error.errno in _NO_LINKS:
+                is_made = _rename_new(source, name, dir_fd)
+            elif error.errno == errno.EEXIST:
+                is_made = False
+            else:
+                raise
     if is_made:
         discard(source)
-        with as_unsynced(lambda: _path_in(dir_fd, name)):
+        with as_unsynced(_path_in(dir_fd, name)):
             sync(dir_fd)
     return is_made
 
@@ -99,39 +116,14 @@ def remove_if(path: str, is_it: Callable[[os.stat_result], bool]) -> bool:
     return False
 
 
-def _link(temporary: str, path: str | os.PathLike[str], dir_fd: int | None = None) -> bool | None:
-    """Whether the link was made; None where the file system has none."""
-    # It is atomic on NFS too, where its answer may be lost: so the count of links says whether it
-    # was made (open(2), on O_EXCL).
-    try:
-        os.link(temporary, path, dst_dir_fd=dir_fd, follow_symlinks=False)
-    except OSError as error:
-        if os.stat(temporary).st_nlink == 2:
-            return True
-        if error.errno == errno.EEXIST:
-            return False
-        if error.errno in _NO_LINKS:
-            return None
-        raise
-    return True
-
-
 def _rename_new(source: str, name: str, dir_fd: int) -> bool:
-    """Whether it was renamed; in two steps where the system can't do it in one."""
-    is_renamed = _renamed(source, name, dir_fd)
-    if is_renamed is None:
+    """Whether it was renamed, to a name that was free; in two steps where one can't do it."""
+    number = _renaming()(source, name, dir_fd)
+    if number in _NO_SUCH_CALL:
         if mode_of(name, dir_fd=dir_fd):
             return False
         os.rename(source, name, dst_dir_fd=dir_fd)
         return True
-    return is_renamed
-
-
-def _renamed(source: str, name: str, dir_fd: int) -> bool | None:
-    """Whether it was renamed, to a name that was free; None where the system can't do that."""
-    number = _renaming()(source, name, dir_fd)
-    if number in _NO_SUCH_CALL:
-        return None
     if number not in {0, errno.EEXIST}:
         raise OSError(number, os.strerror(number), source, None, name)
     return not number
@@ -154,3 +146,80 @@ def _renaming() -> Callable[[str, str, int], int]:
         return ctypes.get_errno() if function(-1, *paths, _RENAME_NOREPLACE) else 0
 
     return rename
+
+
+def remove(path: str | os.PathLike[str], *, dir_fd: int | None = None) -> None:
+    """Remove a file of this package, if it is there."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path, dir_fd=dir_fd)
+
+
+def discard(path: str | os.PathLike[str], *, dir_fd: int | None = None) -> bool:
+    """Remove a file as far as that goes, and say whether; what stays is swept another time."""
+    with contextlib.suppress(OSError):
+        remove(path, dir_fd=dir_fd)
+        return True
+    return False
+
+
+def remove_empty(path: str, *, dir_fd: int | None = None) -> bool:
+    """Remove a directory of this package unless something is in it; say whether it is gone."""
+    try:
+        os.rmdir(path, dir_fd=dir_fd)
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno in {errno.ENOTEMPTY, errno.EEXIST}:
+            return False
+        raise
+    return True
+
+
+def remove_tree(path: str | os.PathLike[str]) -> None:
+    """Remove a directory of this package with all that is in it; a link in it is not followed."""
+    top = os.fspath(path)
+
+    # As `shutil.rmtree` does of itself from Python 3.13 on: pass over what is gone below.
+    def pass_over(_call: object, path: str, raised: tuple[object, Any, object]) -> None:
+        error = raised[1]
+        if path == top or not isinstance(error, FileNotFoundError):
+            error.filename = path
+            raise error
+
+    try:
+        if sys.version_info >= (3, 13):
+            shutil.rmtree(top)
+        else:
+            shutil.rmtree(top, onerror=pass_over)
+    except FileNotFoundError:
+        if is_there(top):
+            raise
+
+
+def temporary_name() -> str:
+    """Return a name for a file that is being written, which tells by which process."""
+    return f".shardproof-{tag_of(this_process()) or 'unknown'}-{secrets.token_hex(8)}.tmp"
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a name is that of a temporary file of this package, of any process."""
+    return _LEFTOVER.fullmatch(name) is not None
+
+
+def sweep_leftovers(
+    directory: str | os.PathLike[str] | int, names: Iterable[str] | None = None
+) -> list[str]:
+    """Remove temporary files of this package whose writer is surely dead; return their names."""
+    # What writers of other hosts and namespaces left stays, and what can't be removed, as another
+    # user's in a directory like /tmp: no work fails by what another user has left.
+    leftovers = sorted(_dead_leftovers(os.listdir(directory) if names is None else names))
+    if isinstance(directory, int):
+        return [name for name in leftovers if discard(name, dir_fd=directory)]
+    return [name for name in leftovers if discard(os.path.join(directory, name))]
+
+
+def _dead_leftovers(names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        match = _LEFTOVER.fullmatch(name)
+        if match and is_gone(process_of(match["tag"])):
+            yield name

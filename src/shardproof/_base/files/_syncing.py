@@ -8,19 +8,8 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import cast
 
-from shardproof._base.opening import is_directory
+from shardproof._base.opening import is_directory, telling_where
 from shardproof.errors import UnsyncedError
-
-
-@contextlib.contextmanager
-def telling_where(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Name the file in an error of a call that has but descriptors: on a full disk, which one."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is not None and not os.path.isabs(str(error.filename)):
-            error.filename = os.fspath(path)
-        raise
 
 
 def sync(fd: int) -> None:
@@ -36,20 +25,18 @@ def sync(fd: int) -> None:
 
 def begin_to_sync(fd: int) -> None:
     """Begin to bring what was written to the disk, so that `sync` has less to wait for."""
-    start = _sync_file_range()
-    if start is not None:
-        start(fd, 0, 0, 2)  # all of it, SYNC_FILE_RANGE_WRITE: sync_file_range(2)
+    _sync_file_range()(fd, 0, 0, 2)  # all of it, SYNC_FILE_RANGE_WRITE: sync_file_range(2)
 
 
 @functools.cache
-def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
-    """Return the system call, where there is one."""
+def _sync_file_range() -> Callable[[int, int, int, int], int]:
+    """Return the system call; where there is none, what does nothing."""
     import ctypes  # noqa: PLC0415 - only large writes need it
 
     try:
         function = ctypes.CDLL(None).sync_file_range
     except (AttributeError, OSError):
-        return None
+        return lambda *_: 0
     function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
     return cast("Callable[[int, int, int, int], int]", function)
 
@@ -57,12 +44,7 @@ def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
 def sync_name(path: str | os.PathLike[str]) -> None:
     """Bring a name that was given to the disk."""
     path = os.path.abspath(path)
-    with as_unsynced(lambda: path):
-        _sync_parent(path)
-
-
-def _sync_parent(path: str) -> None:
-    with opened_directory(os.path.dirname(path)) as fd:
+    with as_unsynced(path), opened_directory(os.path.dirname(path)) as fd:
         sync(fd)
 
 
@@ -73,22 +55,24 @@ def sync_names(directory: str) -> None:
 
 
 @contextlib.contextmanager
-def opened_directory(path: str) -> Iterator[int]:
-    """Yield the descriptor of a directory."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def opened_directory(path: str, dir_fd: int | None = None) -> Iterator[int]:
+    """Yield the descriptor of a directory, or that which it has already."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if dir_fd is None else dir_fd
     try:
         yield fd
     finally:
-        os.close(fd)
+        if dir_fd is None:
+            with contextlib.suppress(OSError):  # nothing was written by it
+                os.close(fd)
 
 
 @contextlib.contextmanager
-def as_unsynced(path: Callable[[], str]) -> Iterator[None]:
+def as_unsynced(path: str) -> Iterator[None]:
     """Say of a failed call that what was written is there, but may not be after a power cut."""
     try:
         yield
     except OSError as error:
-        raise UnsyncedError(path(), error.errno) from error
+        raise UnsyncedError(path, error.errno) from error
 
 
 def make_directories(path: str | os.PathLike[str]) -> None:
@@ -110,8 +94,8 @@ def make_directories(path: str | os.PathLike[str]) -> None:
         # What can't be synced is removed: the next attempt would take it for one that is there for
         # good; and to sync it again proves nothing (fsync(2)).
         try:
-            with telling_where(directory):
-                _sync_parent(directory)
+            with telling_where(directory), opened_directory(os.path.dirname(directory)) as fd:
+                sync(fd)
         except OSError as error:
             if not _is_taken_back(directory):
                 raise UnsyncedError(directory, error.errno) from error

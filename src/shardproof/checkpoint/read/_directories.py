@@ -6,18 +6,17 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from shardproof._base.arguments import checked
 from shardproof._base.messages import joined, printable, shown, told
-from shardproof._base.opening import is_of_a_desktop, names_in, read_at
-from shardproof.checkpoint.format._layout import ShardHeader, header_size, metadata_name
-from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry
-from shardproof.checkpoint.read._verifier import is_unseen, refuse_blind, verify
+from shardproof._base.opening import is_of_a_desktop, may_be_whole, names_in, read_at
+from shardproof.checkpoint import _format
+from shardproof.checkpoint._format import CheckpointMetadata, ShardEntry, ShardHeader
+from shardproof.checkpoint.read._verifier import refuse_blind, verify
 from shardproof.checkpoint.storage._local_storage import LocalStorage
-from shardproof.checkpoint.storage._prefixes import prefixes_in, unfinished_of
-from shardproof.checkpoint.storage._reading import header_mismatch, implied_header, read_metadata
-from shardproof.checkpoint.storage._storage import CheckpointStorage, Location
+from shardproof.checkpoint.storage._location import Location, prefixes_in, unfinished_of
+from shardproof.checkpoint.storage._reading import read_metadata
+from shardproof.checkpoint.storage._storage import CheckpointStorage
 from shardproof.errors import (
     CheckpointError,
     CheckpointNotFoundError,
@@ -28,13 +27,6 @@ from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 from shardproof.report import Level
 
 logger = logging.getLogger("shardproof.checkpoint")
-
-
-class Candidate(NamedTuple):
-    """A checkpoint whose metadata can be read."""
-
-    location: Location
-    metadata: CheckpointMetadata
 
 
 @checked
@@ -79,61 +71,63 @@ def latest_checkpoint(
         if name is None or os.path.basename(step.prefix) == name:
             logger.warning("%s", printable(str(step)))
     locations = [location for location in prefixes.committed if name in {None, location.name}]
-    for candidate in newest_first(locations):
-        if is_whole(candidate, level):
-            return candidate.location.path
+    for location, metadata in newest_first(locations):
+        if is_whole(location, metadata.step, level):
+            return location.path
     return None
 
 
-def newest_first(locations: Sequence[Location]) -> list[Candidate]:
+def newest_first(locations: Sequence[Location]) -> list[tuple[Location, CheckpointMetadata]]:
     """Return the checkpoints whose metadata can be read, newest first; unseen is an `OSError`."""
     found = []
     for location in locations:
         try:
-            found.append(Candidate(location, read_metadata(location)))
+            found.append((location, read_metadata(location)))
         except CheckpointError as error:
             refuse_blind(error)
             logger.warning("Passing over a checkpoint: %s", told(error))
 
-    def order(candidate: Candidate) -> tuple[int, str, str]:
+    def order(candidate: tuple[Location, CheckpointMetadata]) -> tuple[int, str, str]:
         # Fractions of seconds may have any length.
-        seconds, _, fraction = candidate.metadata.timestamp.removesuffix("Z").partition(".")
-        return candidate.metadata.step, seconds, fraction.rstrip("0")
+        seconds, _, fraction = candidate[1].timestamp.removesuffix("Z").partition(".")
+        return candidate[1].step, seconds, fraction.rstrip("0")
 
     return sorted(found, key=order, reverse=True)
 
 
-def is_whole(candidate: Candidate, level: Level) -> bool:
+def is_whole(location: Location, step: int, level: Level) -> bool:
     """Return whether a checkpoint is whole, and log why it isn't; if not seen, raise `OSError`."""
-    result = verify(candidate.location, level)
-    for finding in filter(is_unseen, result.findings):
-        raise OSError(finding.errno, f"could not check: {finding.found}", str(finding.path))
+    result = verify(location, level)
+    for finding in result.findings:
+        if may_be_whole(finding.errno):
+            raise OSError(finding.errno, f"could not check: {finding.found}", str(finding.path))
     reasons = [*result.errors]
     reasons += [f"{shown(path)}: no checksum is stated" for path in result.unproven]
     if reasons:
-        prefix = candidate.location.path
-        step, text = candidate.metadata.step, joined(reasons)
-        logger.warning("Passing over step %d of '%s': %s", step, shown(prefix), printable(text))
+        text = joined(reasons)
+        logger.warning(
+            "Passing over step %d of '%s': %s", step, shown(location.path), printable(text)
+        )
     return not reasons
 
 
 def read_manifest(root: str, prefix: str = "") -> Manifest:
     """Return what the checkpoints in a directory promise, or the one of a prefix."""
-    there = fnmatch.filter(names_in(root), metadata_name("?*"))
+    there = fnmatch.filter(names_in(root), f"?*{_format.METADATA_END}")
     names = [name for name in there if not is_of_a_desktop(name)]
     if prefix:
-        names = [metadata_name(prefix)]
+        names = [prefix + _format.METADATA_END]
     elif not names:
         problem = (
             "expected a metadata file beside the shards, found none: the checkpoint was not "
             "completed, or is being removed; take an earlier one"
         )
-        raise ManifestNotFoundError(problem, path=os.path.join(root, metadata_name("*")))
+        raise ManifestNotFoundError(problem, path=os.path.join(root, f"*{_format.METADATA_END}"))
     shards: dict[str, ShardEntry] = {}
     damaged: list[Contradiction] = []
     for name in names:
         try:
-            path = os.path.join(root, name.removesuffix(metadata_name("")))
+            path = os.path.join(root, name.removesuffix(_format.METADATA_END))
             metadata = read_metadata(Location(LocalStorage(), path))
             shards |= {shard.file: shard for shard in metadata.shards}
         except CheckpointError as error:
@@ -142,20 +136,15 @@ def read_manifest(root: str, prefix: str = "") -> Manifest:
                 is_gone = isinstance(error, CheckpointNotFoundError)
                 refusal = ManifestNotFoundError if is_gone else ManifestError
                 raise refusal(error.problem, path=error.path) from error
-            mismatch = Mismatch("metadata of a checkpoint", error.problem)
-            damaged.append(Contradiction(name, *mismatch))
+            damaged.append(Contradiction(name, "metadata of a checkpoint", error.problem))
     files = []
-    for shard in shards.values():
-        checksum, begin = shard.checksum, header_size(shard.checksum)
-        digest = checksum or None
-        if checksum and ":" not in checksum:
-            digest = f"sha256:{checksum}"
-        promised = ExpectedFile(
-            name=shard.file, size=shard.file_size, digest=digest, digest_from=begin
-        )
+    for name, shard in shards.items():
+        checksum, begin = shard.checksum, _format.header_size(shard.checksum)
+        digest = f"sha256:{checksum}" if checksum and ":" not in checksum else checksum or None
+        promised = ExpectedFile(name=name, size=shard.file_size, digest=digest, digest_from=begin)
         files.append(promised)
     # No tensors: what an executor is sent for each shard must not grow with those of all shards.
-    headers = {shard.file: implied_header(shard) for shard in shards.values()}
+    headers = {name: ShardHeader.of(shard) for name, shard in shards.items()}
     return Manifest(
         root=Path(root),
         path=Path(root, names[0]),
@@ -173,5 +162,5 @@ def _probe(
     size: int,  # noqa: ARG001 - which was looked at
 ) -> Mismatch | None:
     header = headers[file.name]
-    mismatch = header_mismatch(header, read_at(fd, header_size(header.checksum)))
-    return Mismatch(mismatch[0], mismatch[1]) if mismatch else None
+    mismatch = header.mismatch(read_at(fd, _format.header_size(header.checksum)))
+    return Mismatch(*mismatch) if mismatch else None

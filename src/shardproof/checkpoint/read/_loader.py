@@ -6,29 +6,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from shardproof._base import fanout
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count
 from shardproof._base.fanout import in_threads
-from shardproof._base.loop_threads import in_thread
 from shardproof._base.messages import quoted, shown
-from shardproof._base.plain import count
-from shardproof._base.work import apart
-from shardproof.checkpoint.format._dtypes import Array
-from shardproof.checkpoint.format._metadata import CheckpointMetadata, ShardEntry, TensorEntry
+from shardproof._base.work import apart, in_thread
+from shardproof.checkpoint._format import CheckpointMetadata, ShardEntry, TensorEntry
 from shardproof.checkpoint.read._shard_reader import (
+    Array,
     Framework,
     ShardOuts,
-    as_framework,
+    check_shard_outs,
     checked_outs,
-    checked_shard_outs,
     mapped_tensors,
-    new_array,
-    read_shard,
-    read_tensor,
-    tensors_in,
+    read_tensors,
 )
-from shardproof.checkpoint.storage._prefixes import location_of
+from shardproof.checkpoint.storage._location import Location, location_of
 from shardproof.checkpoint.storage._reading import open_shard, read_metadata
-from shardproof.checkpoint.storage._storage import CheckpointStorage, Location
+from shardproof.checkpoint.storage._storage import CheckpointStorage
 from shardproof.errors import CheckpointError
 
 _SHOWN = 20
@@ -73,8 +67,8 @@ class MultiShardLoader:
         framework: Framework = "numpy",
         workers: int | None = None,
     ) -> None:
-        self._storage, self._framework = storage, framework
-        self._prove = level == "valid"
+        self._storage = storage
+        self._how: dict[str, Any] = {"framework": framework, "prove": level == "valid"}
         self._workers = fanout.available_cpus() if workers is None else count("workers", workers, 1)
 
     @checked
@@ -127,8 +121,8 @@ class MultiShardLoader:
                 raise IndexError(f"rank: expected {expected}, found {rank}, {where}")
             shard = metadata.shards[rank]
             if out is not None:
-                checked_shard_outs(["out"], [out], [shard])
-            return self._read(location, shard, out=out)
+                check_shard_outs(["out"], [out], [shard])
+            return self._read(location, shard, shard.tensors, out=out)
 
         return apart(load)
 
@@ -147,19 +141,19 @@ class MultiShardLoader:
         def load(_: object) -> list[dict[str, Any]]:
             location = location_of(prefix, self._storage)
             shards = read_metadata(location).shards
-            outs: Sequence[Mapping[str, Array] | None] = [None] * len(shards)
+            n_ranks = len(shards)
             if out is not None:
-                if len(out) != len(shards):
-                    expected = f"arrays of {len(shards)} ranks"
+                if len(out) != n_ranks:
+                    expected = f"arrays of {n_ranks} ranks"
                     raise ValueError(f"out: expected {expected}, found those of {len(out)}")
-                checked_shard_outs([f"out[{i}]" for i in range(len(out))], out, shards)
-                outs = out
-            n_threads = fanout.threads_each(min(self._workers, len(shards)))
+                check_shard_outs([f"out[{rank}]" for rank in range(n_ranks)], out, shards)
+            outs, n = out or [{}] * n_ranks, fanout.threads_each(min(self._workers, n_ranks))
 
             def read(rank: int) -> dict[str, Any]:
-                return self._read(location, shards[rank], n_threads, out=outs[rank])
+                tensors = shards[rank].tensors
+                return self._read(location, shards[rank], tensors, out=outs[rank], digest_threads=n)
 
-            return self._in_threads(read, range(len(shards)))
+            return self._in_threads(read, range(n_ranks))
 
         return apart(load)
 
@@ -209,18 +203,15 @@ class MultiShardLoader:
             wanted, by_shard = _find_tensors(location, names)
             given = checked_outs(out or {}, wanted)
 
-            def load_some(of_shard: tuple[ShardEntry, list[TensorEntry]]) -> dict[str, Array]:
+            def load_some(of_shard: tuple[ShardEntry, list[TensorEntry]]) -> dict[str, Any]:
                 if mapped:
-                    return mapped_tensors(location, *of_shard, prove=self._prove)
-                return self._read_some(location, *of_shard, given)
+                    return mapped_tensors(location, *of_shard, **self._how)
+                return self._read(location, *of_shard, out=given, alone=True)
 
-            arrays: dict[str, Array] = {}
+            arrays: dict[str, Any] = {}
             for some in self._in_threads(load_some, by_shard):
                 arrays |= some
-            return {
-                name: as_framework(arrays[name], tensor, self._framework)
-                for name, tensor in wanted.items()
-            }
+            return {name: arrays[name] for name in wanted}
 
         return apart(load)
 
@@ -237,16 +228,17 @@ class MultiShardLoader:
         """
         location = location_of(prefix, self._storage)
         _, by_shard = apart(lambda _: _find_tensors(location, names))
+
+        # Not in the generator, whose frame would keep the last array.
+        def read_one(shard: ShardEntry, tensor: TensorEntry) -> Any:
+            arrays = apart(lambda _: self._read(location, shard, [tensor], alone=True))
+            return arrays[tensor.name]
+
         return (
-            (tensor.name, self._read_one(location, shard, tensor))
+            (tensor.name, read_one(shard, tensor))
             for shard, tensors in by_shard
             for tensor in tensors
         )
-
-    # Not in the generator, whose frame would keep the last array.
-    def _read_one(self, location: Location, shard: ShardEntry, tensor: TensorEntry) -> Any:
-        arrays = apart(lambda _: self._read_some(location, shard, [tensor], {}))
-        return as_framework(arrays.pop(tensor.name), tensor, self._framework)
 
     def _in_threads(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         n_threads = min(self._workers, len(items))
@@ -254,42 +246,11 @@ class MultiShardLoader:
             return [*map(work, items)]
         return [*in_threads(work, items, n_threads=n_threads, name="shardproof-load")]
 
-    def _read_some(
-        self,
-        location: Location,
-        shard: ShardEntry,
-        tensors: Sequence[TensorEntry],
-        given: Mapping[str, Array],
-    ) -> dict[str, Array]:
-        with open_shard(location, shard) as file:  # whose size says how much memory is needed
-            arrays = {
-                tensor.name: given[tensor.name] if tensor.name in given else new_array(tensor)
-                for tensor in tensors
-            }
-            if self._prove and all(tensor.digest for tensor in tensors):
-                for tensor in tensors:
-                    read_tensor(file, tensor, arrays[tensor.name])
-            else:
-                read_shard(file, shard, arrays, prove=self._prove)
-        return arrays
-
     def _read(
-        self,
-        location: Location,
-        shard: ShardEntry,
-        digest_threads: int | None = None,
-        *,
-        out: Mapping[str, Array] | None = None,
+        self, location: Location, shard: ShardEntry, tensors: Sequence[TensorEntry], **how: Any
     ) -> dict[str, Any]:
-        with open_shard(location, shard) as file:
-            return tensors_in(
-                file,
-                shard,
-                self._framework,
-                prove=self._prove,
-                digest_threads=digest_threads,
-                out=out,
-            )
+        with open_shard(location, shard) as file:  # whose size says how much memory is needed
+            return read_tensors(file, shard, tensors, **self._how, **how)
 
 
 def _find_tensors(

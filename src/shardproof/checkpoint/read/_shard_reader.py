@@ -1,5 +1,6 @@
 """Read a shard into arrays, new ones or given, and prove it in the same pass over its bytes."""
 
+import importlib.util
 import itertools
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,17 +11,18 @@ import numpy as np
 from shardproof._base import digest
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.work import go_on
-from shardproof.checkpoint.format._dtypes import Array, numpy_dtype, to_torch, view_of
-from shardproof.checkpoint.format._layout import header_size
-from shardproof.checkpoint.format._metadata import ShardEntry, TensorEntry
+from shardproof.checkpoint import _format
+from shardproof.checkpoint._format import ShardEntry, TensorEntry
 from shardproof.checkpoint.storage._local_storage import LocalFile
+from shardproof.checkpoint.storage._location import Location
 from shardproof.checkpoint.storage._reading import open_shard, read_into
-from shardproof.checkpoint.storage._storage import Location, StoredFile
+from shardproof.checkpoint.storage._storage import StoredFile
 from shardproof.errors import CheckpointError
 
 _SHA256_PIECE_BYTES = 2**18  # what the cache of a processor holds between reading and hashing
 _UNPROVEN_BYTES = 2**30
 
+Array = np.ndarray[Any, np.dtype[Any]]
 Framework = Literal["numpy", "torch"]
 
 
@@ -84,107 +86,136 @@ def algorithm_of(file: StoredFile, entry: ShardEntry) -> str:
     return entry.checksum.rpartition(":")[0] or "sha256"
 
 
-def read_shard(
+def checksum_found(
     file: StoredFile,
     entry: ShardEntry,
-    arrays: Mapping[str, Array],
+    arrays: Mapping[str, Array] | None = None,
     *,
-    prove: bool,
     digest_threads: int | None = None,
-) -> None:
-    """Read tensors of a shard into arrays, by name, and prove all of it by its checksum."""
-    algorithm = algorithm_of(file, entry) if prove else None
-    reading = Reading(file, algorithm, digest_threads)
-    at = header_size(entry.checksum)
-    for tensor in entry.tensors:
-        end = tensor.offset + tensor.size
-        if tensor.name in arrays:
-            if prove:
-                reading.skip(at, tensor.offset)
-            reading.fill(view_of(arrays[tensor.name]), tensor.offset)
-        elif prove:
-            reading.skip(at, end)
-        at = end
-    if prove:
-        refuse_other(file, entry, reading.found)
-
-
-def checksum_found(file: StoredFile, entry: ShardEntry, digest_threads: int | None = None) -> str:
-    """Compute the checksum of the data of a shard, as the header would state it."""
+) -> str:
+    """Compute the checksum of a shard as its header states it; read tensors into arrays by name."""
     reading = Reading(file, algorithm_of(file, entry), digest_threads)
-    reading.skip(header_size(entry.checksum), entry.file_size)
+    at = _format.header_size(entry.checksum)
+    for tensor in entry.tensors if arrays else ():
+        if arrays and tensor.name in arrays:
+            reading.skip(at, tensor.offset)
+            reading.fill(_bytes_of(arrays[tensor.name]), tensor.offset)
+            at = tensor.offset + tensor.size
+    reading.skip(at, entry.file_size)
     return reading.found.removeprefix("sha256:")
 
 
 def refuse_other(file: StoredFile, entry: ShardEntry, found: str) -> None:
     """Raise `CheckpointError` unless the data of a shard have the checksum that it states."""
-    found = found.removeprefix("sha256:")
     if found != entry.checksum:
         problem = f"expected data with the checksum {entry.checksum}, found {found}; restore it"
         raise CheckpointError(problem, path=file.path)
 
 
-def read_tensor(file: StoredFile, tensor: TensorEntry, array: Array | None) -> None:
+def _read_tensor(file: StoredFile, tensor: TensorEntry, array: Array | None) -> None:
     """Read one tensor, if there is an array for it, and prove it by its own digest."""
     reading = Reading(file, str(tensor.digest).partition(":")[0])
     if array is None:
         reading.skip(tensor.offset, tensor.offset + tensor.size)
     else:
-        reading.fill(view_of(array), tensor.offset)
+        reading.fill(_bytes_of(array), tensor.offset)
     if reading.found != tensor.digest:
         name = quoted(tensor.name)
         problem = f"tensor {name}: expected {tensor.digest}, found {reading.found}; restore it"
         raise CheckpointError(problem, path=file.path)
 
 
-def new_array(tensor: TensorEntry) -> Array:
-    """Return new memory for a tensor; its size was compared with that of the file."""
-    return np.empty(tensor.shape, numpy_dtype(tensor.dtype))
-
-
-def tensors_in(
+def read_tensors(
     file: StoredFile,
     shard: ShardEntry,
-    framework: Framework,
+    tensors: Sequence[TensorEntry],
     *,
+    framework: Framework,
     prove: bool = True,
-    digest_threads: int | None = None,
+    alone: bool = False,
     out: Mapping[str, Array] | None = None,
+    digest_threads: int | None = None,
 ) -> dict[str, Any]:
-    """Read all tensors of a shard into arrays; other arguments as for `read_shard`."""
-    arrays = {t.name: new_array(t) if out is None else out[t.name] for t in shard.tensors}
-    read_shard(file, shard, arrays, prove=prove, digest_threads=digest_threads)
-    return {t.name: as_framework(arrays[t.name], t, framework) for t in shard.tensors}
+    """Read tensors of a shard by name, into arrays of ``out`` or new ones; their sizes are proven.
 
-
-def as_framework(array: Array, tensor: TensorEntry, framework: Framework) -> Any:
-    """Return an array as the library that was asked for has it, in the same memory."""
-    return to_torch(array, tensor.dtype) if framework == "torch" else array
+    They are proven by the shard's checksum; or ``alone``, each by its own digest, if all have one.
+    """
+    given = out or {}
+    arrays = {t.name: given[t.name] if t.name in given else _new_array(t) for t in tensors}
+    if not prove:
+        for tensor in tensors:
+            Reading(file, None).fill(_bytes_of(arrays[tensor.name]), tensor.offset)
+    elif alone and all(tensor.digest for tensor in tensors):
+        for tensor in tensors:
+            _read_tensor(file, tensor, arrays[tensor.name])
+    else:
+        found = checksum_found(file, shard, arrays, digest_threads=digest_threads)
+        refuse_other(file, shard, found)
+    return {t.name: _as_framework(arrays[t.name], t, framework) for t in tensors}
 
 
 def mapped_tensors(
-    location: Location, shard: ShardEntry, tensors: Sequence[TensorEntry], *, prove: bool
-) -> dict[str, Array]:
+    location: Location,
+    shard: ShardEntry,
+    tensors: Sequence[TensorEntry],
+    *,
+    framework: Framework,
+    prove: bool,
+) -> dict[str, Any]:
     """Return read-only arrays whose memory is a file's; the file is open as long as they live."""
     with open_shard(location, shard) as file:
         if not isinstance(file, LocalFile):
             raise ValueError(f"mapped: expected a local file, found '{shown(file.path)}'")
         if prove and all(tensor.digest for tensor in tensors):
             for tensor in tensors:
-                read_tensor(file, tensor, None)
+                _read_tensor(file, tensor, None)
         elif prove:
             refuse_other(file, shard, checksum_found(file, shard))
         memory = mmap.mmap(file.fd, shard.file_size, prot=mmap.PROT_READ)
     arrays = {}
     for tensor in tensors:
-        if not tensor.size:
-            arrays[tensor.name] = new_array(tensor)
-            continue
-        dtype = numpy_dtype(tensor.dtype)
-        n_items = tensor.size // dtype.itemsize
-        flat: Array = np.frombuffer(memory, dtype, n_items, tensor.offset)
-        arrays[tensor.name] = flat.reshape(tensor.shape)
+        array = np.empty(0, np.uint8)
+        if tensor.size:
+            array = np.frombuffer(memory, np.uint8, tensor.size, tensor.offset)
+        array = array.view(_numpy_dtype(tensor.dtype)).reshape(tensor.shape)
+        arrays[tensor.name] = _as_framework(array, tensor, framework)
     return arrays
+
+
+def _new_array(tensor: TensorEntry) -> Array:
+    """Return new memory for a tensor; its size was compared with that of the file."""
+    return np.empty(tensor.shape, _numpy_dtype(tensor.dtype))
+
+
+def _bytes_of(array: Array) -> memoryview:
+    """Return the bytes of an array in C order."""
+    return array.reshape(-1).view(np.uint8).data
+
+
+def _numpy_dtype(name: str) -> "np.dtype[Any]":
+    """Return the type in numpy, little endian; without ml_dtypes, unsigned integers for others."""
+    if name in _format.NUMPY_TYPES:
+        return np.dtype(name).newbyteorder("<")
+    if importlib.util.find_spec("ml_dtypes"):
+        import ml_dtypes  # noqa: PLC0415 - where it is installed
+
+        if hasattr(ml_dtypes, name):
+            dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+            return dtype
+    return np.dtype(f"<u{_format.ITEM_SIZES[name]}")
+
+
+def _as_framework(array: Array, tensor: TensorEntry, framework: Framework) -> Any:
+    """Return an array as the library that was asked for has it, in the same memory."""
+    return to_torch(array, tensor.dtype) if framework == "torch" else array
+
+
+def to_torch(array: Array, dtype: str) -> Any:
+    """Return the tensor that has the memory of an array, with the type of that name."""
+    import torch  # noqa: PLC0415 - the caller asked for its tensors
+
+    raw = torch.from_numpy(array.reshape(-1).view(np.uint8))
+    return raw.view(getattr(torch, dtype)).reshape(array.shape)
 
 
 ShardOuts = Sequence[Mapping[str, Array]]
@@ -194,15 +225,13 @@ ShardOuts = Sequence[Mapping[str, Array]]
 def checked_outs(out: Mapping[str, Array], wanted: Mapping[str, TensorEntry]) -> dict[str, Array]:
     """Return those of the arrays that are for tensors, if each can be read into its own."""
     given = {name: out[name] for name in wanted if name in out}
-    for name, array in given.items():
-        _refuse_misfit(_said("out", name), array, wanted[name])
-    _refuse_shared({_said("out", name): array for name, array in given.items()})
+    _refuse_misfits({_said("out", name): (given[name], wanted[name]) for name in given})
     return given
 
 
-def checked_shard_outs(said: Sequence[str], outs: ShardOuts, shards: Sequence[ShardEntry]) -> None:
+def check_shard_outs(said: Sequence[str], outs: ShardOuts, shards: Sequence[ShardEntry]) -> None:
     """Refuse arrays, said to be these, unless there is one for each tensor, and no other."""
-    arrays: dict[str, Array] = {}
+    pairs: dict[str, tuple[Array, TensorEntry]] = {}
     for where, out, shard in zip(said, outs, shards, strict=True):
         wanted = {tensor.name: tensor for tensor in shard.tensors}
         for name in [*wanted, *out]:
@@ -211,39 +240,33 @@ def checked_shard_outs(said: Sequence[str], outs: ShardOuts, shards: Sequence[Sh
             if name not in wanted:
                 expected = f"the name of a tensor of rank {shard.rank}"
                 raise ValueError(f"{_said(where, name)}: expected {expected}")
-        for name, tensor in wanted.items():
-            arrays[_said(where, name)] = out[name]
-            _refuse_misfit(_said(where, name), out[name], tensor)
-    _refuse_shared(arrays)
+            pairs[_said(where, name)] = out[name], wanted[name]
+    _refuse_misfits(pairs)
 
 
 def _said(where: str, name: str) -> str:
     return f"{where}[{quoted(name)}]"
 
 
-def _refuse_misfit(said: str, array: Array, tensor: TensorEntry) -> None:
-    """Raise `TypeError` or `ValueError` for an array into which a tensor can't be read."""
-    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
-        raise TypeError(f"{said}: expected an array of numpy, found {type(array).__name__}")
-    expected = numpy_dtype(tensor.dtype)
-    if array.dtype != expected:
-        raise TypeError(f"{said}: expected {expected}, found {array.dtype}")
-    if array.shape != tensor.shape:
-        raise ValueError(f"{said}: expected the shape {tensor.shape}, found {array.shape}")
-    if not array.flags.c_contiguous or not array.flags.writeable:
-        raise ValueError(f"{said}: expected an array in C order that can be written")
-
-
-def _refuse_shared(arrays: Mapping[str, Array]) -> None:
-    """Raise `ValueError` if two arrays, by how the caller can say them, have memory in common."""
+def _refuse_misfits(pairs: Mapping[str, tuple[Array, TensorEntry]]) -> None:
+    """Raise for arrays, by how the caller can say them, into which tensors can't be read."""
+    for said, (array, tensor) in pairs.items():
+        if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
+            raise TypeError(f"{said}: expected an array of numpy, found {type(array).__name__}")
+        expected = _numpy_dtype(tensor.dtype)
+        if array.dtype != expected:
+            raise TypeError(f"{said}: expected {expected}, found {array.dtype}")
+        if array.shape != tensor.shape:
+            raise ValueError(f"{said}: expected the shape {tensor.shape}, found {array.shape}")
+        if not array.flags.c_contiguous or not array.flags.writeable:
+            raise ValueError(f"{said}: expected an array in C order that can be written")
     # In C order, so an array is all of its memory; an empty one has none.
-    spans = sorted((_begin(array), array.nbytes, said) for said, array in arrays.items())
-    for (begin, n_bytes, said), (after, _, other) in itertools.pairwise(s for s in spans if s[1]):
+    spans = sorted(
+        (array.__array_interface__["data"][0], array.nbytes, said)
+        for said, (array, _) in pairs.items()
+        if array.nbytes
+    )
+    for (begin, n_bytes, said), (after, _, other) in itertools.pairwise(spans):
         if after < begin + n_bytes:
             both = f"found some in {said} and {other}"
             raise ValueError(f"out: expected arrays that have no memory in common, {both}")
-
-
-def _begin(array: Array) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address

@@ -5,22 +5,20 @@ import dataclasses
 import errno
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from shardproof._base import fanout
 from shardproof._base.arguments import checked
-from shardproof._base.loop_threads import in_thread
 from shardproof._base.messages import shown, told
-from shardproof._base.work import apart, go_on
-from shardproof.checkpoint.format._layout import pruned_name, record_name, shard_name
-from shardproof.checkpoint.format._metadata import ShardEntry
+from shardproof._base.opening import may_be_whole
+from shardproof._base.work import apart, go_on, in_thread
+from shardproof.checkpoint._format import ShardEntry
 from shardproof.checkpoint.read._shard_reader import checksum_found
 from shardproof.checkpoint.storage._fsspec_storage import number_of
-from shardproof.checkpoint.storage._prefixes import location_of, unfinished_at
+from shardproof.checkpoint.storage._location import Location, location_of, unfinished_at
 from shardproof.checkpoint.storage._reading import open_file, other_header, read_metadata
-from shardproof.checkpoint.storage._storage import CheckpointStorage, Location, NotRegularFileError
+from shardproof.checkpoint.storage._storage import CheckpointStorage, NotRegularFileError
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
 from shardproof.report import Finding, FindingKind, Level, Report
 
@@ -101,58 +99,51 @@ def verify(location: Location, level: Level) -> VerificationResult:
     except CheckpointError as error:
         finding = _unread(error, "metadata of a checkpoint")
         world_size, warnings = None, []
-        if not is_unseen(finding):
+        if not may_be_whole(finding.errno):
             world_size = 0
             try:
                 warnings = [str(step) for step in unfinished_at(location)]
             except OSError as problem:
                 warnings = [f"{shown(location.directory)}: it can't be checked: {told(problem)}"]
-        found = [InspectedShard(error.path, finding)]
-        return _result(location, level, 0, found, warnings or _strays(location, world_size))
+        warnings = warnings or _strays(location, world_size)
+        return _result(location, level, (), {error.path: finding}, warnings)
     n_threads = None  # it depends on the time that one takes
     if len(shards) <= _FEW and sum(shard.file_size for shard in shards) <= _SMALL_BYTES:
         n_threads = 1  # which takes less time than to start more
     elif level == "valid":
         n_threads = fanout.available_cpus()
-
     digest_threads = fanout.threads_each(min(n_threads or 1, len(shards)))
 
-    def work(some: Sequence[ShardEntry]) -> list[InspectedShard]:
+    def work(some: Sequence[ShardEntry]) -> list[Finding | None]:
         return [_inspect(location, shard, level, digest_threads) for shard in some]
 
     with contextlib.closing(fanout.over_threads(work, shards, n_threads, chunk=1)) as runs:
-        inspected = [shard for _, some in runs for shard in some]
-    return _result(location, level, len(shards), inspected, _strays(location, len(shards)))
-
-
-class InspectedShard(NamedTuple):
-    """A shard that was inspected: what is wrong, and whether it states nothing to prove it by."""
-
-    path: str
-    finding: Finding | None
-    is_unproven: bool = False
+        inspected = [finding for _, some in runs for finding in some]
+    paths = [location.beside(shard.file) for shard in shards]
+    findings = {path: found for path, found in zip(paths, inspected, strict=True) if found}
+    return _result(location, level, shards, findings, _strays(location, len(shards)))
 
 
 def _result(
     location: Location,
     level: Level,
-    n_files: int,
-    inspected: Sequence[InspectedShard],
+    shards: Sequence[ShardEntry],
+    findings: Mapping[str, Finding],
     warnings: Sequence[str],
 ) -> VerificationResult:
-    findings = [(file.path, file.finding) for file in inspected if file.finding]
-    unproven = [file.path for file in inspected if file.is_unproven and not file.finding]
+    bare = [location.beside(shard.file) for shard in shards if not shard.checksum]
+    unproven = [path for path in bare if level == "valid" and path not in findings]
     return VerificationResult(
         path=Path(location.directory),
         format="checkpoint",
         level=level,
-        n_files=n_files,
-        findings=tuple(finding for _, finding in findings),
+        n_files=len(shards),
+        findings=tuple(findings.values()),
         unproven=tuple(map(Path, unproven)),
-        n_proven=n_files - len(findings) - len(unproven) if n_files else None,
+        n_proven=len(shards) - len(findings) - len(unproven) if shards else None,
         errors=tuple(
             f"{shown(path)}: {finding.kind}: expected {finding.expected}, found {finding.found}"
-            for path, finding in findings
+            for path, finding in findings.items()
         ),
         warnings=(
             *warnings,
@@ -163,13 +154,13 @@ def _result(
 
 def _inspect(
     location: Location, shard: ShardEntry, level: Level, digest_threads: int
-) -> InspectedShard:
-    """Say whether a shard is the one that the metadata names."""
+) -> Finding | None:
+    """Say why a shard is not the one that the metadata names."""
     go_on()
-    path, finding = location.beside(shard.file), None
     size, stated = f"{shard.file_size} bytes", shard.checksum
+    finding = None
     try:
-        with open_file(location.storage, path) as file:
+        with open_file(location.storage, location.beside(shard.file)) as file:
             at = Path(file.path)
             if not file.size:
                 finding = Finding(FindingKind.EMPTY, at, size, "0 bytes")
@@ -180,29 +171,30 @@ def _inspect(
             elif wrong := other_header(file, shard):
                 finding = Finding(FindingKind.STRUCTURE, at, *wrong)
             elif level == "valid" and stated:
-                found = checksum_found(file, shard, digest_threads)
+                found = checksum_found(file, shard, digest_threads=digest_threads)
                 if found != stated:
                     finding = Finding(FindingKind.DIGEST, at, stated, found)
     except CheckpointError as error:
         finding = _unread(error, "a regular file")
-    return InspectedShard(path, finding, level == "valid" and not stated)
+    return finding
 
 
 def _strays(location: Location, world_size: int | None) -> list[str]:
     """Return sentences about files of this prefix that no metadata names."""
     try:
-        found = sorted(name for name, _ in location.storage.list(location.directory))
+        listed = location.storage.list(location.directory)
     except OSError as error:
         return [f"{shown(location.directory)}: it can't be listed: {told(error)}"]
+    found = sorted(location.beside(name) for name, _ in listed)
     sentences = []
     if world_size is not None:  # else the metadata, which were not seen, may name any shard
-        names = shard_name, record_name
-        known = {name(location.name, rank) for rank in range(world_size) for name in names}
-        pattern = re.compile(re.escape(location.name) + r"_shard_-?\d+\.(shard|tensors\.json)")
-        strays = [name for name in found if pattern.fullmatch(name) and name not in known]
-        sentences += [f"{shown(location.beside(name))}: no metadata names it" for name in strays]
-    if (pruned := pruned_name(location.name)) in found:
-        where = shown(location.beside(pruned))
+        ranks = {*map(str, range(world_size))}
+        pattern = re.compile(re.escape(location.path) + r"_shard_(-?\d+)\.(?:shard|tensors\.json)")
+        matches = filter(None, map(pattern.fullmatch, found))
+        strays = [match[0] for match in matches if match[1] not in ranks]
+        sentences += [f"{shown(path)}: no metadata names it" for path in strays]
+    if location.pruned in found:
+        where = shown(location.pruned)
         sentences.append(f"{where}: the checkpoint is being removed; prune again to finish")
     return sentences
 
@@ -222,10 +214,5 @@ def _unread(error: CheckpointError, expected: str) -> Finding:
 def refuse_blind(error: CheckpointError) -> None:
     """Raise an `OSError` (EIO, ESTALE, EACCES) for a file that may be whole: it was not seen."""
     finding = _unread(error, "")
-    if is_unseen(finding):
+    if may_be_whole(finding.errno):
         raise OSError(finding.errno, f"could not check: {error.problem}", error.path) from error
-
-
-def is_unseen(finding: Finding) -> bool:
-    """Return whether a file could not be looked at, or access was denied: it may be whole."""
-    return not finding.conclusive or finding.errno in {errno.EACCES, errno.EPERM}

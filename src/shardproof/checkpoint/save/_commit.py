@@ -10,30 +10,37 @@ work: no shard takes the place of one that a checkpoint names.
 import contextlib
 import datetime
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Literal
 
+from shardproof._base import digest
+from shardproof._base.arguments import count
 from shardproof._base.messages import quoted, told
-from shardproof.checkpoint.format._layout import metadata_in_the_making, record_name
-from shardproof.checkpoint.format._metadata import (
-    SCHEMA_VERSION,
-    CheckpointMetadata,
-    RankRecord,
-    ShardEntry,
-    Sharding,
-    refuse,
-    seal,
-)
+from shardproof._base.names import refusals
+from shardproof.checkpoint import _format
+from shardproof.checkpoint._format import CheckpointMetadata, RankRecord, ShardEntry, Sharding
 from shardproof.checkpoint.read._verifier import refuse_blind
-from shardproof.checkpoint.save._way import (
-    OVERTAKEN,
-    clear_way,
-    overtaken,
-    remove_pending,
-    sweep_leftovers,
+from shardproof.checkpoint.storage._location import Location, location_of, path_in, pending_prefix
+from shardproof.checkpoint.storage._reading import (
+    open_shard,
+    read_metadata,
+    read_record,
+    small_enough,
 )
-from shardproof.checkpoint.storage._reading import open_shard, read_record, small_enough
-from shardproof.checkpoint.storage._storage import Location
+from shardproof.checkpoint.storage._storage import CheckpointStorage
 from shardproof.errors import CheckpointError, CheckpointNotFoundError
+
+Algorithm = Literal["sha256", "sha256-tree", "blake3"]
+
+_RECORD = re.compile(r"(.+)_shard_([0-9]{1,10})\.tensors\.json", re.DOTALL)
+_PENDING = re.compile(r"(\.shardproof-[0-9a-f]{16}-pending-)[0-9a-f]{16}\.tmp")
+
+OVERTAKEN = (
+    "another attempt saves a checkpoint of this prefix at the same time, and no checkpoint is made "
+    "of two: let one of them save, or give each a prefix of its own"
+)
 
 _UNNAMED = "of {} shards some can't be part of it; save these, and then the metadata again"
 _GIVEN = "given"  # the source of what the caller said of an attempt
@@ -41,9 +48,13 @@ _SHOWN = 5
 
 
 class Attempt:
-    """The attempt that a saver is a part of, as far as the caller or the environment tells."""
+    """How a saver writes, and which attempt it is a part of, as far as anything tells."""
 
-    def __init__(self, given: str | None = None) -> None:
+    def __init__(
+        self, algorithm: Algorithm, given: str | None = None, *, sync: bool = True
+    ) -> None:
+        digest.begin(algorithm, 0)  # one that is not installed is refused before any work
+        self.algorithm, self.sync = algorithm, sync
         self.tokens: dict[str, str] = {}  # of its own shards, by path, until they are committed
         self.marks: dict[str, str] = {}  # what all its ranks have in common, by who says so
         if given is not None:
@@ -67,39 +78,101 @@ class Attempt:
         if self.tokens.get(path, record.token) != record.token:
             return "another attempt saved it after this one did"
         if given is not None and record.attempt.get(_GIVEN) != given:
-            return f"expected attempt {quoted(given)}, found {_marks_shown(record.attempt)}"
+            marks = [f"{quoted(text)} ({name})" for name, text in record.attempt.items()]
+            found = ", ".join(marks[:_SHOWN]) or "one that is not named"
+            return f"expected attempt {quoted(given)}, found {found}"
         return ""
 
 
-def mixed(records: Sequence[RankRecord]) -> list[str]:
-    """Return sentences about shards that are of several attempts."""
-    first: dict[str, tuple[int, str]] = {}
-    problems = []
-    for record in records:
-        for name, text in record.attempt.items():
-            rank, expected = first.setdefault(name, (record.shard.rank, text))
-            if text != expected:
-                first_of, other = _marks_shown({name: expected}), _marks_shown({name: text})
-                problems.append(
-                    f"rank {rank} is of attempt {first_of}, rank {record.shard.rank} of {other}"
-                )
-    return problems
+def refuse_text(name: str, text: str, expected: str = "text") -> None:
+    """Raise a `ValueError` unless a text can be written in UTF-8, as records and metadata are."""
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError(f"{name}: expected {expected} in Unicode, found {quoted(text)}")
 
 
-def _marks_shown(marks: Mapping[str, str]) -> str:
-    if not marks:
-        return "one that is not named"
-    return ", ".join(f"{quoted(text)} ({name})" for name, text in [*marks.items()][:_SHOWN])
+def place_to_save(
+    prefix: str | os.PathLike[str], storage: CheckpointStorage | None, step: int | None
+) -> Location:
+    """Return where a checkpoint goes; refuse what a reader would refuse, and any check with it."""
+    if step is not None:
+        count("step", step, 0, _format.MAX_NUMBER)
+    location = location_of(prefix, storage)
+    for _, name, reason in refusals([location.name]):
+        raise ValueError(f"prefix: no checkpoint can be called {quoted(name)}: {reason}")
+    return location
+
+
+def clear_way(location: Location, *, overwrite: bool) -> None:
+    """Give up a checkpoint that is there, if it may be, and the remains of a removed one."""
+    storage = location.storage
+    if storage.look_up(location.metadata) is not None:
+        if not overwrite:
+            problem = (
+                "a checkpoint exists already: save under another prefix, or pass overwrite=True, "
+                "which removes it before the new one is complete"
+            )
+            raise CheckpointError(problem, path=location.metadata)
+        storage.remove(location.metadata, sync=True)
+    if storage.look_up(location.pruned) is not None:
+        storage.remove(location.pruned)
+
+
+@contextlib.contextmanager
+def overtaken(path: str) -> Iterator[None]:
+    """Raise the `CheckpointError` that says that another attempt took a pending file away."""
+    try:
+        yield
+    except (FileNotFoundError, FileExistsError) as error:
+        raise CheckpointError(OVERTAKEN, path=path) from error
+
+
+def refuse_newer(location: Location, *, overwrite: bool) -> None:
+    """See that no checkpoint was made while a shard was written, and that none is made without it.
+
+    One that was made meanwhile is not given up even where the one before it was.
+    """
+    making = location.in_the_making
+    if location.storage.look_up(making) is not None:
+        location.storage.remove(making)
+    if overwrite and location.storage.look_up(location.metadata) is not None:
+        raise CheckpointError(OVERTAKEN, path=location.metadata)
+    clear_way(location, overwrite=False)
+
+
+def sweep_leftovers(storage: CheckpointStorage, directory: str) -> None:
+    """Remove the records of whole checkpoints, and files that came too late for their names."""
+    records: defaultdict[str, list[int]] = defaultdict(list)
+    pending: defaultdict[str, list[str]] = defaultdict(list)
+    for name, _ in storage.list(directory):
+        if found := _RECORD.fullmatch(name):
+            records[found[1]].append(int(found[2]))
+        elif found := _PENDING.fullmatch(name):
+            pending[found[1]].append(name)
+    # Only what was there before metadata are seen: a save that overwrites removes them first.
+    for name, _ in storage.list(directory) if records or pending else ():
+        prefix_name = name.removesuffix(_format.METADATA_END)
+        if prefix_name not in {name, ""}:
+            location = Location(storage, path_in(directory, prefix_name))
+            with contextlib.suppress(CheckpointError):  # one that can't be read keeps its records
+                _remove_records(location, sorted(records[prefix_name]))
+            for file in pending[pending_prefix(prefix_name)]:
+                storage.remove(location.beside(file))
+
+
+def _remove_records(location: Location, ranks: list[int]) -> None:
+    shards = read_metadata(location).shards if ranks else ()
+    for rank in ranks:
+        with contextlib.suppress(CheckpointError):
+            if read_record(location, rank).shard == shards[min(rank, len(shards) - 1)]:
+                location.storage.remove(location.record(rank))
 
 
 def make_checkpoint(
     location: Location,
     sharding: Sharding,
     attempt: Attempt,
-    *,
     step: int,
     timestamp: str | None = None,
-    sync: bool = True,
 ) -> str:
     """Make a checkpoint of the shards of one attempt; return the path of its metadata file."""
     world_size, timestamp = sharding.shard_count, timestamp or now()
@@ -107,16 +180,15 @@ def make_checkpoint(
     shards = _recorded_shards(location, world_size, step, attempt)
     if not sharding.precision:
         sharding = Sharding(sharding.strategy, world_size, _precision_of(shards))
-    metadata = CheckpointMetadata(SCHEMA_VERSION, world_size, step, timestamp, sharding, shards, "")
-    data = small_enough(seal(metadata), location.metadata)
-    making = location.beside(metadata_in_the_making(location.name))
-    writer = location.storage.writer(location.metadata, making, sync=sync, replace=False)
-    with overtaken(location.metadata):
+    version = _format.SCHEMA_VERSION
+    metadata = CheckpointMetadata(version, world_size, step, timestamp, sharding, shards, "")
+    data = small_enough(_format.seal(metadata), location.metadata)
+    place, making = location.metadata, location.in_the_making
+    with overtaken(place):
         try:
-            with writer as fd:
-                remove_pending(location)
-                for shard in shards:
-                    _see_that_it_is_there(location, shard)
+            with location.storage.writer(place, making, sync=attempt.sync, replace=False) as fd:
+                _remove_pending(location)
+                _see_that_they_are_there(location, shards)
                 with open(fd, "wb", closefd=False) as file:
                     file.write(data)
         except FileExistsError:
@@ -145,13 +217,19 @@ def _recorded_shards(
         except CheckpointError as error:
             refuse_blind(error)
             problems.append(f"rank {rank}: {told(error)}")
-    problems += mixed(records)
-    refuse(_UNNAMED.format(world_size), problems, path=location.metadata)
+    first: dict[str, tuple[int, str]] = {}
+    for record in records:
+        for name, text in record.attempt.items():
+            rank, expected = first.setdefault(name, (record.shard.rank, text))
+            if text != expected:
+                other = f"rank {record.shard.rank} of {quoted(text)} ({name})"
+                problems.append(f"rank {rank} is of attempt {quoted(expected)} ({name}), {other}")
+    _format.refuse(_UNNAMED.format(world_size), problems, path=location.metadata)
     return tuple(record.shard for record in records)
 
 
 def _record_of(location: Location, rank: int, step: int, attempt: Attempt) -> RankRecord:
-    path = location.beside(record_name(location.name, rank))
+    path = location.record(rank)
     try:
         record = read_record(location, rank)
     except CheckpointNotFoundError as error:
@@ -164,11 +242,21 @@ def _record_of(location: Location, rank: int, step: int, attempt: Attempt) -> Ra
         return record
 
 
-def _see_that_it_is_there(location: Location, shard: ShardEntry) -> None:
-    """Check a shard once more, when it can't be replaced without notice any longer."""
+def _remove_pending(location: Location) -> None:
+    """Take the shards of a prefix away that are about to get their names."""
+    begin, own = pending_prefix(location.name), location.in_the_making
+    for name, is_directory in location.storage.list(location.directory):
+        path = location.beside(name)
+        if name.startswith(begin) and path != own and not is_directory:
+            location.storage.remove(path)
+
+
+def _see_that_they_are_there(location: Location, shards: Sequence[ShardEntry]) -> None:
+    """Check shards once more, when they can't be replaced without notice any longer."""
     try:
-        with open_shard(location, shard):
-            pass
+        for shard in shards:
+            with open_shard(location, shard):
+                pass
     except CheckpointError as error:
         refuse_blind(error)
         raise CheckpointError(OVERTAKEN, path=location.metadata) from error
@@ -179,7 +267,7 @@ def _clean_up(location: Location, attempt: Attempt, shards: Sequence[ShardEntry]
     for shard in shards:
         attempt.tokens.pop(location.beside(shard.file), None)
         with contextlib.suppress(OSError):
-            location.storage.remove(location.beside(record_name(location.name, shard.rank)))
+            location.storage.remove(location.record(shard.rank))
     with contextlib.suppress(OSError):
         sweep_leftovers(location.storage, location.directory)
     with contextlib.suppress(OSError):

@@ -4,17 +4,20 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from shardproof._base import digest
-from shardproof._base.arguments import checked
-from shardproof._base.loop_threads import in_thread
+from shardproof._base.arguments import checked, count
 from shardproof._base.messages import quoted
-from shardproof._base.plain import count
-from shardproof._base.work import apart
-from shardproof.checkpoint.format._layout import MAX_RANK
-from shardproof.checkpoint.format._metadata import MAX_NAME, TIMESTAMP, Sharding
-from shardproof.checkpoint.save._commit import Attempt, make_checkpoint, now
-from shardproof.checkpoint.save._shard_writer import Algorithm, SaveOptions, tensors_of, write_shard
-from shardproof.checkpoint.save._way import clear_way, place_to_save, refuse_text
+from shardproof._base.work import apart, in_thread
+from shardproof.checkpoint._format import MAX_NAME, MAX_RANK, TIMESTAMP, Sharding
+from shardproof.checkpoint.save._commit import (
+    Algorithm,
+    Attempt,
+    clear_way,
+    make_checkpoint,
+    now,
+    place_to_save,
+    refuse_text,
+)
+from shardproof.checkpoint.save._shard_writer import tensors_of, write_shard
 from shardproof.checkpoint.storage._storage import CheckpointStorage
 
 
@@ -57,12 +60,10 @@ class MultiShardSaver:
         sync: bool = True,
         attempt: str | None = None,
     ) -> None:
-        digest.begin(algorithm, 0)  # one that is not installed is refused before any work
         if attempt is not None:
             count("attempt: its length", len(attempt), 1, MAX_NAME)
             refuse_text("attempt", attempt)
-        self._attempt = Attempt(attempt)
-        self._storage, self._algorithm, self._sync = storage, algorithm, sync
+        self._attempt, self._storage = Attempt(algorithm, attempt, sync=sync), storage
 
     @checked
     def save_shard(
@@ -100,13 +101,13 @@ class MultiShardSaver:
                 or with a backslash or a control character.
         """
         count("rank", rank, 0, MAX_RANK)
-        options = SaveOptions(self._attempt, self._algorithm, self._sync, step, overwrite)
 
         def save(_: object) -> str:
             location = place_to_save(prefix, self._storage, step)
             tensors = tensors_of(arrays)
             clear_way(location, overwrite=overwrite)
-            return write_shard(location, rank, tensors, options)
+            attempt = self._attempt
+            return write_shard(location, rank, tensors, attempt, step=step, overwrite=overwrite)
 
         return apart(save)
 
@@ -156,12 +157,8 @@ class MultiShardSaver:
         refuse_text("precision", precision or "")
         location = place_to_save(prefix, self._storage, step)
         sharding = Sharding(strategy, world_size, precision or "")
-        attempt, sync = self._attempt, self._sync
-        return apart(
-            lambda _: make_checkpoint(
-                location, sharding, attempt, step=step, timestamp=timestamp, sync=sync
-            )
-        )
+        attempt = self._attempt
+        return apart(lambda _: make_checkpoint(location, sharding, attempt, step, timestamp))
 
     save_metadata_async = in_thread(save_metadata)
     """Do as `save_metadata` in a thread, which has ended when this returns or is cancelled."""

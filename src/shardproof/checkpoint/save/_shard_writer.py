@@ -1,12 +1,11 @@
 """Write tensors as a shard, in pieces: header, bytes and digests in one pass over them."""
 
-import dataclasses
 import math
 import os
 import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,30 +13,18 @@ from shardproof._base import digest as _digest
 from shardproof._base import files
 from shardproof._base.messages import quoted, told
 from shardproof._base.work import go_on
-from shardproof.checkpoint.format._dtypes import ITEM_SIZES, Array, from_torch, name_of, view_of
-from shardproof.checkpoint.format._layout import (
-    ShardHeader,
-    aligned,
-    header_size,
-    pack_header,
-    pending_prefix,
-    record_name,
-    shard_name,
+from shardproof.checkpoint import _format
+from shardproof.checkpoint._format import RankRecord, ShardEntry, ShardHeader, TensorEntry
+from shardproof.checkpoint.save._commit import (
+    Algorithm,
+    Attempt,
+    overtaken,
+    refuse_newer,
+    refuse_text,
 )
-from shardproof.checkpoint.format._metadata import (
-    MAX_NAME,
-    RankRecord,
-    ShardEntry,
-    TensorEntry,
-    seal,
-)
-from shardproof.checkpoint.save._commit import Attempt
-from shardproof.checkpoint.save._way import overtaken, refuse_newer, refuse_text
+from shardproof.checkpoint.storage._location import Location
 from shardproof.checkpoint.storage._reading import small_enough
-from shardproof.checkpoint.storage._storage import Location
 from shardproof.errors import CheckpointError
-
-Algorithm = Literal["sha256", "sha256-tree", "blake3"]
 
 BLOCK_BYTES = 2**20
 
@@ -58,7 +45,7 @@ class Tensor(NamedTuple):
     @property
     def size(self) -> int:
         """Its size in bytes."""
-        return math.prod(self.shape) * ITEM_SIZES[self.dtype]
+        return math.prod(self.shape) * _format.ITEM_SIZES[self.dtype]
 
 
 def tensors_of(arrays: Mapping[str, Any]) -> Iterable[Tensor]:
@@ -66,8 +53,8 @@ def tensors_of(arrays: Mapping[str, Any]) -> Iterable[Tensor]:
     for name in arrays:
         if not isinstance(name, str):
             raise TypeError(f"arrays: expected names as keys, found {type(name).__name__}")
-        if not 0 < len(name) <= MAX_NAME:
-            expected = f"names of 1 to {MAX_NAME} characters"
+        if not 0 < len(name) <= _format.MAX_NAME:
+            expected = f"names of 1 to {_format.MAX_NAME} characters"
             raise ValueError(f"arrays: expected {expected}, found {len(name)}")
         refuse_text("arrays", name, "names")
     tensors = (_tensor_of(str(name), arrays[name]) for name in arrays)
@@ -79,56 +66,67 @@ def _tensor_of(name: str, array: Any) -> Tensor:
     try:
         if torch is not None and isinstance(array, torch.Tensor):
             dtype, raw = from_torch(array)
-            return Tensor(name, dtype, tuple(array.shape), lambda: [view_of(raw)])
+            return Tensor(name, dtype, tuple(array.shape), lambda: [raw])
         if not isinstance(array, (np.ndarray, np.generic)) or isinstance(array, np.ma.MaskedArray):
             raise TypeError(f"expected an array, found {type(array).__name__}")
         numbers = np.asarray(array)
-        return Tensor(name, name_of(numbers.dtype), numbers.shape, lambda: _pieces(numbers))
+        dtype = numbers.dtype.name
+        if _format.ITEM_SIZES.get(dtype) != numbers.dtype.itemsize:
+            expected = ", ".join(sorted(_format.ITEM_SIZES))
+            raise TypeError(f"dtype: expected one of {expected}, found {numbers.dtype}")
+        return Tensor(name, dtype, numbers.shape, lambda: _pieces(numbers))
     except TypeError as error:
         raise TypeError(f"arrays[{quoted(name)}]: {told(error)}") from None
 
 
-def _pieces(array: Array) -> Iterator[memoryview]:
+def from_torch(tensor: Any) -> tuple[str, Any]:
+    """Return the format's name of a tensor's type, and its bytes; `TypeError` if it has none."""
+    import torch  # noqa: PLC0415 - the caller has it, since there is a tensor
+
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
+        found = f"{tensor.layout} {tensor.dtype} on {tensor.device}"
+        raise TypeError(f"expected a dense tensor with data, found {found}")
+    if dtype not in _format.ITEM_SIZES:
+        raise TypeError(f"dtype: expected one of {', '.join(_format.ITEM_SIZES)}, found {dtype}")
+    flat = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    if flat.stride(0) != 1:  # of one element, which counts as contiguous
+        flat = flat.clone(memory_format=torch.contiguous_format)
+    return dtype, flat.view(torch.uint8).numpy()
+
+
+def _pieces(array: np.ndarray[Any, Any]) -> Iterator[memoryview]:
     little = array.dtype.newbyteorder("<")
     if array.flags.c_contiguous and array.dtype == little:
-        yield view_of(array)
+        yield array.reshape(-1).view(np.uint8).data
         return
     # Block by block, since a copy of all of it may not fit.
     flat = array.flat
     step = max(1, _COPIED_BYTES // array.dtype.itemsize)
     for start in range(0, array.size, step):
-        yield view_of(np.ascontiguousarray(flat[start : start + step], dtype=little))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SaveOptions:
-    """How the shards of one attempt are saved; the names are those of `MultiShardSaver`."""
-
-    attempt: Attempt
-    algorithm: Algorithm = "sha256"
-    sync: bool = True
-    step: int | None = None
-    overwrite: bool = False
+        yield np.ascontiguousarray(flat[start : start + step], dtype=little).view(np.uint8).data
 
 
 def write_shard(
-    location: Location, rank: int, tensors: Iterable[Tensor], options: SaveOptions
+    location: Location,
+    rank: int,
+    tensors: Iterable[Tensor],
+    attempt: Attempt,
+    *,
+    step: int | None,
+    overwrite: bool,
 ) -> str:
     """Write the shard of a rank, and its record; return its path."""
-    storage, name, attempt = location.storage, shard_name(location.name, rank), options.attempt
+    storage, name, sync = location.storage, _format.shard_name(location.name, rank), attempt.sync
     path, token = location.beside(name), secrets.token_hex(8)  # which no other shard has
-    pending = location.beside(f"{pending_prefix(location.name)}{token}.tmp")
     storage.make_directories(location.directory)
-    with overtaken(path), storage.writer(path, pending, sync=options.sync) as fd:
-        writer = ShardWriter(fd, path, options.algorithm, sync=options.sync)
-        entry = writer.write(rank, name, tensors)
-        refuse_newer(location, overwrite=options.overwrite)
-    record = RankRecord(
-        step=options.step, shard=entry, attempt=attempt.marks, token=token, checksum=""
-    )
+    with overtaken(path), storage.writer(path, location.pending(token), sync=sync) as fd:
+        entry = ShardWriter(fd, path, attempt.algorithm, sync=sync).write(rank, name, tensors)
+        refuse_newer(location, overwrite=overwrite)
+    record = RankRecord(step=step, shard=entry, attempt=attempt.marks, token=token, checksum="")
     # Not synced: one that a power cut tore is refused, and its rank saves again.
-    at = location.beside(record_name(location.name, rank))
-    storage.write(at, small_enough(seal(record), at), sync=False)
+    at = location.record(rank)
+    storage.write(at, small_enough(_format.seal(record), at), sync=False)
     attempt.tokens[path] = token
     return path
 
@@ -136,30 +134,34 @@ def write_shard(
 class ShardWriter:
     """Write one shard into an empty file, and compute the digests of what is written."""
 
+    # In blocks that begin at multiples of their size: a write that begins within a page of the page
+    # cache makes the kernel take small pages for all of it, and on ext4 such writes ran at a tenth
+    # of the speed.
+
     def __init__(self, fd: int, path: str, algorithm: Algorithm, *, sync: bool = False) -> None:
-        self._fd, self._path, self._algorithm = fd, path, algorithm
-        self._blocks, self._sync = BlockWriter(fd, path), sync
+        self._fd, self._path, self._algorithm, self._sync = fd, path, algorithm, sync
         self._digest = _digest.begin(algorithm, 0)
+        self._held = bytearray()  # less than a block
         self._at = self._synced = 0
 
     def write(self, rank: int, name: str, tensors: Iterable[Tensor]) -> ShardEntry:
         """Write the shard of a rank; return its entry of the metadata; raise as `write_shard`."""
-        begin = header_size(self._checksum())
-        self._blocks.put(memoryview(bytes(begin)))  # the real one is known in the end
-        self._at = begin
+        begin = self._at = _format.header_size(self._checksum())
+        self._held += bytes(begin)  # the real header is known in the end
         # Not a loop, whose variable would keep a tensor while the next one is made.
         entries = tuple(map(self._write_tensor, tensors))
         checksum = self._checksum()
         header = ShardHeader(rank, checksum, len(entries), self._at - begin)
-        self._blocks.flush()
-        self._blocks.begin_with(pack_header(header))
+        self._write(self._held)
+        os.lseek(self._fd, 0, os.SEEK_SET)
+        self._write(header.packed())
         return ShardEntry(rank, name, self._at, checksum, entries)
 
     def _checksum(self) -> str:
         return f"{self._algorithm}:{self._digest.hexdigest()}".removeprefix("sha256:")
 
     def _write_tensor(self, tensor: Tensor) -> TensorEntry:
-        self._put(memoryview(bytes(aligned(self._at) - self._at)))
+        self._put(memoryview(bytes(_format.aligned(self._at) - self._at)))
         offset, size = self._at, tensor.size
         digest = _digest.begin(_TENSOR_DIGEST, size)
         n_bytes = _PIECE_BYTES[self._algorithm]
@@ -173,7 +175,7 @@ class ShardWriter:
         if self._at - offset != size:
             problem = (
                 f"tensor {quoted(tensor.name)}: expected {size} bytes, by its shape {tensor.shape} "
-                f"of {tensor.dtype} ({ITEM_SIZES[tensor.dtype]} bytes each), "
+                f"of {tensor.dtype} ({_format.ITEM_SIZES[tensor.dtype]} bytes each), "
                 f"found {self._at - offset}"
             )
             raise CheckpointError(problem, path=self._path)
@@ -183,49 +185,23 @@ class ShardWriter:
     def _put(self, piece: memoryview) -> None:
         go_on()
         self._digest.update(piece)
-        self._blocks.put(piece)
         self._at += len(piece)
+        if self._held:  # it is filled up first
+            n = BLOCK_BYTES - len(self._held)
+            self._held += piece[:n]
+            piece = piece[n:]
+            if len(self._held) == BLOCK_BYTES:
+                self._write(self._held)
+                self._held = bytearray()
+        if n := len(piece) // BLOCK_BYTES * BLOCK_BYTES:
+            self._write(piece[:n])
+        self._held += piece[n:]
         if self._sync and self._at - self._synced >= _SYNC_BYTES:
             files.begin_to_sync(self._fd)
             self._synced = self._at
 
-
-class BlockWriter:
-    """Write a new file from its start on, in blocks that begin at multiples of their size."""
-
-    # A write that begins within a page of the page cache makes the kernel take small pages for all
-    # of it: on ext4 such writes ran at a tenth of the speed.
-
-    def __init__(self, fd: int, path: str) -> None:
-        self._fd, self._path = fd, path
-        self._held = memoryview(bytearray(BLOCK_BYTES))
-        self._n_held = 0
-
-    def put(self, data: memoryview) -> None:
-        """Write all that makes whole blocks, and hold the rest."""
-        while data:
-            n = 0 if self._n_held else len(data) // BLOCK_BYTES * BLOCK_BYTES
-            if n:
-                self._write(data[:n])
-            else:
-                n = min(BLOCK_BYTES - self._n_held, len(data))
-                self._held[self._n_held : self._n_held + n] = data[:n]
-                self._n_held += n
-                if self._n_held == BLOCK_BYTES:
-                    self.flush()
-            data = data[n:]
-
-    def flush(self) -> None:
-        """Write what is held; nothing may be put after less than a block."""
-        self._write(self._held[: self._n_held])
-        self._n_held = 0
-
-    def begin_with(self, header: bytes) -> None:
-        """Replace the first bytes of the file."""
-        os.lseek(self._fd, 0, os.SEEK_SET)
-        self._write(memoryview(header))
-
-    def _write(self, data: memoryview) -> None:
+    def _write(self, data: bytes | bytearray | memoryview) -> None:
+        left = memoryview(data)
         with files.telling_where(self._path):
-            while data:
-                data = data[os.write(self._fd, data) :]
+            while left:
+                left = left[os.write(self._fd, left) :]

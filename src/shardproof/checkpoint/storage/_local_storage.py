@@ -96,8 +96,7 @@ class LocalStorage:
         self, path: str, temporary: str, *, sync: bool, replace: bool = True
     ) -> AbstractContextManager[int]:
         """Give the descriptor of an empty file that is at ``path``, whole, in the end."""
-        write = files.being_written if replace else files.being_published
-        return write(path, temporary, sync=sync)
+        return files.being_written(path, temporary, replace=replace, sync=sync)
 
     def write(self, path: str, data: bytes, *, sync: bool) -> None:
         """Make ``path`` hold ``data``, or leave it as it was; with ``sync`` for good."""

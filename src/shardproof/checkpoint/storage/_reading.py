@@ -8,28 +8,16 @@ from collections.abc import Iterator
 
 from shardproof._base import json
 from shardproof._base.messages import joined, quoted, told
-from shardproof.checkpoint.format._layout import (
-    ShardHeader,
-    header_size,
-    metadata_name,
-    pack_header,
-    parse_header,
-    record_name,
+from shardproof.checkpoint import _format
+from shardproof.checkpoint._format import CheckpointMetadata, RankRecord, ShardEntry, ShardHeader
+from shardproof.checkpoint.storage._location import (
+    Location,
+    prefixes_in,
+    unfinished_at,
+    unfinished_of,
 )
-from shardproof.checkpoint.format._metadata import (
-    BROKEN,
-    CheckpointMetadata,
-    RankRecord,
-    ShardEntry,
-    broken_by_shard,
-    decode,
-    refuse,
-    unseal,
-)
-from shardproof.checkpoint.storage._prefixes import prefixes_in, unfinished_at, unfinished_of
 from shardproof.checkpoint.storage._storage import (
     CheckpointStorage,
-    Location,
     NotRegularFileError,
     StoredFile,
 )
@@ -39,32 +27,26 @@ _SHOWN = 3
 _LONGEST_PATH = 4096
 
 
-def read_metadata(location: Location, name: str | None = None) -> CheckpointMetadata:
-    """Read the metadata of a checkpoint."""
+def read_metadata(location: Location, copy: str | None = None) -> CheckpointMetadata:
+    """Read the metadata of a checkpoint, or a copy of them at another path."""
     try:
-        data, path = _read(location, name or metadata_name(location.name))
+        data, path = _read(location, copy or location.metadata)
     except CheckpointNotFoundError as error:
-        if name is None and (tip := _advice(location)):
+        if copy is None and (tip := _advice(location)):
             raise CheckpointNotFoundError(f"{error.problem}; {tip}", path=error.path) from error
         raise
-    return decode(data, path=path, prefix_name=location.name)
+    return _format.decode(data, path=path, prefix_name=location.name)
 
 
 def read_record(location: Location, rank: int) -> RankRecord:
     """Read what a rank recorded of its shard; raise as `read_metadata`."""
-    data, path = _read(location, record_name(location.name, rank))
-    record = unseal(data, RankRecord, path=path)
-    found = record.shard.rank
-    foreign = [] if found == rank else [f"rank: expected {rank}, found {found}"]
-    refuse(BROKEN, [*foreign, *broken_by_shard(record.shard, location.name)], path=path)
-    return record
+    data, path = _read(location, location.record(rank))
+    return _format.decode_record(data, rank, path=path, prefix_name=location.name)
 
 
-def _read(location: Location, name: str) -> tuple[bytes, str]:
-    with open_file(location.storage, location.beside(name)) as file:
-        if file.size > json.MAX_BYTES:
-            problem = f"expected at most {json.MAX_BYTES} bytes, found {file.size}"
-            raise CheckpointError(problem, path=file.path)
+def _read(location: Location, path: str) -> tuple[bytes, str]:
+    with open_file(location.storage, path) as file:
+        _format.refuse_large(file.size, path=file.path)
         return read_at(file, 0, file.size), file.path
 
 
@@ -81,8 +63,8 @@ def small_enough(data: bytes, path: str) -> bytes:
 
 def _advice(location: Location) -> str:
     """Return what to do where there is no metadata file for a prefix; at best what to type."""
-    if location.name.endswith(metadata_name("")):
-        given = quoted(location.path.removesuffix(metadata_name("")), _LONGEST_PATH)
+    if location.name.endswith(_format.METADATA_END):
+        given = quoted(location.path.removesuffix(_format.METADATA_END), _LONGEST_PATH)
         return f"expected a prefix, found the name of a metadata file: give {given}"
     try:
         with contextlib.suppress(NotADirectoryError):  # a prefix may be the name of a file, too
@@ -156,28 +138,6 @@ def read_into(file: StoredFile, view: memoryview, offset: int) -> int:
     return n
 
 
-def implied_header(entry: ShardEntry) -> ShardHeader:
-    """Return the header that a shard has, if it is the one that the metadata names."""
-    length = entry.file_size - header_size(entry.checksum)
-    return ShardHeader(entry.rank, entry.checksum, len(entry.tensors), length)
-
-
 def other_header(file: StoredFile, entry: ShardEntry) -> tuple[str, str] | None:
-    """Do as `header_mismatch` for an open shard."""
-    return header_mismatch(implied_header(entry), read_at(file, 0, header_size(entry.checksum)))
-
-
-def header_mismatch(expected: ShardHeader, begin: bytes) -> tuple[str, str] | None:
-    """Return the expected and the found header of a shard in words, where they differ."""
-    if begin == pack_header(expected):
-        return None
-    try:
-        found = parse_header(begin)
-    except ValueError as error:
-        return "what the metadata implies", f"another: {told(error)}"
-    if found.rank != expected.rank:
-        return f"rank {expected.rank}", f"rank {found.rank}: files were swapped or copied"
-    if found.checksum != expected.checksum:
-        stated = quoted(found.checksum)
-        return f"the checksum {expected.checksum}", f"{stated}: another step's shard, or damage"
-    return str(expected), str(found)
+    """Return the expected and the found header of an open shard in words, where they differ."""
+    return ShardHeader.of(entry).mismatch(read_at(file, 0, _format.header_size(entry.checksum)))

@@ -1,11 +1,8 @@
-"""Define what a storage of checkpoints can do, and where in it one is."""
+"""Define what a storage of checkpoints can do."""
 
-import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol, runtime_checkable
-
-from shardproof.checkpoint.format._layout import metadata_name
+from typing import Protocol, runtime_checkable
 
 
 class NotRegularFileError(OSError):
@@ -83,35 +80,3 @@ class CheckpointStorage(Protocol):
 
     def sweep(self, directory: str) -> None:
         """Remove what killed writers of this package left there."""
-
-
-class Location(NamedTuple):
-    """The prefix of a checkpoint, and the storage in which it is."""
-
-    storage: CheckpointStorage
-    path: str
-
-    @property
-    def directory(self) -> str:
-        """Where the files are."""
-        head = self.path[: self.path.rfind("/") + 1]
-        return head if head == "/" or head.endswith("//") else head[:-1]
-
-    @property
-    def name(self) -> str:
-        """What the names of the files begin with."""
-        return os.path.basename(self.path)
-
-    @property
-    def metadata(self) -> str:
-        """The path of the metadata file."""
-        return self.beside(metadata_name(self.name))
-
-    def beside(self, name: str) -> str:
-        """Return the path of another file of the same directory."""
-        return path_in(self.directory, name)
-
-
-def path_in(directory: str, name: str) -> str:
-    """Return the path of a file in a directory, which may be the root of a storage."""
-    return f"{directory}{name}" if directory.endswith("/") else f"{directory}/{name}"

@@ -4,30 +4,26 @@ As https://huggingface.co/docs/hub/datasets-manual-configuration has it, and as 
 reads it. What can't be understood is refused, since a guess would deliver other rows.
 """
 
-import dataclasses
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from shardproof._base.messages import quoted, shown, told
-from shardproof._base.yaml import NotYamlError, yaml_field
+from shardproof._base.yaml import NotYamlError, YamlReader
 from shardproof.datasets.rows._file_names import SPLIT_NAME
 from shardproof.errors import SourceError
 
-CARD_FILES = ("README.md", ".huggingface.yaml")
-"""Where a card is; the second goes before the first."""
+CARD_FILES = ("README.md", ".huggingface.yaml")  # where a card is; the second goes before the first
 
 _BLOCK = re.compile(r"\A\s*---(?:\r\n|\r|\n)(.*?)(?:\r\n|\r|\n)---[ \t]*(?:\r\n|\n|\Z)", re.DOTALL)
 _MISSING = object()
 _UNREAD = ("columns", "filters", "fragment_scan_options", "on_bad_files")
 _TO_DO = "Mend the card, or name the files: data_files"
 _SHOWN = 20
-
-
 _Path = Annotated[str, msgspec.Meta(min_length=1)]
 
 
@@ -38,10 +34,10 @@ class _Split(msgspec.Struct, forbid_unknown_fields=True):
     path: _Path | list[_Path]
 
 
-class _CardConfig(msgspec.Struct):
-    """A configuration as a card has it; fields of which none here is are passed over."""
+class Config(msgspec.Struct, frozen=True, rename={"name": "config_name"}):
+    """A configuration, which the Hub calls a subset; further fields of a card are passed over."""
 
-    config_name: Annotated[str, msgspec.Meta(pattern=r"\A[^<>:/\\|?*]+\Z")]
+    name: Annotated[str, msgspec.Meta(pattern=r"\A[^<>:/\\|?*]+\Z")]
     data_dir: str | None = None
     data_files: _Path | list[_Path | _Split] | UnsetType = UNSET
     default: bool | None = None
@@ -50,16 +46,31 @@ class _CardConfig(msgspec.Struct):
     fragment_scan_options: Any = None
     on_bad_files: Any = None
 
+    def __post_init__(self) -> None:
+        if isinstance(self.data_files, list):
+            splits = {each.split for each in self.data_files if isinstance(each, _Split)}
+            if splits and len(splits) < len(self.data_files):
+                raise ValueError("data_files: expected paths, or splits of different names")
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Config:
-    """A configuration, which the Hub calls a subset."""
+    @property
+    def directory(self) -> str:
+        """Below which its patterns are."""
+        return (self.data_dir or "").removesuffix("/")
 
-    name: str
-    directory: str = ""  # below which its patterns are
-    patterns: Mapping[str, Sequence[str]] | None = None  # of each split; None: the names tell
-    is_default: bool = False
-    unread: tuple[str, ...] = ()  # fields that change the rows, and are not read here
+    @property
+    def patterns(self) -> dict[str, list[str]] | None:
+        """Those of each split; None where the names of files tell."""
+        if isinstance(self.data_files, UnsetType):
+            return None
+        some = self.data_files if isinstance(self.data_files, list) else [self.data_files]
+        paths = {each.split: each.path for each in some if isinstance(each, _Split)}
+        paths = paths or {"train": [each for each in some if isinstance(each, str)]}
+        return {split: [path] if isinstance(path, str) else path for split, path in paths.items()}
+
+    @property
+    def unread(self) -> list[str]:
+        """Its fields that change the rows, and are not read here."""
+        return [name for name in _UNREAD if getattr(self, name) is not None]
 
 
 def yaml_block(text: str) -> str:
@@ -81,7 +92,7 @@ def _field(
     for name in reversed(CARD_FILES):
         where = f"the dataset card '{shown(url)}/{shown(name)}'"
         try:
-            found = yaml_field(texts.get(name, ""), field, where, _MISSING, only=only)
+            found = YamlReader(where, only=only).field(texts.get(name, ""), field, _MISSING)
         except NotYamlError as error:
             raise SourceError(told(error), kind="unusable") from None
         if found is not _MISSING:
@@ -97,53 +108,28 @@ def told_default(texts: Mapping[str, str], url: str) -> str | None:
     for n, info in enumerate(infos):
         name = info.get("config_name", "default") if isinstance(info, dict) else None
         if not isinstance(name, str):
-            found = quoted(str(name))
-            _refuse(where, f"dataset_info[{n}].config_name: expected a name, found {found}")
+            problem = f"dataset_info[{n}].config_name: expected a name, found {quoted(str(name))}"
+            raise SourceError(f"{where}, {problem}. {_TO_DO}", kind="unusable")
         names.append(name)
     return names[0] if len(set(names)) == 1 else None
 
 
 def _configs(value: Any, where: str) -> list[Config]:
     try:
-        items = msgspec.convert(value, list[_CardConfig])
+        items = msgspec.convert(value, list[Config])
     except msgspec.ValidationError as error:
-        _refuse(where, f"configs: {told(error)}")
-    if twice := [name for name, n in Counter(each.config_name for each in items).items() if n > 1]:
-        _refuse(where, f"configs: expected different names, found {quoted(twice[0])} twice")
-    return [
-        Config(
-            name=each.config_name,
-            directory=(each.data_dir or "").removesuffix("/"),
-            patterns=None if each.data_files is UNSET else _patterns(each.data_files, where),
-            is_default=bool(each.default),
-            unread=tuple(name for name in _UNREAD if getattr(each, name) is not None),
-        )
-        for each in items
-    ]
-
-
-def _patterns(value: "str | list[str | _Split]", where: str) -> dict[str, list[str]]:
-    if isinstance(value, str):
-        return {"train": [value]}
-    paths = [each for each in value if isinstance(each, str)]
-    splits = [each for each in value if not isinstance(each, str)]
-    found = {
-        each.split: [each.path] if isinstance(each.path, str) else each.path for each in splits
-    }
-    if len(found) < len(splits) or (paths and splits):
-        _refuse(where, "configs: data_files: expected paths, or splits of different names")
-    return found if splits else {"train": paths}
-
-
-def _refuse(where: str, problem: str) -> NoReturn:
-    raise SourceError(f"{where}, {problem}. {_TO_DO}", kind="unusable")
+        raise SourceError(f"{where}, configs: {told(error)}. {_TO_DO}", kind="unusable") from None
+    if twice := [name for name, n in Counter(each.name for each in items).items() if n > 1]:
+        problem = f"configs: expected different names, found {quoted(twice[0])} twice"
+        raise SourceError(f"{where}, {problem}. {_TO_DO}", kind="unusable")
+    return items
 
 
 def config_of(
     configs: Sequence[Config], name: str | None, url: str, told: str | None = None
 ) -> Config:
     """Return the configuration of a name; without one, the only one, the default, or ``told``."""
-    defaults = [config for config in configs if config.is_default or config.name == "default"]
+    defaults = [config for config in configs if config.default or config.name == "default"]
     if len(configs) == 1:
         defaults = list(configs)
     defaults = defaults or [config for config in configs if config.name == told]

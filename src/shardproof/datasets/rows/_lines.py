@@ -1,13 +1,15 @@
 """The lines of a local text file as rows, from any line on."""
 
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from shardproof._base.messages import quoted, told
-from shardproof._base.names import OPEN_FLAGS, NotRegularError, file_type
+from shardproof._base.names import NotRegularError, open_regular
+from shardproof._base.opening import real_path
 from shardproof.datasets.rows._parquet import need_pyarrow
 from shardproof.errors import ShardReadError
 
@@ -36,13 +38,8 @@ class TextShard:
     def __init__(self, path: str | os.PathLike[str], text_key: str) -> None:
         self._path = os.path.abspath(path)
         self._text_key = text_key
-        try:
-            with self._failing():
-                file = open(self._path, "rb", opener=_opened)  # noqa: SIM115 - see close
-        except NotRegularError as error:
-            problem = f"expected a regular file, found a {told(error)}"
-            raise ShardReadError(problem, path=self._path) from error
-        self._file: BinaryIO = file
+        with self._failing():
+            self._file: BinaryIO = open(self._path, "rb", opener=_opened)  # noqa: SIM115 - see close
 
     def close(self) -> None:
         self._file.close()
@@ -52,6 +49,9 @@ class TextShard:
         """Raise a `ShardReadError` with the path for an `OSError`."""
         try:
             yield
+        except NotRegularError as error:
+            problem = f"expected a regular file, found a {error.found}"
+            raise ShardReadError(problem, path=self._path) from error
         except OSError as error:
             problem = error.strerror or told(error)
             raise ShardReadError(problem, path=self._path, errno=error.errno) from error
@@ -122,12 +122,7 @@ class TextShard:
 
 def _opened(path: str, _flags: int) -> int:
     """Open a regular file, behind a link too, and nothing else: a FIFO may take for ever."""
-    fd = os.open(path, OPEN_FLAGS & ~os.O_NOFOLLOW)
-    try:
-        found = file_type(os.fstat(fd).st_mode)
-        if found != "regular file":
-            raise NotRegularError(found)
-    except BaseException:
-        os.close(fd)
-        raise
+    fd = open_regular(real_path(path))
+    if fd is None:  # a link that leads round in a circle
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
     return fd

@@ -63,8 +63,7 @@ class _HubAt(HubSource):
         return self._url
 
 
-Origin = Source | HubAddress | str
-"""What `opened` opens."""
+Origin = Source | HubAddress | str  # what `opened` opens
 
 
 def opened(origin: Origin) -> AbstractContextManager[Source]:
@@ -167,11 +166,11 @@ class KeptListings:
 
     def _keep(self, listing: Listing, revision: str, commit: str) -> None:
         """Keep a listing, unless as much of the commit is kept; what fails is logged."""
-        kept = _Kept(
-            revision=revision, commit=commit, files=tuple(listing.files), card=listing.card
+        listed_files, card = tuple(listing.files), listing.card
+        kept = self._with_digest(
+            _Kept(revision=revision, commit=commit, files=listed_files, card=card)
         )
-        kept = self._with_digest(kept)
-        name = _file_of(revision)
+        name = f"{key_of(revision)}.json"
         with contextlib.suppress(ManifestError, OSError):
             before = self._read(name)
             if before == kept or (before.commit == commit and kept.card is None):
@@ -206,7 +205,7 @@ class KeptListings:
 
     def _all_of(self, revision: str) -> Iterator[_Kept]:
         """Yield what is kept of a revision, and of others that were the commit that is meant."""
-        own = _file_of(revision)
+        own = f"{key_of(revision)}.json"
         for name in [own, *(name for name in names_in(self.directory) if name != own)]:
             try:
                 kept = self._read(name)
@@ -220,9 +219,8 @@ class KeptListings:
     def _read(self, name: str) -> _Kept:
         kept = json.read(self.directory, name, _Kept)
         if self._with_digest(kept) != kept:
-            problem = (
-                f"expected a listing of {quoted(self._repo_id)} with its digest, found another"
-            )
+            whose = f"a listing of {quoted(self._repo_id)} with its digest"
+            problem = f"expected {whose}, found another"
             raise ManifestError(problem, path=os.path.join(self.directory, name))
         return kept
 
@@ -230,7 +228,3 @@ class KeptListings:
         data = msgspec.json.encode(msgspec.structs.replace(kept, digest=""))
         digest = hashlib.sha256(b"%b\0%b" % (self._repo_id.encode(), data)).hexdigest()
         return msgspec.structs.replace(kept, digest=f"sha256:{digest}")
-
-
-def _file_of(revision: str) -> str:
-    return f"{key_of(revision)}.json"

@@ -3,20 +3,20 @@
 Of a file elsewhere the end says it, of which nothing else is read, in two short requests.
 """
 
-import io
 import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shardproof._base.messages import quoted, shown, traced
 from shardproof._base.work import Deadline, Stop
-from shardproof.errors import FetchError, ShardReadError
+from shardproof.errors import ShardReadError
 from shardproof.fetching.sources import RemoteFile, Source
 from shardproof.fetching.transfer import Goal, Limits, ask, read_range
 
 if TYPE_CHECKING:
     import pyarrow.parquet
 
+_END_BYTES = 2**16  # that are read first, of a file elsewhere
 _MAX_READ_BYTES = 64 * 2**20  # a hundred times the end of a file with 1000 row groups
 _TO_DO = "Compare it with the original; remove a damaged copy, and it is fetched again"
 _BUFFER_BYTES = 2**20
@@ -33,7 +33,9 @@ class ParquetShard:
         self._path = os.fspath(path)
         self._source = self._asked(pa.OSFile, self._path)
         try:
-            self._refuse_huge_end()
+            size = self._asked(self._source.size)
+            end = self._asked(self._source.read_at, min(8, size), max(0, size - 8))
+            _length_of_end(end, size, self._path)
             self._file = self._asked(
                 pa.parquet.ParquetFile,
                 self._source,
@@ -52,15 +54,6 @@ class ParquetShard:
             self._source.close()
             raise
         self.n_rows: int = self._file.metadata.num_rows
-
-    def _refuse_huge_end(self) -> None:
-        """Refuse an end that says it is longer than any is: in memory it takes many times that."""
-        size = self._asked(self._source.size)
-        end = self._asked(self._source.read_at, min(8, size), max(0, size - 8))
-        n_bytes = int.from_bytes(end[:4], "little") if end.endswith(b"PAR1") else 0
-        if n_bytes > _MAX_READ_BYTES:
-            problem = f"expected an end of at most {_MAX_READ_BYTES} bytes, found {n_bytes}"
-            raise ShardReadError(f"{problem}. {_TO_DO}", path=self._path)
 
     def close(self) -> None:
         self._file.close()
@@ -149,12 +142,23 @@ def row_count(source: Source, file: RemoteFile, limits: Limits) -> int:
         goal = Goal(quoted(file.name), where, "memory")
         deadline = Deadline(limits.deadline, Stop())
         file = ask(source, file.name, goal=goal, limits=limits, deadline=deadline)
-    if file.size is None:
+    size = file.size
+    if size is None:
         raise ShardReadError("its size is not known, so neither is its end", path=where)
+    # A listing that states digests is of one commit, whose files stay the same; what it calls them
+    # is not what a web server does.
+    known = file if file.digest is None else None
+
+    def read(start: int, stop: int) -> bytes:
+        return read_range(source, file.name, start, stop, known=known, limits=limits)
+
+    first = max(0, size - _END_BYTES)
+    end = read(first, size) if size else b""
+    start = size - 8 - _length_of_end(end, size, where)
+    if 0 <= start < first:
+        end = read(start, first) + end
     try:
-        metadata = pa.parquet.read_metadata(_RemoteShard(source, file, file.size, limits))
-    except FetchError:
-        raise
+        metadata = pa.parquet.read_metadata(pa.BufferReader(end))
     except Exception as error:
         # pyarrow has no class of its own for this: it is OSError, ValueError, or its own.
         found = quoted(str(error), 200)
@@ -164,40 +168,14 @@ def row_count(source: Source, file: RemoteFile, limits: Limits) -> int:
     return int(metadata.num_rows)
 
 
-class _RemoteShard(io.RawIOBase):
-    """A file of a source as one of Python, for pyarrow, which asks for its end in short reads."""
-
-    def __init__(self, source: Source, file: RemoteFile, size: int, limits: Limits) -> None:
-        self._source, self._file, self._size, self._limits = source, file, size, limits
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = offset + {os.SEEK_CUR: self._at, os.SEEK_END: self._size}.get(whence, 0)
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        start, stop = self._at, self._size if size < 0 else min(self._at + size, self._size)
-        if stop - start > _MAX_READ_BYTES:
-            problem = f"expected an end of at most {_MAX_READ_BYTES} bytes, found {stop - start}"
-            raise ValueError(problem)
-        if start >= stop:
-            return b""
-        # A listing that states digests is of one commit, whose files stay the same; what it calls
-        # them is not what a web server does.
-        known = self._file if self._file.digest is None else None
-        name, limits = self._file.name, self._limits
-        data = read_range(self._source, name, start, stop, known=known, limits=limits)
-        self._at += len(data)
-        return data
+def _length_of_end(end: bytes, size: int, path: str) -> int:
+    """Return how long an end says that it is; refuse a length that none has."""
+    # In memory it takes many times that.
+    n_bytes = int.from_bytes(end[-8:-4], "little") if end.endswith(b"PAR1") else 0
+    if _MAX_READ_BYTES < n_bytes <= size - 8:  # else pyarrow says that it is longer than the file
+        problem = f"expected an end of at most {_MAX_READ_BYTES} bytes, found {n_bytes}"
+        raise ShardReadError(f"{problem}. {_TO_DO}", path=path)
+    return n_bytes
 
 
 def _check_rows(metadata: "pyarrow.parquet.FileMetaData", where: str) -> None:

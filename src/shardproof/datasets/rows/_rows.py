@@ -1,22 +1,95 @@
-"""The rows of many shards, one shard after the other, with a place to come back to."""
+"""The rows of many shards, one after the other, with a place to come back to that outlives it."""
 
 import contextlib
 import copy
+import hashlib
 import weakref
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import msgspec
 
-from shardproof._base.arguments import checked
-from shardproof._base.plain import count
+from shardproof._base.arguments import checked, count
+from shardproof._base.messages import quoted, shown, told
 from shardproof._base.work import apart, close_at_exit
 from shardproof.datasets.rows._lines import TextShard
 from shardproof.datasets.rows._parquet import ParquetShard
-from shardproof.datasets.rows._positions import RowPosition, RowsState, place_in
 from shardproof.datasets.rows._shard_lists import ParquetShards, TextShards
 from shardproof.errors import ShardReadError
+from shardproof.fetching.sources import RemoteFile
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class RowPosition(NamedTuple):
+    """What was delivered until now: so many shards, rows of the next one, and rows in all."""
+
+    shard: int
+    row: int
+    total: int
+
+    def after(self, n: int, n_rows: int | None) -> "RowPosition":
+        """Return the place ``n`` rows on, in a shard of ``n_rows``."""
+        row, total = self.row + n, self.total + n
+        if row == n_rows:
+            return RowPosition(self.shard + 1, 0, total)
+        return RowPosition(self.shard, row, total)
+
+
+class RowsState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What `state_dict` returns."""
+
+    source: str  # with the revision
+    n_files: Count
+    files: str  # a digest of their names and identities
+    shard_index: Count
+    shard: str | None  # the name of the next; None at the end
+    row: Count
+    total_rows: Count  # for ``skip``, if the state is not wanted
+    version: Literal[1] = 1
+
+    @classmethod
+    def of(cls, source: str, files: Sequence[RemoteFile], place: RowPosition) -> "RowsState":
+        """Return the state of an iteration over the files of a source that is at ``place``."""
+        contents = [[file.name, file.digest or file.identity or file.size] for file in files]
+        return cls(
+            source=source,
+            n_files=len(files),
+            files=f"sha256:{hashlib.sha256(msgspec.json.encode(contents)).hexdigest()}",
+            shard_index=place.shard,
+            shard=None if place.shard >= len(files) else files[place.shard].name,
+            row=place.row,
+            total_rows=place.total,
+        )
+
+
+def place_in(source: str, files: Sequence[RemoteFile], saved: Mapping[str, Any]) -> RowPosition:
+    """Return where the iteration over the files of a source was whose state was saved."""
+    try:
+        state = msgspec.convert(saved, RowsState)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"expected what state_dict() returned: {told(error)}") from None
+    place = RowPosition(
+        min(state.shard_index, len(files)),
+        state.row if state.shard_index < len(files) else 0,
+        max(state.row, state.total_rows),
+    )
+    expected = RowsState.of(source, files, place)
+    # The same files from another place are the same data, as far as the source tells of them.
+    is_told = all(file.digest or file.identity or file.size is not None for file in files)
+    wrong = [
+        f"{name}: expected {quoted(one, 120)}, found {quoted(other, 120)}"
+        for name, other in msgspec.structs.asdict(state).items()
+        if (one := getattr(expected, name)) != other and (name != "source" or not is_told)
+    ]
+    if wrong:
+        raise ValueError(
+            f"this state is of other data than '{shown(source)}' (it says "
+            f"{quoted(state.source)}): {'; '.join(wrong)}. Load the files and the revision that it "
+            "was saved with, or start afresh"
+        )
+    return place
 
 
 class ShardedRows:
@@ -104,10 +177,8 @@ class ShardedRows:
         Raises:
             ValueError: Below 1.
         """
-        other = self._copy(self._begin, self._resume)
-        other._delivers = "batches"
-        other._batch_size = None if size is None else count("size", size, 1)
-        return other
+        size = None if size is None else count("size", size, 1)
+        return self._copy(_delivers="batches", _batch_size=size)
 
     def shards(self) -> Self:
         """Return the same data, delivered as one `datasets.Dataset` for each shard, in memory.
@@ -116,9 +187,7 @@ class ShardedRows:
             ImportError: The package datasets is not installed; the text says how to.
         """
         _need_datasets()
-        other = self._copy(self._begin, self._resume)
-        other._delivers = "shards"
-        return other
+        return self._copy(_delivers="shards")
 
     @checked
     def skip(self, n: int) -> Self:
@@ -131,16 +200,17 @@ class ShardedRows:
             ValueError: Below 0, or there are not so many rows.
         """
         begin = self._behind(self._begin.total + count("n", n))
-        return self._copy(begin, begin)
+        return self._copy(_begin=begin, _resume=begin)
 
     def _behind(self, n_rows: int) -> RowPosition:
         plan = self._shards.plan(n_rows)
         n_done = len(self._shards.files) - len(plan.data_files)
         return RowPosition(n_done, plan.in_shard_offset, n_rows)
 
-    def _copy(self, begin: RowPosition, resume: RowPosition) -> Self:
+    def _copy(self, **changes: object) -> Self:
         other = copy.copy(self)
-        other._begin, other._resume, other._place = begin, resume, resume
+        vars(other).update(changes)
+        other._place = other._resume
         return other
 
     def state_dict(self) -> dict[str, Any]:

@@ -7,9 +7,9 @@ import contextlib
 import dataclasses
 import logging
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -21,13 +21,8 @@ from shardproof._base.work import apart, closed_apart
 from shardproof.datasets.rows._lines import TextShard, line_count
 from shardproof.datasets.rows._listings import Origin, opened
 from shardproof.datasets.rows._parquet import ParquetShard, row_count
-from shardproof.datasets.rows._positions import ResumePlan, plan_of
 from shardproof.datasets.rows._specs import TextSpec
-from shardproof.errors import (
-    ManifestError,
-    ManifestNotFoundError,
-    SourceError,
-)
+from shardproof.errors import ManifestError, ManifestNotFoundError, SourceError
 from shardproof.fetching import ShardPrefetcher
 from shardproof.fetching.cache import CleanupPolicy
 from shardproof.fetching.sources import RemoteFile, Source
@@ -53,17 +48,13 @@ class ParquetShards:
     policy: CleanupPolicy = dataclasses.field(default=CleanupPolicy("auto"))
     limits: Limits = dataclasses.field(default_factory=Limits)
 
-    @property
-    def _names(self) -> list[str]:
-        return [file.name for file in self.files]
-
     def paths(self, first: int) -> Generator[Path, None, None]:
         """Yield the path of each shard from ``first`` on; it is there until the next is asked."""
         with contextlib.ExitStack() as stack:
             source = stack.enter_context(opened(self.origin))
             prefetcher = ShardPrefetcher(
                 source,
-                self._names[first:],
+                [file.name for file in self.files[first:]],
                 self.cache_dir,
                 lookahead=self.lookahead,
                 **self.policy._asdict(),
@@ -79,22 +70,48 @@ class ParquetShards:
     def open(self, path: Path, index: int) -> ParquetShard:
         """Open a shard, and keep how many rows it has: a later skip need not ask, nor be online."""
         shard = ParquetShard(path, self.columns)
-        counts = CountsFile(self.counts_path)
-        counts.put(self.files[index], shard.n_rows)
-        counts.save()
+        if content := _content_of(self.files[index]):
+            _keep_counts(self.counts_path, {content: shard.n_rows})
         return shard
 
-    def plan(self, n_rows: int) -> ResumePlan:
+    def plan(self, n_rows: int) -> "ResumePlan":
         """Return where so many rows are done; the ends of the files are read for it, no more."""
-        return apart(lambda _: self._planned(n_rows)) if n_rows else plan_of(self._names, (), 0)
+        names = [file.name for file in self.files]
 
-    def _planned(self, n_rows: int) -> ResumePlan:
-        counts = CountsFile(self.counts_path)
-        with (
-            opened(self.origin) as source,
-            contextlib.closing(row_counts(source, self.files, counts, self.limits)) as found,
-        ):
-            return plan_of(self._names, found, n_rows)
+        def planned(_: object) -> ResumePlan:
+            with (
+                opened(self.origin) as source,
+                contextlib.closing(self._row_counts(source)) as counts,
+            ):
+                return plan_of(names, counts, n_rows)
+
+        return apart(planned) if n_rows else plan_of(names, (), 0)
+
+    def _row_counts(self, source: Source) -> Generator[int, None, None]:
+        """Yield how many rows each file has; what is not known yet is asked for, and kept."""
+        known, new = known_counts(self.counts_path), dict[str, int]()
+
+        def count_rows(some: Sequence[RemoteFile]) -> list[tuple[str, int]]:
+            contents = ((file, _content_of(file)) for file in some)
+            return [
+                (name, known[name] if name in known else row_count(source, file, self.limits))
+                for file, name in contents
+            ]
+
+        asked = over_threads(count_rows, self.files, _THREADS, chunk=1)
+        try:
+            for _, found in asked:
+                new.update(found)
+                yield from (n_rows for _, n_rows in found)
+        finally:
+            asked.close()
+            new.pop("", None)
+            _keep_counts(self.counts_path, new)
+
+
+def _content_of(file: RemoteFile) -> str:
+    """Return what tells the content of a file from any other; nothing where the source does not."""
+    return file.digest or file.identity or ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +129,7 @@ class TextShards:
     def open(self, path: Path, index: int) -> TextShard:  # noqa: ARG002 - as others have it
         return TextShard(path, self.text_key)
 
-    def plan(self, n_rows: int) -> ResumePlan:
+    def plan(self, n_rows: int) -> "ResumePlan":
         """Return where so many rows are done; line breaks are counted for it."""
         return plan_of(self.local_paths, map(line_count, self.local_paths), n_rows)
 
@@ -148,61 +165,58 @@ class _Counts(msgspec.Struct):
     row_counts: dict[str, Annotated[int, msgspec.Meta(ge=0)]]  # by digest or identity
 
 
-class CountsFile:
-    """How many rows files of a certain content have; what it can't keep costs another question."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._known = self._read()
-        self._new: dict[str, int] = {}
-
-    def get(self, file: RemoteFile) -> int | None:
-        """Return how many rows a file has, if that is known."""
-        return self._known.get(file.digest or file.identity or "")
-
-    def put(self, file: RemoteFile, n_rows: int) -> None:
-        content = file.digest or file.identity
-        if content and content not in self._known:
-            self._new[content] = n_rows
-
-    def save(self) -> None:
-        if not self._new:
-            return
-        data = msgspec.json.encode(_Counts(self._read() | self._new))
-        try:
-            files.make_directories(os.path.dirname(self._path))
-            files.write_whole(self._path, data)
-        except OSError as error:
-            logger.warning("Could not keep row counts in '%s': %s", shown(self._path), told(error))
-
-    def _read(self) -> dict[str, int]:
-        try:
-            return json.read(*os.path.split(real_path(self._path)), _Counts).row_counts
-        except ManifestNotFoundError:
-            pass
-        except (ManifestError, OSError) as error:
-            logger.warning("%s; the source is asked for row counts instead", told(error))
-        return {}
-
-
-def row_counts(
-    source: Source, files: Sequence[RemoteFile], counts: CountsFile, limits: Limits
-) -> Generator[int, None, None]:
-    """Yield how many rows each file has, in order; what is not known yet is asked for, and kept."""
-
-    def count_rows(some: Sequence[RemoteFile]) -> list[tuple[RemoteFile, int]]:
-        known = [(file, counts.get(file)) for file in some]
-        return [
-            (file, row_count(source, file, limits) if n_rows is None else n_rows)
-            for file, n_rows in known
-        ]
-
-    asked = over_threads(count_rows, files, _THREADS, chunk=1)
+def known_counts(path: str) -> dict[str, int]:
+    """Return how many rows files of a certain content have, as far as it was kept."""
     try:
-        for _, found in asked:
-            for file, n_rows in found:
-                counts.put(file, n_rows)
-                yield n_rows
-    finally:
-        asked.close()
-        counts.save()
+        return json.read(*os.path.split(real_path(path)), _Counts).row_counts
+    except ManifestNotFoundError:
+        pass
+    except (ManifestError, OSError) as error:
+        logger.warning("%s; the source is asked for row counts instead", told(error))
+    return {}
+
+
+def _keep_counts(path: str, new: dict[str, int]) -> None:
+    """Keep how many rows files have; what can't be kept costs another question."""
+    known = known_counts(path)
+    if new.keys() <= known.keys():
+        return
+    try:
+        files.make_directories(os.path.dirname(path))
+        files.write_whole(path, msgspec.json.encode(_Counts(new | known)))
+    except OSError as error:
+        logger.warning("Could not keep row counts in '%s': %s", shown(path), told(error))
+
+
+class ResumePlan(NamedTuple):
+    """Where to go on.
+
+    Attributes:
+        data_files: The files that are left, in order; none if every row is done.
+        in_shard_offset: How many rows of the first of them are done.
+        shard_label: For a log: ``data/train-00001.parquet (2/5) row 17``.
+    """
+
+    data_files: tuple[str, ...]
+    in_shard_offset: int
+    shard_label: str
+
+
+def plan_of(names: Sequence[str], counts: Iterable[int], row_offset: int) -> ResumePlan:
+    """Return where to go on after so many rows; ``counts`` are asked for only as far as needed."""
+    index, left = 0, row_offset
+    if row_offset:
+        for count in counts:
+            if left < count:
+                break
+            index, left = index + 1, left - count
+        else:
+            if left:
+                raise ValueError(
+                    f"row_offset: expected at most {row_offset - left}, the rows of all "
+                    f"{len(names)} files, found {row_offset}: it was counted over other data"
+                )
+    label = f"behind the last of {len(names)} shards"
+    if index < len(names):
+        label = f"{names[index]} ({index + 1}/{len(names)}) row {left}"
+    return ResumePlan(tuple(names[index:]), left, label)

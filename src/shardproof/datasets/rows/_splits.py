@@ -4,6 +4,7 @@ The dataset card says it, if it has configurations (`_card`); else the names of 
 (`_file_names`). Where datasets would fail, or reads another format, nothing is guessed.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from shardproof._base.messages import quoted, shown, told
@@ -64,8 +65,7 @@ def _by_name(files: Sequence[RemoteFile], url: str) -> dict[str, RemoteFile]:
 
 
 def _twice(names: Sequence[str]) -> list[str]:
-    seen: set[str] = set()
-    return [name for name in names if name in seen or seen.add(name)]  # type: ignore[func-returns-value]
+    return [name for name, n in Counter(names).items() if n > 1]
 
 
 def refuse_script(files: Sequence[RemoteFile], repo_id: str, url: str) -> None:
@@ -119,9 +119,8 @@ class _Repository:
         first, config = configs[0], config_of(configs, name, self._url, told)
         where = f"the configuration {quoted(config.name)}"
         self._refuse_those_without_files([each for each in configs if each.patterns is None])
-        if config.unread:
-            problem = f"{where} has {', '.join(config.unread)}, which is not read here"
-            raise self._refusal(problem)
+        if unread := config.unread:
+            raise self._refusal(f"{where} has {', '.join(unread)}, which is not read here")
         self._refuse_other_formats(self._resolved(first.patterns, "", "the first configuration"))
         return self._resolved(config.patterns, config.directory, where)
 
@@ -140,9 +139,8 @@ class _Repository:
 
     def of_names(self, name: str | None) -> Splits:
         """Return the files of each split, as far as the names of files and directories say."""
-        directory = "" if name is None else name
-        is_there = any(file.startswith(f"{directory}/") for file in self._names)
-        if directory and not is_there:
+        directory = name or ""
+        if directory and not any(file.startswith(f"{directory}/") for file in self._names):
             if name != "default":  # as datasets calls what has no configurations
                 tops = sorted({file.partition("/")[0] for file in self._names if "/" in file})
                 problem = (
@@ -194,13 +192,10 @@ def _none_found(
     lines = [f"'{shown(url)}' does not have {what}"]
     if splits:
         lines.append(f"There are the splits: {first_of(list(splits))}")
-    lines.append(f"There are {len(names)} files: {first_of(names)}")
-    if usable and len(usable) < len(names):
-        lines[-1] = f"There are {len(usable)} parquet files: {first_of(usable)}"
-    if not usable:
-        lines.append(f"{_ONLY_PARQUET}. {_CONVERTED}")
-    else:
-        lines.append("Give the split and the name that are meant, or the files: data_files")
+    some, kind = (usable, "parquet files") if 0 < len(usable) < len(names) else (names, "files")
+    lines.append(f"There are {len(some)} {kind}: {first_of(some)}")
+    to_do = "Give the split and the name that are meant, or the files: data_files"
+    lines.append(to_do if usable else f"{_ONLY_PARQUET}. {_CONVERTED}")
     return SourceError("\n".join(lines), kind="unusable")
 
 

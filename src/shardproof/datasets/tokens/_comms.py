@@ -5,15 +5,15 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import inspect
-import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from shardproof._base import files
+from shardproof._base.arguments import count, number
 from shardproof._base.liveness import is_gone, this_process
 from shardproof._base.messages import shown
-from shardproof._base.plain import count, number
+from shardproof._base.work import LoopThreads
 from shardproof.errors import SourceError
 from shardproof.fetching.cache import STATE
 from shardproof.fetching.sources import (
@@ -32,7 +32,7 @@ Comms = str | Source | Callable[[str, Path], object]
 """An address, a source, or a function ``fetch(name, dest)``, which may be asynchronous."""
 
 
-def source_of(comms: Comms, root: str) -> Source:
+def source_of(comms: Comms, root: str, threads: LoopThreads) -> Source:
     """Return what to fetch by; what a function brings is kept below the root until it is whole."""
     if isinstance(comms, str):
         return open_source(comms)
@@ -45,7 +45,7 @@ def source_of(comms: Comms, root: str) -> Source:
             files.remove_tree(os.path.join(home, name))
     scratch = os.path.join(home, this_process().replace("/", ",") or "unknown")
     files.make_directories(scratch)
-    return FunctionSource(comms, scratch)
+    return FunctionSource(comms, scratch, threads)
 
 
 def limits_of(
@@ -70,22 +70,21 @@ def limits_of(
 
 def patience(wait_timeout: float | None, limits: Limits) -> float:
     """Return how many seconds a rank waits for rank 0."""
-    if wait_timeout is None:
-        each = limits.attempts * (limits.timeout + limits.max_backoff)
-        return 2 * (each if limits.deadline is None else min(each, limits.deadline)) + 60.0
-    if not 0 < wait_timeout < math.inf:
-        raise ValueError(f"wait_timeout: expected a positive number, found {wait_timeout}")
-    return wait_timeout
+    if wait_timeout is not None:
+        return number("wait_timeout", wait_timeout, 1e-3)
+    each = limits.attempts * (limits.timeout + limits.max_backoff)
+    return 2 * (each if limits.deadline is None else min(each, limits.deadline)) + 60.0
 
 
 class FunctionSource(CallableSource):
     """A function of the user's own, called in a thread; if it is asynchronous, its loop runs it."""
 
-    def __init__(self, fetch: Callable[[str, Path], object], scratch: str) -> None:
+    def __init__(
+        self, fetch: Callable[[str, Path], object], scratch: str, threads: LoopThreads
+    ) -> None:
         super().__init__(self._call, name="comms", scratch=scratch)
-        self._function = fetch
+        self._function, self._threads = fetch, threads
         self._futures: set[concurrent.futures.Future[object]] = set()
-        self.loop: asyncio.AbstractEventLoop  # of the manager; known when something is fetched
 
     def _call(self, name: str, dest: Path) -> None:
         result = self._function(name, dest)
@@ -95,7 +94,7 @@ class FunctionSource(CallableSource):
                 return await result
 
             # Waited for, and cancelled, in threads of ours only: its lock must meet no interrupt.
-            future = asyncio.run_coroutine_threadsafe(awaited(), self.loop)
+            future = asyncio.run_coroutine_threadsafe(awaited(), self._threads.loop)
             self._futures.add(future)
             try:
                 future.result()

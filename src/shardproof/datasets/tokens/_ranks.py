@@ -18,7 +18,6 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable
 
 import msgspec
 
@@ -31,8 +30,7 @@ from shardproof.fetching.cache import STATE
 
 logger = logging.getLogger("shardproof.fetching")
 
-BEAT = 2.0
-"""Seconds between two signs of life of rank 0."""
+BEAT = 2.0  # seconds between two signs of life of rank 0
 
 SILENCE = 150.0
 """Seconds without one after which it is taken for dead: network file systems show changes late."""
@@ -54,7 +52,7 @@ class RankOutcome(msgspec.Struct, frozen=True):
     marks: tuple[Mark | None, ...] = ()  # of its files, if it is there
 
 
-class _Record(msgspec.Struct, frozen=True):
+class _Record(msgspec.Struct):
     """What rank 0 says."""
 
     key: str  # of the run
@@ -90,7 +88,7 @@ class Leader:
         name = f"{secrets.token_hex(8)}.{this_process().replace('/', ',')}"
         self._directory = os.path.join(home, name)
         files.make_directories(self._directory)
-        self._world_size, self._pid = world_size, os.getpid()
+        self._world_size = world_size
         self._record = _Record(key)
         self._lock = threading.Lock()
         self._write()
@@ -102,8 +100,7 @@ class Leader:
         if problem is not None and len(problem) > _MAX_TEXT:
             outcome = msgspec.structs.replace(outcome, problem=f"{problem[:_MAX_TEXT]}...")
         with self._lock:
-            latest = (*self._record.outcomes, outcome)[-_MAX_KEPT:]
-            self._record = msgspec.structs.replace(self._record, outcomes=latest)
+            self._record.outcomes = (*self._record.outcomes, outcome)[-_MAX_KEPT:]
             self._write()
 
     def slowest(self) -> int:
@@ -121,7 +118,7 @@ class Leader:
 
     def _beat(self) -> bool:
         with self._lock:
-            self._record = msgspec.structs.replace(self._record, beat=self._record.beat + 1)
+            self._record.beat += 1
             try:
                 self._write()
             except OSError as error:
@@ -131,8 +128,7 @@ class Leader:
 
     def close(self) -> None:
         """Say nothing any more; what was said stays, as others may not have read it yet."""
-        if os.getpid() == self._pid:
-            self._heartbeat.stop()
+        self._heartbeat.stop()
 
 
 def could_not_look(error: OSError) -> str:
@@ -143,22 +139,12 @@ def could_not_look(error: OSError) -> str:
 class Follower:
     """The side of another rank; ``trusts`` says that no other run has this key."""
 
-    def __init__(
-        self,
-        root: str,
-        key: str,
-        rank: int,
-        *,
-        trusts: bool = False,
-        silence: float = SILENCE,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, root: str, key: str, rank: int, *, trusts: bool = False) -> None:
         self._home, self._key, self._rank, self._trusts = _home(root), key, rank, trusts
-        self._max_silence = silence
         self.unseen: OSError | None = None  # what the latest look could not see
         self._leader: str | None = None
         self._told = 0
-        self._silence: ObservedSilence[str, _Record] = ObservedSilence(clock)
+        self._silence: ObservedSilence[str, _Record] = ObservedSilence()
 
     def look(self, call: int) -> RankOutcome | None:
         """Return how it went with the shard of one call; None as long as that is not known."""
@@ -180,7 +166,7 @@ class Follower:
                 return outcome
         if record and record.outcomes and record.outcomes[-1].call > call:
             raise FetchError(f"rank 0 has gone on to shard {record.outcomes[-1].shard}")
-        is_silent = silent > self._max_silence
+        is_silent = silent > SILENCE
         if (is_over or is_silent) and self.unseen is not None:
             raise FetchError(could_not_look(self.unseen)) from traced(self.unseen)
         if is_over:
@@ -204,7 +190,7 @@ class Follower:
             if record is not None and record.key == self._key:
                 process = _process_of(name)
                 lives_here = is_here(process) and not is_gone(process)
-                if self._trusts or lives_here or before not in {None, record}:
+                if self._trusts or lives_here or before not in (None, record):
                     return name
         return None
 

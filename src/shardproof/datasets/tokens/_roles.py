@@ -1,6 +1,5 @@
 """What the ranks do for a manager of token shards: rank 0 fetches, the others wait for its word."""
 
-import asyncio
 import contextlib
 import dataclasses
 import logging
@@ -28,26 +27,20 @@ Load = Callable[..., SharedShardedDataset]
 """Looks at a shard of some files and opens it, as `SharedShardedDataset.load` does."""
 
 
+@dataclasses.dataclass(eq=False)
 class RankZero:
     """Fetches shards, and tells the other ranks by a leader, where there are some."""
 
-    def __init__(
-        self,
-        cache: Cache,
-        source: Source,
-        limits: Limits,
-        load: Load,
-        leader: Leader | None,
-        *,
-        tally: PrefetchTally,
-        owns_source: bool,
-    ) -> None:
-        self.source = source
-        self._cache, self._limits, self._load, self._leader = cache, limits, load, leader
-        self._tally, self._owns_source = tally, owns_source
-        self._ready: dict[int, SharedShardedDataset] = {}
-        self._held: dict[int, HeldShard] = {}
-        self._leaving: dict[int, Sequence[str]] = {}
+    cache: Cache
+    source: Source
+    limits: Limits
+    load: Load
+    leader: Leader | None
+    tally: PrefetchTally
+    owns_source: bool
+    _ready: dict[int, SharedShardedDataset] = dataclasses.field(default_factory=dict)
+    _held: dict[int, "HeldShard"] = dataclasses.field(default_factory=dict)
+    _leaving: dict[int, Sequence[str]] = dataclasses.field(default_factory=dict)
 
     def prepare(self, shard: TokenShard, stop: threading.Event) -> None:
         """Fetch a shard that will be wanted next, and look at it."""
@@ -65,37 +58,37 @@ class RankZero:
             marks = shard.marks()
             self._held[shard.index].call = call
         except BaseException as error:
-            if self._leader is not None:
-                self._leader.tell(RankOutcome(call, shard.index, problem=told(error)))
+            if self.leader is not None:
+                self.leader.tell(RankOutcome(call, shard.index, problem=told(error)))
             raise
-        if self._leader is not None:
-            self._leader.tell(RankOutcome(call, shard.index, marks=marks))
+        if self.leader is not None:
+            self.leader.tell(RankOutcome(call, shard.index, marks=marks))
         return dataset, is_ready
 
     def _fetched(self, shard: TokenShard, stop: threading.Event) -> SharedShardedDataset:
         self._release(shard.index)  # whatever is known of it may be out of date
-        fetcher = CachedFetcher(self.source, self._cache, self._limits, self._tally)
+        fetcher = CachedFetcher(self.source, self.cache, self.limits, self.tally)
         held = self._held[shard.index] = HeldShard(shard, fetcher)
         try:
             return self._brought(held, stop)
         except BaseException as error:
             self._release(shard.index)
             if isinstance(error, ShardReadError | ShardValidationError):
-                self._tally.tell(PrefetchEvent("failed", shard.names[0], problem=told(error)))
+                self.tally.tell(PrefetchEvent("failed", shard.names[0], problem=told(error)))
                 for name in shard.names:  # the next attempt is to fetch it anew
                     with contextlib.suppress(OSError):
-                        self._cache.distrust(name)
+                        self.cache.distrust(name)
             raise
 
     def _brought(self, held: "HeldShard", stop: threading.Event) -> SharedShardedDataset:
         """Return what lies there, if it is a whole shard; else what the source has."""
-        lies_there = all(map(self._cache.is_unknown, held.names))
+        lies_there = all(map(self.cache.is_unknown, held.names))
         dataset = None if not lies_there or self._states_digests(held, stop) else self._taken(held)
         if dataset is None:
             for name in held.names:
                 brought = held.fetcher.bring(name, held.shard.index, stop)
-                self._tally.tell(brought.event)
-            dataset = self._load(held.shard.files, held.shard.index)
+                self.tally.tell(brought.event)
+            dataset = self.load(held.shard.files, held.shard.index)
         return dataset
 
     def _states_digests(self, held: "HeldShard", stop: threading.Event) -> bool:
@@ -109,7 +102,7 @@ class RankZero:
         """Return the dataset of what lies there, if it stands the check."""
         shard, marks = held.shard, held.shard.marks()
         try:
-            dataset = self._load(shard.files, shard.index)
+            dataset = self.load(shard.files, shard.index)
         except ShardValidationError as error:
             if not all(finding.conclusive for finding in error.report.findings):
                 raise
@@ -127,7 +120,7 @@ class RankZero:
             dataset.close()
             return None
         for name in held.names:
-            self._tally.tell(PrefetchEvent("found", name))
+            self.tally.tell(PrefetchEvent("found", name))
         return dataset
 
     def _release(self, index: int) -> None:
@@ -137,7 +130,7 @@ class RankZero:
 
     def let_go(self, wanted: Collection[int]) -> None:
         """Hold only these shards, and those that a slower rank may open yet; remove others."""
-        slowest = self._leader.slowest() if self._leader is not None else None
+        slowest = self.leader.slowest() if self.leader is not None else None
         for index, held in tuple(self._held.items()):
             is_late = slowest is not None and held.call > slowest
             if index not in wanted and not is_late:
@@ -149,27 +142,22 @@ class RankZero:
 
     def _stays(self, name: str) -> bool:
         """Whether a file that was fetched is still to be removed, since a process reads it."""
-        if self._cache.cleanup != "auto":
+        if self.cache.cleanup != "auto":
             return False
-        if self._cache.discard(name):
-            self._tally.tell(PrefetchEvent("removed", name))
+        if self.cache.discard(name):
+            self.tally.tell(PrefetchEvent("removed", name))
             return False
-        return self._cache.owns(name)
+        return self.cache.owns(name)
 
     def close(self) -> None:
         """Fetch and say nothing any more."""
         self._ready.clear()
         for index in tuple(self._held):
             self._release(index)
-        if self._leader is not None:
-            self._leader.close()
-        if self._owns_source:
+        if self.leader is not None:
+            self.leader.close()
+        if self.owns_source:
             self.source.close()
-
-    def on_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Remember the loop that runs an asynchronous function."""
-        if isinstance(self.source, FunctionSource):
-            self.source.loop = loop
 
 
 @dataclasses.dataclass(eq=False)
@@ -186,12 +174,15 @@ class HeldShard:
         return self.shard.names[::-1]
 
 
+@dataclasses.dataclass(eq=False)
 class OtherRank:
     """Waits for what rank 0 says, for ``timeout`` seconds at most, and opens the shards."""
 
-    def __init__(self, cache: Cache, load: Load, follower: Follower, timeout: float) -> None:
-        self._cache, self._load, self._follower, self._timeout = cache, load, follower, timeout
-        self._leases: dict[int, dict[str, Lease]] = {}
+    cache: Cache
+    load: Load
+    follower: Follower
+    timeout: float
+    _leases: dict[int, dict[str, Lease]] = dataclasses.field(default_factory=dict)
 
     def prepare(self, shard: TokenShard, stop: threading.Event) -> None:
         """Do nothing: that is rank 0's part."""
@@ -203,14 +194,14 @@ class OtherRank:
         held = self._leases.setdefault(shard.index, {})
         for name in shard.names:
             if name not in held:
-                held[name] = self._cache.hold(name)
+                held[name] = self.cache.hold(name)
         outcome, is_ready = self._outcome(call, shard, stop)
         if outcome.problem is not None:
             raise _refusal(shard, outcome.problem)
         if outcome.shard != shard.index:
             problem = f"rank 0 is at shard {outcome.shard}: all ranks must make the same calls"
             raise _refusal(shard, problem)
-        end = time.monotonic() + min(_VISIBLE_SECONDS, self._timeout)
+        end = time.monotonic() + min(_VISIBLE_SECONDS, self.timeout)
         for lease in self._leases[shard.index].values():
             lease.begin_reading()
         # This node may be late to see the very files that rank 0 has.
@@ -218,23 +209,23 @@ class OtherRank:
             if time.monotonic() > end or stop.wait(_POLL):
                 problem = f"rank 0 has {outcome.marks} (size, time, inode), here are {marks}"
                 raise _refusal(shard, problem)
-        return self._load(shard.files, shard.index), is_ready
+        return self.load(shard.files, shard.index), is_ready
 
     def _outcome(
         self, call: int, shard: TokenShard, stop: threading.Event
     ) -> tuple[RankOutcome, bool]:
         """Return what rank 0 says, and whether it was said already."""
-        end, is_ready = time.monotonic() + self._timeout, True
+        end, is_ready = time.monotonic() + self.timeout, True
         while True:
             try:
-                outcome = self._follower.look(call)
+                outcome = self.follower.look(call)
             except FetchError as error:
                 raise _refusal(shard, told(error)) from error
             if outcome is not None:
                 return outcome, is_ready
             is_ready = False
             if time.monotonic() > end:
-                unseen, seconds = self._follower.unseen, f"{self._timeout:.0f}s"
+                unseen, seconds = self.follower.unseen, f"{self.timeout:.0f}s"
                 if unseen is not None:
                     problem = f"after {seconds}, this rank {could_not_look(unseen)}"
                     raise _refusal(shard, problem, FetchTimeoutError) from traced(unseen)
@@ -253,9 +244,6 @@ class OtherRank:
     def close(self) -> None:
         """Hold nothing any more."""
         self.let_go(())
-
-    def on_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Do nothing: nothing is fetched here."""
 
 
 def _refusal(shard: TokenShard, problem: str, kind: type[FetchError] = FetchError) -> FetchError:

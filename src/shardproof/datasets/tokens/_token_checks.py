@@ -17,13 +17,7 @@ from shardproof._base import fanout
 from shardproof._base.messages import printable, shown
 from shardproof._base.work import apart
 from shardproof.checks import check
-from shardproof.datasets.tokens._token_files import (
-    IDS,
-    Items,
-    TokenShard,
-    open_tokens,
-    read_header,
-)
+from shardproof.datasets.tokens._token_files import IDS, Items, TokenShard, open_tokens, read_header
 from shardproof.errors import ShardReadError
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 from shardproof.probes.token_ids import IdRecipe, TokensWithIds, id_of, told_of
@@ -146,7 +140,8 @@ def _wrong_sequences(found: OpenShard) -> Iterator[Finding]:
     """Yield a finding if there are sequences other than those that the ids were made of."""
     files, n = found.shard.files, found.n_sequences
     n_bytes = files.sequence_length * files.dtype.itemsize
-    shard = TokensWithIds(*found.tokens.as_array(), *found.ids.as_array())
+    tokens, ids = found.tokens.held(), found.ids.held()
+    shard = TokensWithIds(tokens.fd, found.tokens.header, ids.fd, found.ids.header)
     recipe = shard.recipe_of(n_bytes) or IdRecipe(n_bytes)
     step = max(1, _CHUNK_BYTES // n_bytes)
 

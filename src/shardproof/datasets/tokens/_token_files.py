@@ -3,17 +3,16 @@
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from shardproof._base.arguments import accepted_fields
+from shardproof._base.arguments import accepted_fields, count
 from shardproof._base.liveness import Mark, mark_of
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import NotRegularError, open_inside, open_root, refusals
 from shardproof._base.opening import real_path, refuse_empty
-from shardproof._base.plain import count
 from shardproof.errors import ShardReadError
 from shardproof.manifest import Mismatch
 from shardproof.probes import npy
@@ -143,15 +142,7 @@ def mark_at(path: AnyPath) -> Mark | None:
         return None
 
 
-class NpyHeader(NamedTuple):
-    """What the header of an array says of its items, as far as they are what they must be."""
-
-    dtype: np.dtype[Any]
-    n_items: int
-    start: int  # in bytes from the beginning of the file
-
-
-def read_header(fd: int, size: int, dtype: np.dtype[Any]) -> NpyHeader | Mismatch:
+def read_header(fd: int, size: int, dtype: np.dtype[Any]) -> npy.ArrayHeader | Mismatch:
     """Return the header of a whole array of one dimension, or how an open file is none."""
     found = npy.read_header(fd, size)
     if isinstance(found, Mismatch):
@@ -164,7 +155,7 @@ def read_header(fd: int, size: int, dtype: np.dtype[Any]) -> NpyHeader | Mismatc
     if found.end != size:
         expected = f"{found.end} bytes for {found.n_items} items"
         return Mismatch(expected=expected, found=f"{size} bytes")
-    return NpyHeader(dtype, found.n_items, found.start)
+    return found
 
 
 class _HeldFile:
@@ -180,18 +171,13 @@ class _HeldFile:
 class Items:
     """The items of one open file; closed while threads read it, it closes behind the last one."""
 
-    def __init__(self, fd: int, header: NpyHeader, path: str) -> None:
+    def __init__(self, fd: int, header: npy.ArrayHeader, dtype: np.dtype[Any], path: str) -> None:
         self.header = header
-        self._path = path
+        self._dtype, self._path = dtype, path
         self._file: _HeldFile | None = _HeldFile(fd)
 
-    def as_array(self) -> tuple[int, npy.ArrayHeader]:
-        """Return the descriptor, to be used while nobody closes it, and where its items are."""
-        header, dtype = self.header, self.header.dtype
-        array = npy.ArrayHeader(dtype.str, (header.n_items,), dtype.itemsize, header.start)
-        return self._opened().fd, array
-
-    def _opened(self) -> _HeldFile:
+    def held(self) -> _HeldFile:
+        """Return the descriptor, which stays open as long as the caller refers to it."""
         if (file := self._file) is None:
             raise ValueError(f"'{shown(self._path)}' is closed")
         return file
@@ -200,13 +186,13 @@ class Items:
         self._file = None
 
     def read(self, first: int, n_items: int) -> npt.NDArray[Any]:
-        items = np.empty(n_items, self.header.dtype)
+        items = np.empty(n_items, self._dtype)
         self.fill(items, first)
         return items
 
     def fill(self, items: npt.NDArray[Any], first: int) -> None:
         """Read so many items as a contiguous array has room for; a short read is an error."""
-        file = self._opened()  # which stays open as long as this refers to it
+        file = self.held()
         memory, offset = items.data.cast("B"), self.header.start + first * items.itemsize
         n_read, number, problem = 0, None, "it is shorter than when it was opened"
         try:
@@ -243,7 +229,7 @@ def _open(root: str, dir_fd: int, name: str, dtype: np.dtype[Any]) -> Items:
         except BaseException:
             os.close(fd)
             raise
-        return Items(fd, header, path)  # which closes it from now on, and nothing else may
+        return Items(fd, header, dtype, path)  # which closes it from now on, and nothing else may
     except NotRegularError as error:
         raise ShardReadError(told(error), path=path) from error
     except ShardReadError:

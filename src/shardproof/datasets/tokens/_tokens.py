@@ -9,8 +9,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from shardproof._base.arguments import checked
-from shardproof._base.plain import rank_of
+from shardproof._base.arguments import checked, rank_of
 from shardproof.datasets.tokens._token_checks import OpenShard, ProofLevel, open_proven
 from shardproof.datasets.tokens._token_files import AnyPath, TokenFiles, TokenShard
 

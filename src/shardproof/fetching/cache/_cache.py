@@ -9,13 +9,10 @@ To use a shard: `hold` it, then `find` it; where it isn't there, fetch it to `Le
 """
 
 import contextlib
-import errno
 import logging
 import os
 import threading
-import time
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager
+from collections.abc import Collection
 from pathlib import Path
 from typing import Self
 
@@ -25,10 +22,9 @@ from shardproof._base.messages import quoted, shown, told
 from shardproof._base.opening import real_path, refuse_empty
 from shardproof._base.work import Stop
 from shardproof.errors import FetchError
-from shardproof.fetching.cache._leases import HEARTBEAT, STALE_AFTER, Lease, Leases
+from shardproof.fetching.cache._leases import Lease, Leases
 from shardproof.fetching.cache._places import Slot, key_of, make_state, place_of
-from shardproof.fetching.cache._proofs import CacheProof, ProofFiles, digests_of, proof_of
-from shardproof.fetching.cache._prover import Prover
+from shardproof.fetching.cache._proofs import OtherBytesError, ProofFiles, digests_of, proof_of
 from shardproof.fetching.cache._removals import Occupancy, Removals
 from shardproof.fetching.cache._settings import Cleanup
 from shardproof.fetching.sources._source import RemoteFile
@@ -47,9 +43,6 @@ class Cache:
         *,
         cleanup: Cleanup = "auto",
         max_cache_bytes: int | None = None,
-        heartbeat: float = HEARTBEAT,
-        stale_after: float = STALE_AFTER,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         refuse_empty(root=root)
         self.cleanup, self.max_cache_bytes = cleanup, max_cache_bytes
@@ -57,9 +50,9 @@ class Cache:
         dirs = make_state(self.root)
         self.kept = dirs.kept
         self._proofs = ProofFiles(dirs.proofs)
-        self._leases = Leases(dirs, heartbeat, stale_after, clock)
+        self._leases = Leases(dirs)
+        self.downloading = self._leases.downloading
         self._removals = Removals(self.root, self._proofs, self._leases)
-        self._prover = Prover(self._proofs, self._removals)
         self._occupancy = Occupancy(self._proofs, self._removals)
         # What killed processes left goes; what fails costs room, no more.
         try:
@@ -92,8 +85,14 @@ class Cache:
         _refuse_other(file, lease)
         with place_of(self.root, file.name) as place:
             for _ in range(_ATTEMPTS):
-                proof = self._prover.prove(place, file, lease, stop) if place else None
-                if place is None or proof is None:
+                if (status := place.status()) is None:
+                    break
+                try:
+                    proof = self._proofs.prove(place, file, status, stop or Stop())
+                except OtherBytesError:
+                    self._removals.move_aside(place, status, lease)
+                    break
+                if proof is None:
                     break
                 lease.begin_reading()
                 status = place.status()
@@ -107,7 +106,7 @@ class Cache:
     def is_unchanged(self, lease: Lease) -> bool:
         """Return whether a shard is there as it was when its holder last found or placed it."""
         with place_of(self.root, lease.name) as place:
-            status = place.status() if place else None
+            status = place.status()
             return status is not None and mark_of(status) == lease.mark
 
     def place(
@@ -126,7 +125,6 @@ class Cache:
         # What a source tells whose bytes are these, if there is a digest of them.
         same = RemoteFile(proof.name, proof.size, proof.identity, next(iter(proof.digests), None))
         with place_of(self.root, file.name, make=True) as place:
-            assert place is not None, "it was made"  # noqa: S101 - for a type checker
             self._proofs.write(proof)
             try:
                 for _ in range(_ATTEMPTS):
@@ -165,41 +163,33 @@ class Cache:
     def take_over(self, file: RemoteFile, stop: threading.Event, *, trust: bool) -> bool:
         """Record a file that another tool put there; return whether its digest is proven."""
         with place_of(self.root, file.name) as place:
-            if place is None:
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file.name)
-            return self._prover.take_over(place, file, stop, trust=trust)
+            return self._proofs.take_over(place, file, stop, trust=trust)
 
     def has(self, name: str) -> bool:
         """Return whether anything is where the shard should be."""
         with place_of(self.root, name) as place:
-            return place is not None and place.status() is not None
+            return place.status() is not None
 
     def is_unknown(self, name: str) -> bool:
         """Return whether something is there of which nothing was proven."""
         with place_of(self.root, name) as place:
-            status = place.status() if place else None
-            return status is not None and self._proofs.read(name, status) is None
+            return place.status() is not None and self._proofs.of_place(place) is None
 
     def owns(self, name: str) -> bool:
         """Return whether this package put there what is there; not where that can't be seen."""
         with contextlib.suppress(OSError), place_of(self.root, name) as place:
-            proof = self._proof_at(place)
+            proof = self._proofs.of_place(place)
             return proof is not None and proof.placed
         return False
 
     def distrust(self, name: str) -> None:
         """Forget that what is there was proven: it goes if it is ours, unless it is being read."""
         with place_of(self.root, name) as place:
-            proof = self._proof_at(place)
-            if place is not None and proof is not None:
-                if proof.placed:
-                    self._removals.remove(place, readers=True)
-                else:
-                    self._proofs.forget(proof)
-
-    def _proof_at(self, place: Slot | None) -> CacheProof | None:
-        status = place.status() if place else None
-        return self._proofs.read(place.name, status) if place and status else None
+            proof = self._proofs.of_place(place)
+            if proof is not None and proof.placed:
+                self._removals.remove(place, readers=True)
+            elif proof is not None:
+                self._proofs.forget(proof)
 
     @property
     def _removes_at_once(self) -> bool:
@@ -230,12 +220,6 @@ class Cache:
         if not has_room:
             lease.reserve(0)
         return has_room
-
-    def downloading(
-        self, name: str, stop: threading.Event | None = None, *, timeout: float = 600.0
-    ) -> AbstractContextManager[bool]:
-        """Keep other processes from fetching the same shard meanwhile."""
-        return self._leases.downloading(name, timeout, stop or Stop())
 
     def close(self) -> None:
         """Release all leases and end the thread; the shards stay."""

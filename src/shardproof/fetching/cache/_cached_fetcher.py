@@ -3,7 +3,7 @@
 import logging
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +17,7 @@ from shardproof.fetching.cache._stats import PrefetchEvent, PrefetchTally
 from shardproof.fetching.sources._source import RemoteFile, Source
 from shardproof.fetching.transfer._attempts import Goal, Limits
 from shardproof.fetching.transfer._fetch import fetch_to
-from shardproof.fetching.transfer._kept import drop_parts, key_in, sweep_parts
+from shardproof.fetching.transfer._kept import key_in, sweep_parts
 from shardproof.fetching.transfer._requests import ask, tells_when_read
 
 logger = logging.getLogger("shardproof.fetching")
@@ -193,12 +193,8 @@ class CachedFetcher:
             self._let_go(name)
             if self._cache.discard(name):
                 self.tally.tell(PrefetchEvent("removed", name))
-        if passed:
-            self._drop_parts(self._keys(passed).__contains__)
-
-    def _drop_parts(self, is_unwanted: Callable[[str], bool]) -> None:
-        if self._cache.cleanup != "keep":
-            drop_parts(self._cache.kept, is_unwanted)
+        if passed and self._cache.cleanup != "keep":
+            sweep_parts(self._cache.kept, self._keys(passed).__contains__)
 
     def _keys(self, names: Iterable[str]) -> set[str]:
         """Return the names by which the parts of shards are known."""
@@ -209,9 +205,8 @@ class CachedFetcher:
         """Let go of what an earlier run has left, if the policy is not to keep it."""
         for name in self._cache.discard_others(wanted):
             self.tally.tell(PrefetchEvent("removed", name))
-        sweep_parts(self._cache.kept)
-        keys = self._keys(wanted)
-        self._drop_parts(lambda key: key not in keys)
+        keys, keeps = self._keys(wanted), self._cache.cleanup == "keep"
+        sweep_parts(self._cache.kept, lambda key: key not in keys and not keeps)
 
     def close(self) -> None:
         """Hold nothing any more."""

@@ -125,7 +125,7 @@ class Lease:
 
 
 class Leases:
-    """The leases of one cache, as one process sees them; the arguments are those of `Cache`."""
+    """The leases of one cache, as one process sees them; times are in seconds."""
 
     def __init__(
         self,
@@ -194,7 +194,11 @@ class Leases:
         self._watch.forget(lambda path: path.startswith(begin) and path not in paths)
         paths -= {but.path} if but else set()
         found = [hold for hold in map(observe, sorted(paths)) if hold and not self._is_over(hold)]
-        return [hold for hold in found if not readers or _reads(hold)]
+        # Whether one reads its shard now; of one that can't be told that is assumed.
+        notes = [hold.record.note if hold.record else {} for hold in found]
+        return [
+            h for h, note in zip(found, notes, strict=True) if not readers or note.get("reads", 1)
+        ]
 
     def _is_over(self, found: ObservedHold) -> bool:
         if found.path in self._mine or not self._watch.is_over(found):
@@ -294,8 +298,3 @@ class Leases:
                 stack.callback(self._heart.stop)
             for lease in list(self._mine.values()):
                 stack.callback(lease.release)
-
-
-def _reads(hold: ObservedHold) -> bool:
-    """Whether a holder reads its shard now; of one that can't be told that is assumed."""
-    return hold.record is None or bool(hold.record.note.get("reads", 1))

@@ -28,14 +28,14 @@ class Slot(NamedTuple):
     name: str
     path: str
     base: str
-    fd: int
+    fd: int  # -1 where that directory is not there
 
     def status(self) -> os.stat_result | None:
         """Return what is there, not what a link leads to; None if nothing is."""
-        try:
-            return os.stat(self.base, dir_fd=self.fd, follow_symlinks=False)
-        except FileNotFoundError:
-            return None
+        with contextlib.suppress(FileNotFoundError):
+            if self.fd >= 0:
+                return os.stat(self.base, dir_fd=self.fd, follow_symlinks=False)
+        return None
 
     def open(self) -> int:
         """Return a descriptor to read a regular file by; a link is not followed."""
@@ -57,19 +57,21 @@ def key_of(name: str) -> str:
 
 
 @contextlib.contextmanager
-def place_of(root: str, name: str, *, make: bool = False) -> Iterator[Slot | None]:
-    """Yield a shard's place; None where its directory isn't there, and is not to be made."""
+def place_of(root: str, name: str, *, make: bool = False) -> Iterator[Slot]:
+    """Yield a shard's place; its directory is there only if it was, or is to be made."""
     refuse_name(name)
     *parents, base = name.split("/")
     try:
         fd = _open_directory(root, parents, make)
     except FileNotFoundError:
-        yield None
-        return
+        if make:
+            raise
+        fd = -1
     try:
         yield Slot(name, os.path.join(root, name), base, fd)
     finally:
-        os.close(fd)
+        if fd >= 0:
+            os.close(fd)
 
 
 def _open_directory(root: str, parents: Sequence[str], make: bool) -> int:

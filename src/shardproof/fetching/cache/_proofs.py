@@ -1,4 +1,4 @@
-"""ProofFiles: the record that a shard was proven, and whether this package put it there.
+"""Whether what is under a shard's name is the shard, and whether this package put it there.
 
 A proof is about one file: its name has a digest of the file's size, time of last change and inode,
 so that a file which was changed or replaced since has none. A proof is written before its file
@@ -7,8 +7,11 @@ for one; a proof without a file proves nothing.
 """
 
 import contextlib
+import errno
 import hashlib
 import os
+import stat
+import threading
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -16,8 +19,10 @@ import msgspec
 from shardproof._base import digest as _digest
 from shardproof._base import files, json
 from shardproof._base.liveness import Mark, mark_of
+from shardproof._base.messages import quoted
+from shardproof._base.work import Cancelled, Deadline
 from shardproof.errors import ManifestError
-from shardproof.fetching.cache._places import key_of, refuse_name
+from shardproof.fetching.cache._places import Slot, key_of, refuse_name
 from shardproof.fetching.sources._source import RemoteFile
 
 MAX_PROOF_BYTES = 2**16  # of one that is read; in use they have some hundred
@@ -53,7 +58,7 @@ class CacheProof(msgspec.Struct, frozen=True, kw_only=True):
         asked = _digest.parse(file.digest)
         digests = map(_digest.parse, self.digests)
         known = [digest for digest in digests if digest.algorithm == asked.algorithm]
-        return any(_digest.same(digest, asked) for digest in known) if known else None
+        return asked in known if known else None
 
     @property
     def wants_identity(self) -> bool:
@@ -95,7 +100,7 @@ def proof_of(
 
 
 class ProofFiles:
-    """The directory with the proofs of a cache."""
+    """The directory with the proofs of a cache: looks for them, and makes one of a known digest."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
@@ -116,6 +121,11 @@ class ProofFiles:
         names = (_filename(key, mark, placed=placed) for placed in (True, False))
         return next(filter(None, map(self.of_file, names)), None)
 
+    def of_place(self, place: Slot) -> CacheProof | None:
+        """Return the proof of what is there now; None where there is none, or nothing."""
+        status = place.status()
+        return self.read(place.name, status) if status else None
+
     def write(self, proof: CacheProof) -> None:
         """Record a proof, in place of what was known of the same file."""
         files.write_whole(self.path_of(proof), msgspec.json.encode(proof))
@@ -129,12 +139,11 @@ class ProofFiles:
         with contextlib.suppress(OSError):  # it may be another user's
             os.utime(self.path_of(proof))
 
-    def used(self, filename: str) -> int | None:
-        """Return when a proof's shard was last used, in nanoseconds; None if the proof is gone."""
-        try:
+    def used(self, filename: str) -> int:
+        """Return when a proof's shard was last used, in nanoseconds; 0 if the proof is gone."""
+        with contextlib.suppress(FileNotFoundError):
             return os.stat(os.path.join(self.directory, filename)).st_mtime_ns
-        except FileNotFoundError:
-            return None
+        return 0
 
     def placed(self) -> dict[str, int]:
         """Return the sizes of placed shards by the names of their proofs; of those gone, too."""
@@ -156,3 +165,94 @@ class ProofFiles:
         except (ManifestError, ValueError):
             return None
         return proof if os.path.basename(self.path_of(proof)) == filename else None
+
+    def prove(
+        self, place: Slot, file: RemoteFile, status: os.stat_result, stop: threading.Event
+    ) -> CacheProof | None:
+        """Return a proof of what is there, or None; raise if it is neither known nor the shard."""
+        known = self.read(file.name, status)
+        fits = None if known is None else known.fits(file)
+        if known is not None and fits is not None:
+            if fits and known.wants_identity and file.identity is not None:
+                # From the first time on that the source is asked, it is the source's file of then.
+                known = self._record(file, status, known, vouched=True)
+            return known if fits else None
+        if stat.S_ISREG(status.st_mode):
+            if file.digest is None:
+                return None  # a size alone may be a mistake of the source: what it gives will tell
+            if file.size in {None, status.st_size}:
+                wanted = _digest.parse(file.digest)
+                found = _hashed(place, wanted.algorithm, status, stop)
+                if found is None:
+                    return None
+                if found == wanted:
+                    return self._record(file, status, known)
+        if known is None:
+            raise OtherBytesError("the source's file", "another one")
+        return None
+
+    def take_over(
+        self, place: Slot, file: RemoteFile, stop: threading.Event, *, trust: bool
+    ) -> bool:
+        """Record a file that another tool put there; return whether its digest is proven."""
+        status = place.status()
+        if status is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), file.name)
+        known = self.read(file.name, status)
+        if file.size is None and not status.st_size:
+            raise OtherBytesError("more than 0 bytes", "0 bytes", is_size=True)
+        if file.size not in {None, status.st_size}:
+            raise OtherBytesError(f"{file.size} bytes", f"{status.st_size} bytes", is_size=True)
+        if file.digest is None:
+            if known is not None and not known.fits(file):
+                expected = f"the file that is {quoted(str(file.identity))} at the source"
+                found = f"what was fetched when it was {quoted(str(known.identity))}"
+                raise OtherBytesError(expected, found)
+            if not trust:
+                raise OtherBytesError("a digest that the source states", "none")
+            os.close(place.open())  # what can't be read is no shard
+            if known is None or known.wants_identity:
+                self._record(file, status, known, vouched=True)
+            return False
+        wanted = _digest.parse(file.digest)
+        digest = _hashed(place, wanted.algorithm, status, stop)
+        if digest != wanted:
+            raise OtherBytesError(str(wanted), str(digest or "a file that changed meanwhile"))
+        self._record(file, status, known)
+        return True
+
+    def _record(
+        self,
+        file: RemoteFile,
+        status: os.stat_result,
+        known: CacheProof | None,
+        *,
+        vouched: bool = False,
+    ) -> CacheProof:
+        """Write down that these are the source's bytes, beside what was known of the same file."""
+        digests = digests_of(file.digest, *(known.digests if known else ()))
+        placed = known is not None and known.placed
+        proof = proof_of(file, status, digests, placed=placed, vouched=vouched)
+        self.write(proof)
+        return proof
+
+
+class OtherBytesError(Exception):
+    """What lies under a shard's name is not the source's; ``is_size`` if the sizes differ."""
+
+    def __init__(self, expected: str, found: str, *, is_size: bool = False) -> None:
+        super().__init__(f"expected {expected}, found {found}")
+        self.expected, self.found, self.is_size = expected, found, is_size
+
+
+def _hashed(
+    place: Slot, algorithm: str, status: os.stat_result, stop: threading.Event
+) -> _digest.Digest | None:
+    """Return a file's digest; None if it changed meanwhile, is gone, or ``stop`` was set."""
+    go_on = Deadline(None, stop).raise_if_stopped
+    try:
+        with open(place.open(), "rb", buffering=0) as file:
+            digest = _digest.of_file(file.fileno(), algorithm, status.st_size, go_on=go_on)
+            return digest if mark_of(os.fstat(file.fileno())) == mark_of(status) else None
+    except (Cancelled, FileNotFoundError):
+        return None

@@ -52,7 +52,7 @@ class Removals:
         """Remove a shard if no process holds it; what fails is logged."""
         try:
             with place_of(self._root, name) as place:
-                return place is not None and self.remove(place)
+                return self.remove(place)
         except OSError as error:
             logger.warning("Shard '%s' could not be removed: %s", shown(name), told(error))
             return False
@@ -60,7 +60,7 @@ class Removals:
     def has(self, proof: CacheProof) -> bool:
         """Return whether the file is there that a proof is about; raise if that can't be seen."""
         with place_of(self._root, proof.name) as place:
-            status = place.status() if place else None
+            status = place.status()
             return status is not None and mark_of(status) == proof.mark
 
     def forget_stale(self, proof: CacheProof) -> None:
@@ -166,19 +166,18 @@ class Occupancy:
             sizes = self._proofs.placed()
             taken = sum(sizes.values())
             if taken > most:
-                self._used = {name: self._used.get(name) or self._look(name) for name in sizes}
+                self._used = {
+                    name: self._used.get(name) or self._proofs.used(name) for name in sizes
+                }
             oldest = sorted(sizes, key=lambda name: self._used[name]) if taken > most else []
             while taken > most and oldest:
                 name = oldest.pop(0)
-                if self._used[name] != (used := self._look(name)):
+                if self._used[name] != (used := self._proofs.used(name)):
                     self._used[name] = used  # its turn comes after those before it
                     oldest = sorted([*oldest, name], key=lambda name: self._used[name])
                 elif self._has_gone(name):
                     taken -= sizes[name]
             return taken <= most
-
-    def _look(self, name: str) -> int:
-        return self._proofs.used(name) or 0  # of what is gone
 
     def _has_gone(self, name: str) -> bool:
         """Discard a shard; return whether it is gone, whoever has removed it."""

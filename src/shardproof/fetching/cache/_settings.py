@@ -8,15 +8,13 @@ path of another's.
 import hashlib
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 from urllib.parse import quote, urlsplit
 
-from shardproof._base.arguments import checked
+from shardproof._base.arguments import checked, count
 from shardproof._base.messages import quoted
 from shardproof._base.opening import refuse_empty
-from shardproof._base.plain import count
 from shardproof.fetching.sources._urls import WITHOUT_USERS, resource_of
 
 Cleanup = Literal["auto", "keep"]
@@ -100,9 +98,7 @@ class CleanupPolicy(NamedTuple):
 
 @checked
 def cleanup_policy(
-    cleanup: Cleanup | None = None,
-    max_cache_bytes: int | None = None,
-    environ: Mapping[str, str] | None = None,
+    cleanup: Cleanup | None = None, max_cache_bytes: int | None = None
 ) -> CleanupPolicy:
     """Return what a user wants: the arguments, else the environment variable, else ``"auto"``."""
     if max_cache_bytes is not None:
@@ -112,8 +108,7 @@ def cleanup_policy(
             raise ValueError(f"max_cache_bytes: {problem}")
     if cleanup is not None or max_cache_bytes is not None:
         return CleanupPolicy(cleanup or "auto", max_cache_bytes)
-    environ = os.environ if environ is None else environ
-    text = environ.get(_VARIABLE, "").strip()
+    text = os.environ.get(_VARIABLE, "").strip()
     if text in {"", "auto"}:
         return CleanupPolicy("auto")
     if text == "keep":

@@ -2,10 +2,11 @@
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from shardproof._base import files as _files
+from shardproof._base import files
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted
 from shardproof._base.opening import is_regular, refuse_empty
@@ -78,7 +79,8 @@ class CallableSource(SourceContext):
         self, request: ReadRequest, cancellation: Cancellation | None = None
     ) -> Iterator[Response]:
         """Fetch the whole file, whichever bytes of it are requested."""
-        with _files.passing_directory("shardproof-", self._scratch) as directory:
+        directory = tempfile.mkdtemp(prefix="shardproof-", dir=self._scratch)
+        try:
             path = Path(directory, "shard")
             self._fetch(request.name, path)
             if not is_regular(path):
@@ -87,6 +89,8 @@ class CallableSource(SourceContext):
             with open(path, "rb", buffering=0) as file:
                 chunks = iter(lambda: file.read(_BLOCK), b"")
                 yield Response(RemoteFile(request.name, size), 0, size, chunks, has_ranges=False)
-
-    def close(self) -> None:
-        """Do nothing: the function is the user's."""
+        finally:
+            try:
+                files.remove_tree(directory)
+            except OSError:  # nothing else removes it, and what failed once may work now
+                files.remove_tree(directory)

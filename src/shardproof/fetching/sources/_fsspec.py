@@ -237,9 +237,6 @@ class FsspecSource(SourceContext):
                 file.seek(start)
             yield lambda start, stop: file.read(stop - start)
 
-    def close(self) -> None:
-        """Do nothing: connections end with their file system, and that with this source."""
-
 
 def _refuse_unknown(scheme: str) -> None:
     """Raise if there is no such file system, or what it needs is not installed."""

@@ -54,27 +54,24 @@ class Network(httpcore.NetworkBackend):
     ) -> httpcore.NetworkStream:
         """Open a connection."""
         assert isinstance(timeout, Patience)  # noqa: S101 - as each request of ours has it
+
+        def connected() -> httpcore.NetworkStream:
+            """Connect to the first address that answers in its equal share of the time."""
+            try:
+                found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                hosts = dict.fromkeys(socket.getnameinfo(each[4], _NUMERIC)[0] for each in found)
+            except OSError as error:
+                raise httpcore.ConnectError(told(error)) from error
+            *others, last = ((each, port, timeout / len(hosts), *options) for each in hosts)
+            for each in others:  # as of a network without a way for IPv6
+                with contextlib.suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
+                    return self._plain.connect_tcp(*each)
+            return self._plain.connect_tcp(*last)
+
         options = local_address, socket_options
-        stream = _in_thread(lambda: self._connected(host, port, timeout, *options), timeout)
-        connection = PatientConnection(stream, timeout)
+        connection = PatientConnection(_in_thread(connected, timeout), timeout)
         self._open.add(connection)
         return connection
-
-    def _connected(
-        self, host: str, port: int, seconds: float, *options: Any
-    ) -> httpcore.NetworkStream:
-        """Connect to the first address of a host that answers in its equal share of the time."""
-        try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            addresses = dict.fromkeys(socket.getnameinfo(each[4], _NUMERIC)[0] for each in found)
-        except OSError as error:
-            raise httpcore.ConnectError(told(error)) from error
-        *others, last = addresses
-        share = seconds / len(addresses)
-        for each in others:  # as of a network without a way for IPv6
-            with contextlib.suppress(httpcore.ConnectError, httpcore.ConnectTimeout):
-                return self._plain.connect_tcp(each, port, share, *options)
-        return self._plain.connect_tcp(last, port, share, *options)
 
     def leave(self) -> None:
         """Close all connections here, without a word to the servers: another process has them."""

@@ -183,7 +183,7 @@ class SourceContext:
     """Closes a source at the end of a ``with`` block."""
 
     def close(self) -> None:
-        """Close the connections; nothing is read any more."""
+        """Close the connections, if there are any of its own; nothing is read any more."""
 
     def __enter__(self) -> Self:
         return self

@@ -2,7 +2,7 @@
 
 from shardproof.fetching.transfer._attempts import Goal, Limits
 from shardproof.fetching.transfer._fetch import FetchResult, fetch, fetch_file, fetch_to
-from shardproof.fetching.transfer._kept import drop_parts, key_in, own_part, parts_beneath
+from shardproof.fetching.transfer._kept import key_in, own_part, parts_beneath, sweep_parts
 from shardproof.fetching.transfer._requests import ask, listed, read_range
 
 __all__ = [
@@ -10,7 +10,6 @@ __all__ = [
     "Goal",
     "Limits",
     "ask",
-    "drop_parts",
     "fetch",
     "fetch_file",
     "fetch_to",
@@ -19,4 +18,5 @@ __all__ = [
     "own_part",
     "parts_beneath",
     "read_range",
+    "sweep_parts",
 ]

@@ -5,11 +5,11 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Set
 from typing import NamedTuple, TypeVar
 
+from shardproof._base.arguments import count, number
 from shardproof._base.messages import printable, shown
-from shardproof._base.plain import count, number
 from shardproof._base.work import Deadline, go_on
 from shardproof.errors import FetchError, FetchTimeoutError, SourceError, SourceErrorKind
 
@@ -105,10 +105,14 @@ def retry(
             logger.warning("%s: %s", printable(what), printable(error.problem))
             was_refused, is_refused = is_refused, error.kind in _BELIEVED_THE_SECOND_TIME
             is_believed = error.kind in _BELIEVED or (was_refused and is_refused)
-            seconds = _seconds_between(error, len(causes), limits)
+            n = len(causes)
+            seconds = _seconds_between(error, n, limits)
             is_late = deadline.end is not None and seconds >= deadline.left(math.inf)
-            if is_believed or is_late or len(causes) == limits.attempts:
-                raise _all_failed(goal, error, causes) from error
+            if is_believed or is_late or n == limits.attempts:
+                problem = f"ailed to download {shown(goal.label)} after {n} attempt" + "s" * (n > 1)
+                logger.error("F%s: %s", printable(problem), shown(goal.path))
+                kind = FetchTimeoutError if error.kind == "late" else FetchError
+                raise kind(f"f{problem}", url=goal.url, path=goal.path, causes=causes) from error
         logger.info("Retrying in %.1fs", seconds)
         end = time.monotonic() + seconds
         while not deadline.stop.is_set() and (left := end - time.monotonic()) > 0:
@@ -120,12 +124,3 @@ def _seconds_between(error: SourceError, n_failed: int, limits: Limits) -> float
     if error.retry_after is not None:
         return max(0.0, min(error.retry_after, limits.max_backoff))
     return random.uniform(0.0, min(limits.max_backoff, 2.0 ** (n_failed - 1)))  # noqa: S311
-
-
-def _all_failed(goal: Goal, error: SourceError, causes: Sequence[str]) -> FetchError:
-    """Return the error that all attempts come to."""
-    n = len(causes)
-    problem = f"ailed to download {shown(goal.label)} after {n} attempt" + "s" * (n > 1)
-    logger.error("F%s: %s", printable(problem), shown(goal.path))
-    kind = FetchTimeoutError if error.kind == "late" else FetchError
-    return kind(f"f{problem}", url=goal.url, path=goal.path, causes=causes)

@@ -20,7 +20,6 @@ from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import OPEN_FLAGS, file_type, refusals
 from shardproof._base.opening import is_there, refuse_empty
-from shardproof._base.plain import plain_text
 from shardproof._base.progress import bar
 from shardproof._base.work import Cancelled, Deadline, apart, go_on, to_waiter
 from shardproof.errors import FetchError, FetchTimeoutError, SourceError, UnsyncedError
@@ -29,7 +28,6 @@ from shardproof.fetching.sources._source import Cancellation, RemoteFile, Source
 from shardproof.fetching.transfer._attempts import Goal, Limits
 from shardproof.fetching.transfer._file_fetch import FileFetch, OnBytes
 from shardproof.fetching.transfer._kept import (
-    drop_parts,
     key_in,
     own_part,
     parts_beneath,
@@ -80,7 +78,7 @@ def fetch(
 
     When a connection breaks, the next attempt goes on from there, and so does the next fetch, in
     this process or another one; see `fetch_file`. Size and digest are compared before the name
-    exists.
+    exists. Each call with an address connects anew: for many files, give a source that is open.
 
     Args:
         source: The address of the file, as in the shell: ``https://``, ``hf://``, ``s3://``,
@@ -110,11 +108,10 @@ def fetch(
         ('0.bin', b'1234', False)
     """
     refuse_empty(to=to)
-    address = source if isinstance(source, str) else None
     if name is None:
-        if address is None:
+        if not isinstance(source, str):
             raise ValueError("name: expected the name of a file of the source, found None")
-        address, name = split_name(address)
+        source, name = split_name(source)
     name = _accepted_name(name)
     path = os.path.join(os.path.abspath(to), name)
     display = bar(name) if progress is True else contextlib.nullcontext(progress or None)
@@ -127,7 +124,7 @@ def fetch(
         with contextlib.ExitStack() as stack:
             opened = source
             if isinstance(opened, str):
-                opened = stack.enter_context(contextlib.closing(open_source(address or opened)))
+                opened = stack.enter_context(contextlib.closing(open_source(opened)))
             return fetch_file(
                 opened,
                 name,
@@ -214,7 +211,7 @@ def fetch_file(
 
 
 def _accepted_name(name: str) -> str:
-    name = plain_text(name)
+    name = str.__str__(name)  # of numpy, or of an enumeration: as Python's
     for refusal in refusals([name]):
         raise ValueError(f"name: {quoted(name)} is refused: {refusal.reason}")
     return name
@@ -240,6 +237,7 @@ def fetch_to(
     work = FileFetch(source, name, limits, report, is_asked=is_asked or file is None)
     deadline = Deadline(limits.deadline, stop)
     wanted = with_parsed_digest(file or RemoteFile(name), digest)
+    kept = ""
     try:
         parts = parts or parts_beneath(os.path.dirname(target))
         key, names = key or key_in(parts, goal.path), parts_in(parts)
@@ -252,21 +250,19 @@ def fetch_to(
         if found is None:
             files.make_directories(os.path.dirname(target))
             if names:
-                sweep_parts(parts, names)
+                sweep_parts(parts, names=names)
             with own_part(parts, key) as own:
                 part = own.opened(work.provenance_of(wanted), names, deadline)
                 try:
                     wanted, found = work.run(part, wanted, goal, deadline)
-                except SourceError:
+                except (Cancelled, FetchError):
+                    kept = _told_of_kept(part)
                     raise
-                except (Cancelled, FetchError) as error:
-                    cause = error.__cause__ or error
-                    raise _telling_what_is_kept(error, part, goal) from cause
                 # Another process may have been faster.
                 _digest_of_present(target, RemoteFile(name, digest=found), goal, deadline)
                 own.publish(target, is_final=target == goal.path)
         if is_left:
-            drop_parts(parts, key.__eq__)  # also those of processes that were killed
+            sweep_parts(parts, key.__eq__)  # also those of processes that were killed
         return FetchResult(
             path=Path(target),
             file=wanted,
@@ -278,11 +274,14 @@ def fetch_to(
         )
     except Cancelled as error:
         go_on()  # an interrupt is not this error
-        raise FetchError("it was stopped", url=goal.url, path=goal.path) from error
+        raise FetchError(f"it was stopped{kept}", url=goal.url, path=goal.path) from error
     except SourceError as error:  # the time is up, while what is here was hashed
         raise FetchTimeoutError(error.problem, url=goal.url, path=goal.path) from error
-    except FetchError:
-        raise
+    except FetchError as error:
+        if not kept:
+            raise
+        problem, cause = f"{error.problem}{kept}", error.__cause__ or error
+        raise type(error)(problem, url=error.url, path=error.path, causes=error.causes) from cause
     except OSError as error:
         problem = _told_of_disk(error, is_kept=target == goal.path)
         raise FetchError(problem, url=goal.url, path=goal.path) from error
@@ -299,18 +298,11 @@ def _told_of_disk(error: OSError, *, is_kept: bool) -> str:
     return f"{said}; see to the disk, and fetch it again"
 
 
-def _telling_what_is_kept(
-    error: Cancelled | FetchError, part: PartialFile, goal: Goal
-) -> FetchError:
-    kept = ""
-    if part.can_go_on:
-        size = "" if part.size is None else f" of {part.size}"
-        kept = f"; {part.n_bytes}{size} bytes are kept, and the next try goes on from there"
-    if isinstance(error, Cancelled):
-        go_on()  # an interrupt is not this error
-        return FetchError(f"it was stopped{kept}", url=goal.url, path=goal.path)
-    problem = f"{error.problem}{kept}"
-    return type(error)(problem, url=error.url, path=error.path, causes=error.causes)
+def _told_of_kept(part: PartialFile) -> str:
+    if not part.can_go_on:
+        return ""
+    size = "" if part.size is None else f" of {part.size}"
+    return f"; {part.n_bytes}{size} bytes are kept, and the next try goes on from there"
 
 
 def _digest_of_present(
@@ -337,19 +329,16 @@ def _digest_of_present(
 
 def _proven(target: str, wanted: RemoteFile, deadline: Deadline) -> str | None:
     """Return ``"sha256:<hex>"`` of a file with the right size and digest; None of any other."""
-    raise_if_stopped = deadline.raise_if_stopped
     fd = os.open(target, OPEN_FLAGS)
     try:
         size = os.fstat(fd).st_size
         if wanted.size not in {None, size}:
             return None
-        found = other = _digest.of_file(fd, "sha256", size, go_on=raise_if_stopped)
-        if wanted.digest is not None:
-            expected = _digest.parse(wanted.digest)
-            if expected.algorithm != found.algorithm:
-                other = _digest.of_file(fd, expected.algorithm, size, go_on=raise_if_stopped)
-            if not _digest.same(expected, other):
-                return None
-        return str(found)
+        expected = None if wanted.digest is None else _digest.parse(wanted.digest)
+        asked = {("sha256", 0), (expected.algorithm if expected else "sha256", 0)}
+        found = _digest.each_of_file(fd, asked, size, go_on=deadline.raise_if_stopped)
+        if expected and expected != found[expected.algorithm, 0]:
+            return None
+        return str(found["sha256", 0])
     finally:
         os.close(fd)

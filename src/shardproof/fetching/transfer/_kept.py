@@ -143,29 +143,23 @@ def _status(path: str) -> os.stat_result | None:
         return None
 
 
-def sweep_parts(directory: str, names: Collection[str] | None = None) -> None:
-    """Remove parts that are of no use, old ones, and all but one for each file."""
+def sweep_parts(
+    directory: str,
+    is_unwanted: Callable[[str], bool] = lambda _: False,
+    *,
+    names: Collection[str] | None = None,
+) -> None:
+    """Remove parts of unwanted keys or of no use, old ones, and all but one for each file."""
     names = parts_in(directory) if names is None else names
     kept: set[str] = set()
     for part in sorted(_found(directory, names), key=lambda part: -part.n_bytes):
-        is_second = part.is_free and part.key in kept
-        is_useless = part.is_free and not part.n_bytes
+        is_useless = part.key in kept or not part.n_bytes or is_unwanted(part.key)
         is_old = time.time() - part.changed > KEPT_SECONDS
-        if not part.is_busy and (is_second or is_useless or is_old):
+        if (part.is_free and is_useless) or (not part.is_busy and is_old):
             _drop(part)
         elif part.is_free:
             kept.add(part.key)
     _remove_beside(directory)
-
-
-def drop_parts(directory: str, is_unwanted: Callable[[str], bool]) -> None:
-    """Remove the parts of files whose key is unwanted, except what a process still writes."""
-    names = parts_in(directory)
-    for part in _found(directory, names):
-        if part.is_free and is_unwanted(part.key):
-            _drop(part)
-    if names:
-        _remove_beside(directory)
 
 
 def _drop(part: FoundPart) -> None:

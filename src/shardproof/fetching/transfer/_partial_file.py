@@ -317,7 +317,7 @@ class PartialFile:
             if promised.algorithm != "sha256":
                 go_on = deadline.raise_if_stopped
                 found = digest.of_file(self._fd, promised.algorithm, size, go_on=go_on)
-            if not digest.same(promised, found):
+            if promised != found:
                 problem = f"expected the digest {promised}, found {found} of {size} bytes"
                 raise SourceError(problem, kind="other-bytes")
         return str(sha256)

@@ -127,7 +127,7 @@ def read_range(
             wanted = _digest.parse(digest)
             found = _digest.begin(wanted.algorithm, len(data))
             found.update(data)
-            if not _digest.same(wanted, _digest.Digest(wanted.algorithm, found.hexdigest())):
+            if wanted.value != found.hexdigest():
                 raise SourceError(f"expected bytes whose digest is {digest}, found others")
         return data
 

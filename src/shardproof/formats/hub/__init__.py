@@ -1,6 +1,8 @@
 """What the client of the Hugging Face Hub leaves on a disk: its cache, and local directories."""
 
-from shardproof.formats._format import Format, later
+import re
+
+from shardproof.formats._format import Format
 
 _INCLUDED = (
     *("safetensors", "parquet", "arrow", "npy", "webdataset", "mds", "litdata"),
@@ -25,7 +27,7 @@ CACHE = Format.of_module(
     "place of links, without a listing; copies whose names differ only in case",
     includes=_INCLUDED,
     store="../../blobs",
-    name_at_source=later("formats.hub.cache", "name_in_repository"),
+    name_at_source=lambda name: re.sub(r"^snapshots/[^/]*/", "", name),
 )
 LOCAL_DIR = Format.of_module(
     "hub.local_dir",

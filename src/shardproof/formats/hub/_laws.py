@@ -11,7 +11,7 @@ import msgspec
 
 from shardproof._base import json
 from shardproof._base.names import refusals
-from shardproof._base.opening import names_in, permission_denied
+from shardproof._base.opening import names_in
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 
@@ -63,9 +63,8 @@ class _IndexOfWeights(msgspec.Struct):
 
 def digest_of(name: str) -> str | None:
     """Return the digest that an entity tag of the Hub is; None for those of other servers."""
-    if _DIGEST.fullmatch(name) is None:
-        return None
-    return f"git-sha1:{name}" if len(name) == 40 else f"sha256:{name}"
+    kind = "git-sha1" if len(name) == 40 else "sha256"
+    return f"{kind}:{name}" if _DIGEST.fullmatch(name) else None
 
 
 def promise(name: str, digest: str | None, listed: ExpectedFile | None = None) -> ExpectedFile:
@@ -77,9 +76,9 @@ def promise(name: str, digest: str | None, listed: ExpectedFile | None = None) -
 
 def is_another(digest: str | None, other: str | None) -> bool:
     """Whether two digests are of one kind and differ."""
-    if digest is None or other is None or digest == other:
+    if digest is None or other is None:
         return False
-    return digest.partition(":")[0] == other.partition(":")[0]
+    return digest != other and digest.partition(":")[0] == other.partition(":")[0]
 
 
 def without_part(name: str) -> str | None:
@@ -136,26 +135,11 @@ def owed_weights(
 
 def manifest_of(files: Mapping[str, ExpectedFile], **others: Any) -> Manifest:
     """Return a manifest, without names that none may have; files are by their other names."""
-    with contextlib.suppress(ManifestError):
-        return Manifest(files=list(files.values()), **others)
-    return Manifest(files=list(_by_names_that_may_be(files)), **others)
-
-
-def _by_names_that_may_be(files: Mapping[str, ExpectedFile]) -> Iterator[ExpectedFile]:
     refused = {refusal.entry for refusal in refusals([file.name for file in files.values()])}
+    named = []
     for entry, (other, file) in enumerate(files.items()):
         if entry not in refused:
-            yield file
+            named.append(file)
         elif other != file.name and not refusals([other]):
-            yield msgspec.structs.replace(file, name=other)
-
-
-@contextlib.contextmanager
-def permissions_told(path: str) -> Iterator[None]:
-    """Raise what may not be listed below a directory as what it means for the promise."""
-    try:
-        yield
-    except ManifestPermissionError:
-        raise
-    except PermissionError as error:
-        raise ManifestPermissionError(permission_denied(), path=error.filename or path) from error
+            named.append(msgspec.structs.replace(file, name=other))
+    return Manifest(files=named, **others)

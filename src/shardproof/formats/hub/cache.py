@@ -25,6 +25,7 @@ from shardproof._base.opening import (
     real_path,
 )
 from shardproof.errors import ManifestError, ManifestNotFoundError
+from shardproof.formats._reading import permissions_told
 from shardproof.formats.hub._laws import (
     A_PART,
     Listing,
@@ -33,7 +34,6 @@ from shardproof.formats.hub._laws import (
     listings_in,
     manifest_of,
     owed_weights,
-    permissions_told,
     promise,
     without_part,
 )
@@ -100,9 +100,13 @@ def read_manifest(path: str) -> Manifest:
             _Snapshot(each, _files_in(root, each), listings.get(each, {})) for each in commits
         ]
         files = _promises(root, snapshots)
+        blobs = [] if files and commit else names_in(os.path.join(root, "blobs"))
         if not files:
-            raise _nothing(root, path)
-        files |= {} if commit else _unlinked(root, snapshots)
+            n_parts = sum(without_part(name) is not None for name in blobs)
+            parts = f" and {n_parts} parts of downloads that were cut off" if n_parts else ""
+            problem = f"expected a snapshot with files, found none, {len(blobs) - n_parts} blobs"
+            raise ManifestNotFoundError(f"{problem}{parts}: run the download again", path=path)
+        files |= _unlinked(snapshots, {*blobs})
         stores = _stores(root)
     return manifest_of(
         files,
@@ -194,10 +198,9 @@ def _owed(root: str, snapshot: _Snapshot) -> Iterator[tuple[str, ExpectedFile]]:
         yield name, promise(name, None, snapshot.listing.get(path))
 
 
-def _unlinked(root: str, snapshots: Sequence[_Snapshot]) -> dict[str, ExpectedFile]:
+def _unlinked(snapshots: Sequence[_Snapshot], blobs: set[str]) -> dict[str, ExpectedFile]:
     """Return files whose blobs are here, and to which nothing links: a client was killed then."""
-    linked = {f"{file.blob}" for snapshot in snapshots for file in snapshot.files}
-    alone = {*names_in(os.path.join(root, "blobs"))} - linked
+    alone = blobs.difference(f"{file.blob}" for each in snapshots for file in each.files)
     return {
         (name := snapshot.folder + path): promise(name, None, listed)
         for snapshot in (snapshots if alone else ())
@@ -214,17 +217,6 @@ def _stores(root: str) -> list[str]:
     return [own] * own.startswith(f"{root}/") + [store] * is_shared
 
 
-def _nothing(root: str, path: str) -> ManifestNotFoundError:
-    blobs = names_in(os.path.join(root, "blobs"))
-    n_parts = sum(without_part(name) is not None for name in blobs)
-    parts = f" and {n_parts} parts of downloads that were cut off" if n_parts else ""
-    problem = (
-        f"expected a snapshot with files, found none, {len(blobs) - n_parts} blobs{parts}: "
-        "run the download again"
-    )
-    return ManifestNotFoundError(problem, path=path)
-
-
 def _contradictions(
     root: str,
     snapshots: Sequence[_Snapshot],
@@ -234,25 +226,22 @@ def _contradictions(
 ) -> Iterator[Contradiction]:
     yield from torn
     for snapshot in snapshots:
-        yield from _misled(snapshot)
+        for file in snapshot.files:
+            yield from _misled(snapshot, file)
     yield from _lost(root, refs, {snapshot.commit for snapshot in snapshots if snapshot.files})
     yield from _cut_off(root, snapshots, only)
 
 
-def _misled(snapshot: _Snapshot) -> Iterator[Contradiction]:
-    """Yield links into another folder, and those to another file's blob."""
-    for file in snapshot.files:
-        if file.target is None or os.path.isabs(file.target):
-            continue
-        expected, digest = None, digest_of(file.blob or "")
-        listed = snapshot.listing.get(file.path)
-        if file.blob is None:
-            expected = "a link to a file of 'blobs'"
-        elif listed is not None and is_another(digest, listed.digest):
-            expected = f"a link to {listed.digest}, as the Hub lists it"
-        if expected:
-            found = f"a link to {quoted(file.target)}"
-            yield Contradiction(snapshot.folder + file.path, expected, found)
+def _misled(snapshot: _Snapshot, file: _CachedFile) -> Iterator[Contradiction]:
+    """Yield a link into another folder, or to another file's blob."""
+    listed, expected = snapshot.listing.get(file.path), ""
+    if file.blob is None:
+        expected = "a link to a file of 'blobs'"
+    elif listed is not None and is_another(digest_of(file.blob), listed.digest):
+        expected = f"a link to {listed.digest}, as the Hub lists it"
+    if expected and file.target is not None and not os.path.isabs(file.target):
+        name, found = snapshot.folder + file.path, f"a link to {quoted(file.target)}"
+        yield Contradiction(name, expected, found)
 
 
 def _lost(
@@ -293,9 +282,3 @@ def _cut_off(
 
 def _tag_of(listed: ExpectedFile) -> str:
     return (listed.digest or "").partition(":")[2]
-
-
-def name_in_repository(name: str) -> str:
-    """Return the path in the repository of what is promised as one of a snapshot."""
-    parts = name.split("/", 2)
-    return parts[2] if parts[0] == "snapshots" and len(parts) == 3 else name

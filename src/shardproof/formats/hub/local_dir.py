@@ -23,6 +23,7 @@ from shardproof._base.opening import (
     names_in,
 )
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
+from shardproof.formats._reading import permissions_told
 from shardproof.formats.hub._laws import (
     A_PART,
     Listing,
@@ -30,7 +31,6 @@ from shardproof.formats.hub._laws import (
     listings_in,
     manifest_of,
     owed_weights,
-    permissions_told,
     promise,
     without_part,
 )
@@ -97,17 +97,13 @@ def _notes(root: str, names: Iterable[str]) -> Iterator[_Note]:
             continue
         except ManifestError as error:
             yield _Note(path, problem=error.problem)
-        else:
-            yield _note(path, data)
-
-
-def _note(path: str, data: bytes) -> _Note:
-    lines = data.decode(errors="replace").split("\n")
-    try:
-        commit, tag, _ = lines[0].strip(), lines[1].strip(), float(lines[2])
-    except (IndexError, ValueError):
-        return _Note(path, problem=quoted(data) if data else "nothing")
-    return _Note(path, commit, tag)
+            continue
+        lines = data.decode(errors="replace").split("\n")
+        try:
+            commit, tag, _ = lines[0].strip(), lines[1].strip(), float(lines[2])
+            yield _Note(path, commit, tag)
+        except (IndexError, ValueError):
+            yield _Note(path, problem=quoted(data) if data else "nothing")
 
 
 def _late(

@@ -4,7 +4,6 @@ from shardproof.formats._format import Format, later
 
 CROISSANT = Format.of_module(
     "lists.croissant",
-    name="croissant",
     description="files that Croissant metadata beside them describe",
     manifest_file="croissant.json",
     beside=("metadata.json",),
@@ -17,7 +16,6 @@ CROISSANT = Format.of_module(
 )
 MODEL_SIGNING = Format.of_module(
     "lists.model_signing",
-    name="model-signing",
     description="a model with a signature of OpenSSF's model_signing",
     manifest_file="model.sig",
     read_signed=later("formats.lists.model_signing", "read_manifest"),
@@ -33,7 +31,6 @@ MODEL_SIGNING = Format.of_module(
 )
 BAGIT = Format.of_module(
     "lists.bagit",
-    name="bagit",
     description="a BagIt bag (RFC 8493)",
     manifest_file="manifest-*.txt",
     further_parts=("tagmanifest-*.txt",),
@@ -48,7 +45,6 @@ BAGIT = Format.of_module(
 )
 DVC = Format.of_module(
     "lists.dvc",
-    name="dvc",
     description="files and folders that DVC tracks, or that stages in `dvc.lock` wrote",
     manifest_file="*.dvc",
     further_parts=("dvc.lock", "dvc.yaml", ".dvc/config", ".dvcignore"),
@@ -64,9 +60,10 @@ DVC = Format.of_module(
     "cache; stages in folders whose names are templates; DVC files in folders below; MD5 detects "
     "accidents only",
 )
-DIGESTS = Format.of_module(
-    "lists.digests",
+DIGESTS = Format(
     name="digests",
+    recognizes=later("formats._reading", "recognizes"),
+    read_manifest=later("formats._reading", "read_lists"),
     description="any files, with a list of their digests, as sha256sum writes it",
     manifest_file="*SUMS",
     beside=("*sums", "*sum.txt", "*sums.txt", "*.sha256", "*.sha512", "*.md5", "*.b3"),

@@ -18,7 +18,7 @@ from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch, RefusedEntry
 
 _BAGIT, _INFO, _PAYLOAD = "bagit.txt", "bag-info.txt", "data"
-_LIST = re.compile(r"(?P<tag>tag)?manifest-(?P<algorithm>[A-Za-z0-9_-]+)\.txt")
+_LIST = re.compile(r"(?:tag)?manifest-([A-Za-z0-9_-]+)\.txt")
 _BEGUN = re.compile(r"manifest-(?:md5|sha\d+)\.txt")
 _VERSION = re.compile(r"^BagIt-Version[ \t]*:[ \t]*(\d{1,4})\.(\d{1,4})[ \t]*\r?$", re.MULTILINE)
 _ENCODING = re.compile(r"^Tag-File-Character-Encoding[ \t]*:[ \t]*(\S{1,40})", re.MULTILINE)
@@ -30,7 +30,7 @@ _ENCODINGS = {
 _LINE = r"(?P<digits>[0-9A-Fa-f]{%s})[ \t]+\*?(?P<name>.+)"
 _LINE_END = re.compile(r"\r\n|\n|\r")
 _ESCAPED = re.compile(r"%(0[AaDd]|25)")
-_ESCAPED_BEFORE_1 = re.compile(r"%(0[AaDd])")
+_ESCAPED_BEFORE_1 = re.compile(r"%(0[AaDd])")  # not percent signs
 _OXUM = re.compile(r"^Payload-Oxum[ \t]*:[ \t]*(\d{1,18})\.(\d{1,18})[ \t]*$", re.MULTILINE)
 _FIRST = (1, 0)  # of RFC 8493
 _MAX_BYTES = 256 * 2**20
@@ -52,10 +52,6 @@ class _BagList(NamedTuple):
     digests: Mapping[str, str | None]  # None of what no file can be looked for by
     wrong: Sequence[ManifestError]
 
-    @property
-    def is_of_payload(self) -> bool:
-        return not self.name.startswith("tag")
-
 
 def recognizes(path: str) -> bool:
     """Whether there is ``bagit.txt``, or what is written before it."""
@@ -68,17 +64,16 @@ def read_manifest(path: str) -> Manifest:
         problem = "only what is written before is there: bag it again, or give --format digests"
         raise ManifestNotFoundError(problem, path=os.path.join(path, _BAGIT))
     kind = _kind_of(path)
-    names = [name for name in names_in(path) if _LIST.fullmatch(name)]
-    lists = [_read_list(path, name, kind) for name in names]
-    payload = [each for each in lists if each.is_of_payload]
+    found = filter(None, map(_LIST.fullmatch, names_in(path)))
+    lists = [_read_list(path, each[0], each[1], kind) for each in found]
+    payload = [each for each in lists if not each.name.startswith("tag")]
     if not payload:
         problem = "expected a list of the payload, such as manifest-sha512.txt, found none"
         raise ManifestNotFoundError(problem, path=path)
     stated: dict[str, list[str]] = {}
-    for each in lists:
-        for name, text in each.digests.items():
-            if text is not None:
-                stated.setdefault(name, []).append(text)
+    for name, text in (item for each in lists for item in each.digests.items()):
+        if text is not None:
+            stated.setdefault(name, []).append(text)
     return Manifest.at(
         path,
         payload[0].name,
@@ -101,14 +96,14 @@ def _kind_of(path: str) -> _BagKind:
     return _BagKind((int(version[1]), int(version[2])), _ENCODINGS[name])
 
 
-def _read_list(path: str, name: str, kind: _BagKind) -> _BagList:
-    found = _LIST.fullmatch(name)
-    algorithm = found["algorithm"].lower().replace("_", "-") if found else ""
+def _read_list(path: str, name: str, algorithm: str, kind: _BagKind) -> _BagList:
+    algorithm = algorithm.lower().replace("_", "-")
     errors = "surrogateescape" if kind.encoding.startswith("utf-8") else "replace"
     text = json.read_bytes(path, name, max_bytes=_MAX_BYTES).decode(kind.encoding, errors)
     where, digests, wrong = os.path.join(path, name), dict[str, str | None](), list[ManifestError]()
     n_digits = len(digest.of_nothing(algorithm))  # 0 where it is not known here
     entry_of = re.compile(_LINE % (n_digits or "1,")).fullmatch
+    escaped = _ESCAPED if kind.version >= _FIRST else _ESCAPED_BEFORE_1
     for number, line in enumerate(_LINE_END.split(text), 1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -120,7 +115,8 @@ def _read_list(path: str, name: str, kind: _BagKind) -> _BagList:
             if len(wrong) > digest_lists.MOST_WRONG:
                 raise wrong[0]
             continue
-        file, stated = _file_name(entry["name"], kind), f"{algorithm}:{entry['digits'].lower()}"
+        file = escaped.sub(lambda code: chr(int(code[1], 16)), entry["name"]).removeprefix("./")
+        stated = f"{algorithm}:{entry['digits'].lower()}"
         if digests.setdefault(file, stated) != stated:
             problem = f"{quoted(file)} has another digest in a line before"
             raise ManifestError(problem, path=where, line=number)
@@ -132,13 +128,6 @@ def _read_list(path: str, name: str, kind: _BagKind) -> _BagList:
     if wrong and not any(digests.values()):
         raise wrong[0]
     return _BagList(name, digests, wrong)
-
-
-def _file_name(text: str, kind: _BagKind) -> str:
-    """Return a name without its escapes; before version 1.0 percent signs were not escaped."""
-    escaped = _ESCAPED if kind.version >= _FIRST else _ESCAPED_BEFORE_1
-    name = escaped.sub(lambda code: chr(int(code[1], 16)), text) if "%" in text else text
-    return name.removeprefix("./")
 
 
 def _contradictions(
@@ -155,11 +144,6 @@ def _contradictions(
         for name in stated:
             if name not in each.digests and name.startswith(f"{_PAYLOAD}/"):
                 yield Contradiction(name, f"a line in {each.name}, as in the other lists", "none")
-    yield from _another_sum(path, here)
-
-
-def _another_sum(path: str, here: set[str]) -> Iterator[Contradiction]:
-    """Yield where the payload has other bytes or files than ``Payload-Oxum`` says."""
     try:
         text = json.read_bytes(path, _INFO, max_bytes=_MAX_TAG_BYTES).decode(errors="replace")
     except ManifestError:  # it may be left out

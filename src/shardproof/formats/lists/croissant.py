@@ -12,7 +12,6 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Collection, Iterator
 from typing import Any
 
 import msgspec
@@ -63,11 +62,9 @@ def recognizes(path: str) -> bool:
 def _metadata_in(path: str) -> str | None:
     """Return the name of the file that has the metadata."""
     for name in filter(names_in(path).__contains__, _NAMES):
-        try:
+        with contextlib.suppress(ManifestError):  # another program's, or one that can't be read
             if _MARK in json.read_bytes(path, name, max_bytes=json.MAX_BYTES):
                 return name
-        except ManifestError:  # another program's, or one that can't be read
-            continue
     return None
 
 
@@ -85,14 +82,9 @@ def read_manifest(path: str) -> Manifest:
 
 
 def _files(path: str, name: str) -> list[ExpectedFile]:
-    entries = json.read(path, name, _CroissantMetadata).distribution
-    entries = entries if isinstance(entries, list) else [entries]
-    # A file may be in several entries, which say the same of it.
-    return list(dict.fromkeys(_promises([each for each in entries if each.is_one], path)))
-
-
-def _promises(entries: Collection[_FileObject], path: str) -> Iterator[ExpectedFile]:
-    here, n_called = {*names_in(path)}, Counter(map(_name, entries))
+    found = json.read(path, name, _CroissantMetadata).distribution
+    entries = [each for each in (found if isinstance(found, list) else [found]) if each.is_one]
+    here, n_called, files = {*names_in(path)}, Counter(map(_name, entries)), []
     for entry in entries:
         name = _name(entry)
         is_elsewhere = _ADDRESS.match(entry.address or "") is not None
@@ -105,7 +97,8 @@ def _promises(entries: Collection[_FileObject], path: str) -> Iterator[ExpectedF
         digests = filter(None, (_digest("sha256", entry.sha256), _digest("md5", entry.md5)))
         made = ExpectedFile.by_digest(name, *digest.provable(digests))
         size = _EXACT_SIZE.fullmatch(str(entry.size))
-        yield made if size is None else msgspec.structs.replace(made, size=int(size[1]))
+        files.append(made if size is None else msgspec.structs.replace(made, size=int(size[1])))
+    return list(dict.fromkeys(files))  # one may be in several entries, which say the same of it
 
 
 def _name(entry: _FileObject) -> str:

@@ -7,27 +7,21 @@ may be links into the cache. A tracked folder is a list in that cache, by whose 
 """
 
 import configparser
-import itertools
+import hashlib
 import os
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
-from shardproof._base import digest, json
+from shardproof._base import json
 from shardproof._base.messages import quoted, told
 from shardproof._base.names import refusals
-from shardproof._base.opening import (
-    files_below,
-    is_directory,
-    is_of_a_desktop,
-    names_in,
-    real_path,
-)
-from shardproof._base.yaml import NotYamlError, yaml_field
+from shardproof._base.opening import files_below, is_directory, is_of_a_desktop, names_in, real_path
+from shardproof._base.yaml import NotYamlError, YamlReader
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 
@@ -90,18 +84,6 @@ class _DvcStage(msgspec.Struct):
     matrix: object = None
 
 
-class _DvcFolder(NamedTuple):
-    """A folder whose list is known."""
-
-    output: _DvcOutput
-    entries: Sequence[_DvcEntry]
-
-    @property
-    def names(self) -> list[str]:
-        folder = "" if self.output.path == "." else f"{self.output.path}/"
-        return [f"{folder}{entry.relpath}" for entry in self.entries]
-
-
 def recognizes(path: str) -> bool:
     return any(_is_one(name) for name in os.listdir(path))
 
@@ -116,38 +98,38 @@ def read_manifest(path: str) -> Manifest:
     if not names:
         raise ManifestNotFoundError("there is no file of DVC, such as data.dvc", path=path)
     cache = _cache_of(path)
-    files, folders = list[ExpectedFile](), list[_DvcFolder]()
+    files, old = list[ExpectedFile](), set[str]()
     stages, locked = dict[str, _DvcStage](), dict[str, _LockedStage]()
     if _LOCK in names:
         locked = _field(path, _LOCK, "stages", dict[str, _LockedStage])
         if _PIPELINE in names_in(path):
             stages = _field(path, _PIPELINE, "stages", dict[str, _DvcStage])
-    damaged = list(_unfinished(stages, locked))
-    placed = (
-        _of_stages(stages, locked) if name == _LOCK else _of_file(path, name) for name in names
-    )
-    for output in _outputs(itertools.chain.from_iterable(placed)):
+    damaged, n_folders = list(_unfinished(stages, locked)), 0
+    placed = list(_of_stages(stages, locked))
+    for name in names:
+        if name != _LOCK:
+            folder = _field(path, name, "wdir", str)
+            placed += [(folder, each) for each in _field(path, name, "outs", list[_DvcOutput])]
+    for output in _outputs(placed):
         if not output.is_folder:
             files.append(_promise(output.path, output.md5, output.size, output))
             continue
-        folder = _listed(path, cache, output)
-        if not (
-            isinstance(folder, Mismatch) or folder.entries or is_directory(f"{path}/{output.path}")
-        ):
-            folder = Mismatch("an empty folder", "none: run `dvc checkout`")
-        if isinstance(folder, Mismatch):
-            damaged.append(Contradiction(output.path, *folder))
-        else:
-            folders.append(folder)
-            files += (
-                _promise(name, entry.md5, entry.size, folder.output)
-                for name, entry in zip(folder.names, folder.entries, strict=True)
-            )
-    if not (files or damaged or folders):
+        n_folders += 1
+        entries = _listed(path, cache, output)
+        if not entries and not is_directory(f"{path}/{output.path}"):
+            entries = Mismatch("an empty folder", "none: run `dvc checkout`")
+        if isinstance(entries, Mismatch):
+            damaged.append(Contradiction(output.path, *entries))
+            continue
+        folder = "" if output.path == "." else f"{output.path}/"
+        files += (_promise(folder + each.relpath, each.md5, each.size, output) for each in entries)
+        if not output.is_of_bytes:
+            old |= {md5[:2] for each in entries if _OLD_NAME.fullmatch(md5 := each.md5 or "")}
+    if not (files or damaged or n_folders):
         raise ManifestError("it tracks no file in this directory", path=Path(path, names[0]))
-    return Manifest.at(
-        path, names[0], "dvc", files, damaged=damaged, stores=_stores(cache, folders)
-    )
+    # The folders of a cache to which files may be links; the cache may be called ``/``.
+    stores = [real_path(os.path.join(cache, each)) for each in (_STORE, *sorted(old)) if cache]
+    return Manifest.at(path, names[0], "dvc", files, damaged=damaged, stores=stores)
 
 
 def _promise(name: str, md5: str | None, size: int | None, output: _DvcOutput) -> ExpectedFile:
@@ -164,12 +146,6 @@ def _outputs(placed: Iterable[tuple[str, _DvcOutput]]) -> Iterator[_DvcOutput]:
         if "://" not in output.path and not place.startswith("/") and (output.md5 or output.files):
             output.path = posixpath.normpath(place) if place else place
             yield output
-
-
-def _of_file(path: str, name: str) -> list[tuple[str, _DvcOutput]]:
-    """Return what a file tracks, and the folder to which its paths are relative."""
-    folder = _field(path, name, "wdir", str)
-    return [(folder, output) for output in _field(path, name, "outs", list[_DvcOutput])]
 
 
 def _unfinished(
@@ -194,7 +170,7 @@ def _unfinished(
 def _of_stages(
     stages: Mapping[str, _DvcStage], locked: Mapping[str, _LockedStage]
 ) -> Iterator[tuple[str, _DvcOutput]]:
-    """Yield the same of what stages wrote, but in folders of which only a template is known."""
+    """Yield what stages wrote, with where they ran, unless only a template of that is known."""
     for name, had in locked.items():
         of_many, _, item = name.rpartition("@")
         stage = stages.get(name) or stages.get(of_many)
@@ -215,7 +191,7 @@ def _field(path: str, name: str, field: str, kind: type[_T]) -> _T:
     if field not in text:  # to read it takes long
         return kind()
     try:
-        value = yaml_field(text, field, "it", kind(), as_written=True, aliases=True)
+        value = YamlReader("it", as_written=True, aliases=True).field(text, field, kind())
         return msgspec.convert(value, kind, strict=False)
     except (NotYamlError, ImportError) as error:
         raise ManifestError(told(error), path=where) from None
@@ -225,12 +201,10 @@ def _field(path: str, name: str, field: str, kind: type[_T]) -> _T:
 
 def _cache_of(path: str) -> str | None:
     """Return where the project keeps its cache; None where there is no project above."""
-    here = path
-    while not is_directory(os.path.join(here, ".dvc")):
-        if here == os.path.dirname(here):
-            return None
-        here = os.path.dirname(here)
-    project = os.path.join(here, ".dvc")
+    above = (os.path.join(here, ".dvc") for here in (path, *map(str, Path(path).parents)))
+    project = next(filter(is_directory, above), None)
+    if project is None:
+        return None
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     user = os.environ.get("DVC_GLOBAL_CONFIG_DIR") or os.path.join(home, "dvc")
     for folder, name in ((project, "config.local"), (project, "config"), (user, "config")):
@@ -251,23 +225,10 @@ def _configured(folder: str, name: str) -> str | None:
     return os.path.join(folder, os.path.expanduser(stated)) if stated else None
 
 
-def _stores(cache: str | None, folders: Iterable[_DvcFolder]) -> list[str]:
-    """Return the folders of a cache to which files may be links; the cache may be called ``/``."""
-    if cache is None:
-        return []
-    old = {
-        entry.md5[:2]
-        for folder in folders
-        for entry in folder.entries
-        if entry.md5 and not folder.output.is_of_bytes and _OLD_NAME.fullmatch(entry.md5)
-    }
-    return [real_path(os.path.join(cache, name)) for name in (_STORE, *sorted(old))]
-
-
-def _listed(path: str, cache: str | None, output: _DvcOutput) -> _DvcFolder | Mismatch:
-    """Return a folder with its list, or what is wrong with the list."""
+def _listed(path: str, cache: str | None, output: _DvcOutput) -> Sequence[_DvcEntry] | Mismatch:
+    """Return the list of a folder, or what is wrong with it."""
     if output.files is not None:
-        return _DvcFolder(output, output.files)
+        return output.files
     found = _LIST_NAME.fullmatch(output.md5 or "")
     stated = "" if output.nfiles is None else f" of {output.nfiles} files"
     expected = f"the list{stated} by which this folder is known, in the cache"
@@ -277,18 +238,15 @@ def _listed(path: str, cache: str | None, output: _DvcOutput) -> _DvcFolder | Mi
             data = json.read_bytes(cache or "", name, max_bytes=json.MAX_BYTES)
         except ManifestNotFoundError:
             continue
-        md5 = digest.begin("md5", 0)
-        md5.update(data)
-        if f"{md5.hexdigest()}{_LIST}" != output.md5:
+        if f"{hashlib.md5(data, usedforsecurity=False).hexdigest()}{_LIST}" != output.md5:
             return Mismatch(expected, "another text: remove it, run `dvc fetch`")
-        where = os.path.join(cache or "", name)
-        return _DvcFolder(output, json.decode(data, list[_DvcEntry], path=where))
+        return json.decode(data, list[_DvcEntry], path=os.path.join(cache or "", name))
     folder = os.path.join(path, output.path)
     is_inside = not refusals([output.path]) and real_path(folder) == folder and is_directory(folder)
     names = list[str]()
     for hidden in (True, False) if is_inside and not output.cache else ():
         names = files_below(folder, hidden=hidden)  # a desktop may have left some since
         if names and len(names) == output.nfiles:  # as with `cache: false`: nothing else is known
-            return _DvcFolder(output, [_DvcEntry(name) for name in names])
+            return [_DvcEntry(name) for name in names]
     here = f"; {len(names)} files are there" if names else ""
     return Mismatch(expected, f"none: run `dvc fetch`{here}")

@@ -6,25 +6,24 @@ digests: files, or parts of files, ``<name>:<begin>:<end>``
 (https://github.com/secure-systems-lab/dsse/blob/v1.0.0/protocol.md).
 """
 
-import dataclasses
+import contextlib
 import functools
 import hashlib
 import operator
 import os
 import re
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from shardproof._base import digest, digest_lists, json
-from shardproof._base.messages import quoted, told
+from shardproof._base.messages import quoted, shown, told
 from shardproof._base.opening import files_below, is_conclusive, real_path
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._format import SignerKey
-from shardproof.formats._reading import require_signature
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 
 _BUNDLE = "model.sig"
@@ -34,6 +33,8 @@ _Paths = Annotated[set[str], msgspec.Meta(max_length=100_000)]
 _PAYLOAD_TYPE = b"application/vnd.in-toto+json"
 _OF_GIT = (".git", ".gitattributes", ".github", ".gitignore")
 """What is left out, unless the list says itself what is."""
+
+_A_KEY = "to check who signed it: expected a public key or a certificate in PEM"
 
 
 class _Signature(msgspec.Struct):
@@ -134,7 +135,7 @@ def read_manifest(path: str, key: SignerKey | None = None) -> Manifest:
     if how.method == "shards":
         parts = _parts(digests, int(how.part_bytes), where)
         files = [ExpectedFile(name=name, size=some[-1].end) for name, some in parts.items()]
-        prove = SignedParts(parts)
+        prove = functools.partial(_prove, parts)
     else:
         files, prove = [ExpectedFile.by_digest(*each) for each in digests], None
     permits = functools.partial(_permits, path, how, {file.name for file in files})
@@ -159,9 +160,51 @@ def _statement(path: str, where: str, key: SignerKey | None) -> _AnyStatement:
         about = len(_PAYLOAD_TYPE), _PAYLOAD_TYPE, len(envelope.payload), envelope.payload
         texts = (b"DSSEv1 %d %b %d %b" % about, b"DSSEV1 %d %b %d %a" % about)
         signature, *_ = envelope.signatures or [_Signature()]
-        require_signature(texts, signature.sig, key, path=where)
+        _require_signature(texts, signature.sig, key, path=where)
     kind: type[_AnyStatement] = _AnyStatement  # type: ignore[assignment] # it takes unions too
     return json.decode(envelope.payload, kind, path=where)
+
+
+def _require_signature(
+    texts: Iterable[bytes], signature: bytes, key: SignerKey, *, path: str
+) -> None:
+    """Raise unless a signature, of ECDSA as DER, is by the owner of a key, of one of some texts."""
+    try:
+        from cryptography import x509  # noqa: PLC0415 - an extra
+        from cryptography.exceptions import (  # noqa: PLC0415 - as above
+            InvalidSignature,
+            UnsupportedAlgorithm,
+        )
+        from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415 - as above
+        from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - as above
+    except ImportError as error:
+        problem = "signatures need the package cryptography: pip install shardproof[signing]"
+        raise ImportError(problem) from error
+    is_certificate = b"-----BEGIN CERTIFICATE-----" in key.text
+    load = x509.load_pem_x509_certificate if is_certificate else serialization.load_pem_public_key
+    try:
+        found: Any = load(key.text)
+        public = found.public_key() if is_certificate else found
+    except (ValueError, UnsupportedAlgorithm) as error:
+        problem = f"{_A_KEY}; it can't be read: {told(error)}"
+        raise ManifestError(problem, path=key.path) from None
+    hash_of = {
+        "secp256r1": hashes.SHA256(),
+        "secp384r1": hashes.SHA384(),
+        "secp521r1": hashes.SHA512(),
+    }
+    if not isinstance(public, ec.EllipticCurvePublicKey) or public.curve.name not in hash_of:
+        raise ManifestError(f"{_A_KEY}, of P-256, P-384 or P-521; found another", path=key.path)
+    algorithm = ec.ECDSA(hash_of[public.curve.name])
+    for text in texts:
+        with contextlib.suppress(InvalidSignature):
+            public.verify(signature, text, algorithm)
+            return
+    problem = (
+        f"expected a signature by the key of '{shown(key.path)}', found none: the list was "
+        "changed, or somebody else signed it; do not use these files before you know which"
+    )
+    raise ManifestError(problem, path=path)
 
 
 def _digests(
@@ -174,11 +217,10 @@ def _digests(
         if each.algorithm != name:
             problem = f"expected digests by {name}, found {quoted(each.algorithm)}"
             raise ManifestError(problem, path=where)
-        text = f"{algorithm}:{each.digest.lower()}"
-        yield (
-            each.name,
-            text if key or algorithm != "blake3" else next(iter(digest.provable([text])), None),
-        )
+        text: str | None = f"{algorithm}:{each.digest.lower()}"
+        if text and not key and algorithm == "blake3":
+            text = next(iter(digest.provable([text])), None)
+        yield each.name, text
 
 
 def _parts(
@@ -191,8 +233,11 @@ def _parts(
         if found is None:
             problem = f"expected a name with its first and last byte, found {quoted(name)}"
             raise ManifestError(problem, path=where)
-        part = _SignedPart(int(found[2]), int(found[3]), _checked(text, where))
-        parts.setdefault(found[1], []).append(part)
+        try:
+            stated = text and str(digest.parse(text))
+        except ValueError as error:
+            raise ManifestError(told(error), path=where) from None
+        parts.setdefault(found[1], []).append(_SignedPart(int(found[2]), int(found[3]), stated))
     for name, some in parts.items():
         some.sort(key=lambda part: part[:2])
         size = some[-1].end
@@ -204,30 +249,17 @@ def _parts(
     return parts
 
 
-def _checked(text: str | None, where: str) -> str | None:
-    try:
-        return text and str(digest.parse(text))
-    except ValueError as error:
-        raise ManifestError(told(error), path=where) from None
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class SignedParts:
-    """Proves files by the digests of their parts."""
-
-    parts: Mapping[str, Sequence[_SignedPart]]
-
-    def __call__(self, promised: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
-        """Return what is wrong with a file, or whether all of its bytes are proven."""
-        parts = self.parts[promised.name]
-        for begin, end, text in parts:
-            if text is not None:
-                stated = digest.parse(text)
-                found = digest.of_file(fd, stated.algorithm, min(end, size), start=begin, threads=1)
-                if not digest.same(stated, found):
-                    where = f"from byte {begin} to byte {end}"
-                    return Mismatch(f"{stated} {where}", str(found))
-        return all(part.digest is not None for part in parts)
+def _prove(
+    parts: Mapping[str, Sequence[_SignedPart]], promised: ExpectedFile, fd: int, size: int
+) -> Mismatch | bool:
+    """Return what is wrong with a file, by its parts, or whether all of its bytes are proven."""
+    for begin, end, text in parts[promised.name]:
+        if text is not None:
+            stated = digest.parse(text)
+            found = digest.of_file(fd, stated.algorithm, min(end, size), start=begin, threads=1)
+            if stated != found:
+                return Mismatch(f"{stated} from byte {begin} to byte {end}", str(found))
+    return all(part.digest is not None for part in parts[promised.name])
 
 
 def _another_sum(statement: _AnyStatement) -> Iterator[Contradiction]:

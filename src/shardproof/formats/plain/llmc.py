@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from shardproof._base.messages import quoted
 from shardproof._base.names import opened
 from shardproof._base.opening import matching, read_at
-from shardproof.formats._flat import flat
 from shardproof.manifest import ExpectedFile, Mismatch
 
 _START = struct.Struct("<iii")
@@ -30,7 +29,7 @@ _MOST_LOOKED_AT = 16
 _MOST_OF_SERIES = 3
 
 
-def _recognizes(path: str) -> bool:
+def recognizes(path: str) -> bool:
     return any(_is_shard(path, name) for name in matching(path, "*.bin")[:_MOST_LOOKED_AT])
 
 
@@ -40,7 +39,7 @@ def _is_shard(root: str, name: str, *, or_empty: bool = False) -> bool:
     return or_empty if len(head) < 4 else int.from_bytes(head, "little") in _MAGICS
 
 
-def _of_our_series(path: str, names: Sequence[str]) -> Sequence[str]:
+def choose(path: str, names: Sequence[str]) -> Sequence[str]:
     """Return the files of each series, alike but for digits, of which one is such a shard."""
     series: dict[str, list[str]] = {}
     for name in names:
@@ -53,7 +52,7 @@ def _of_our_series(path: str, names: Sequence[str]) -> Sequence[str]:
     return [name for some in ours for name in some]
 
 
-def _probe(_promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
+def probe(_promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
     """Return what is wrong with a shard: its header, or the size that the header implies."""
     head = read_at(fd, _START.size)
     magic, version, count = _START.unpack(head) if len(head) == _START.size else (0, 0, 0)
@@ -80,16 +79,3 @@ def _wrong_example(fd: int, size: int, count: int) -> Mismatch | None:
     if at == size and count <= _MOST_EXAMPLES:
         return None
     return Mismatch(f"{at} bytes for {count} examples", f"{size} bytes")
-
-
-FORMAT = flat(
-    "llmc",
-    (".bin",),
-    probe=_probe,
-    choose=_of_our_series,
-    recognizes=_recognizes,
-    description="tokens as llm.c and modded-nanogpt write them: .bin files with a header",
-    complete="the size of each file, as its header implies it",
-    valid="nothing more: the format has no digests; seal it",
-    blind_spots="changed tokens; missing shards; files without a header, such as nanoGPT's",
-)

@@ -4,7 +4,6 @@ from shardproof.formats._format import Format
 
 MDS = Format.of_module(
     "samples.mds",
-    name="mds",
     description="samples of MosaicML Streaming: MDS, JSON lines or separated values",
     manifest_file="index.json",
     beside=("*/index.json",),
@@ -19,19 +18,16 @@ MDS = Format.of_module(
 )
 LITDATA = Format.of_module(
     "samples.litdata",
-    name="litdata",
     description="chunks of LitData",
     manifest_file="index.json",
     marks=("index.json",),
     only_its_own=r"(?m)^chunk-\d+-\d+\.[\w.]+$",
     complete="the size of each chunk, the number of samples and their offsets; for chunks in "
     "zstd, that the blocks reach the end",
-    valid="nothing more: the format has no digests; seal it",
     blind_spots="changed samples",
 )
 ARROW = Format.of_module(
     "samples.arrow",
-    name="arrow",
     description="datasets that the `datasets` library saved to disk",
     manifest_file="state.json",
     beside=("dataset_dict.json", "*dataset_info.json", "*state.json", "*.lock", "*cache-*.arrow"),
@@ -39,12 +35,10 @@ ARROW = Format.of_module(
     only_its_own=r"(?m)^data-\d{5}-of-\d{5}\.arrow$",
     complete="the beginning and the end of each file: a footer, or the marker that ends a stream; "
     "that dataset_info.json, which describes the rows, can be read",
-    valid="nothing more: the format has no digests; seal it",
     blind_spots="changed rows; sizes and counts, which the format does not record",
 )
 ENERGON = Format.of_module(
     "samples.energon",
-    name="energon",
     description="samples in tar archives, prepared by Megatron Energon",
     manifest_file=".nv-meta/.info.json",
     further_parts=(".nv-meta/*",),
@@ -59,7 +53,6 @@ ENERGON = Format.of_module(
 )
 WIDS = Format.of_module(
     "samples.wids",
-    name="wids",
     description="samples in tar archives, listed by an index for random access",
     manifest_file="*.json",
     marks=("shardindex.json",),
@@ -73,7 +66,6 @@ WIDS = Format.of_module(
 )
 PARQUET = Format.of_module(
     "samples.parquet",
-    name="parquet",
     description="parquet files: listed by `_metadata`, numbered such as `-00003-of-00042`, or "
     "neither",
     manifest_file="*.parquet",
@@ -92,13 +84,11 @@ PARQUET = Format.of_module(
 )
 MEGATRON = Format.of_module(
     "samples.megatron",
-    name="megatron",
     description="tokens in Megatron-LM's indexed datasets: pairs of .bin and .idx",
     manifest_file="*.idx",
     suffixes=(".idx",),
     complete="the size of each file, as the index implies it; that the documents cover all "
     "sequences",
-    valid="nothing more: the format has no digests; seal it",
     blind_spots="changed tokens; missing pairs; data without an index, unless its name is like "
     "those of other pairs; data with sequences in another order than Megatron's builder writes",
 )

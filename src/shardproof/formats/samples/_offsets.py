@@ -7,17 +7,17 @@ where the samples end. What else lies behind the offsets is a matter of the form
 import struct
 from typing import NamedTuple
 
-from shardproof._base.names import opened
 from shardproof._base.opening import read_at
 from shardproof.manifest import Mismatch
 
 INDEX = "index.json"
+INDEX_BYTES = 2**16
+"""How many bytes of an index tell whose it is."""
 
 FIRST_BYTES = 2**13
 """How many bytes of a file are read at first: those of two thousand offsets."""
 
 _BYTES_BEHIND = 2**10
-_INDEX_BYTES = 2**16
 
 
 class SampleOffsets(NamedTuple):
@@ -27,12 +27,6 @@ class SampleOffsets(NamedTuple):
     begin: int
     end: int
     behind: bytes  # the first ones behind the offsets
-
-
-def index_begin(path: str) -> bytes:
-    """Return the first bytes of a directory's index; none where it is not there, or no file."""
-    with opened(INDEX, path) as fd:
-        return b"" if fd is None else read_at(fd, _INDEX_BYTES)
 
 
 def read_offsets(first: bytes, fd: int, size: int, n_samples: int) -> SampleOffsets | Mismatch:

@@ -42,14 +42,11 @@ class _SavedSplits(msgspec.Struct):
 
 
 def recognizes(path: str) -> bool:
-    return is_there(os.path.join(path, _SPLITS)) or _is_state(path)
-
-
-def _is_state(path: str) -> bool:
-    if not is_there(os.path.join(path, _STATE)):
-        return False
-    if is_there(os.path.join(path, _INFO)):
-        return True
+    has_splits, has_state, has_info = (
+        is_there(os.path.join(path, name)) for name in (_SPLITS, _STATE, _INFO)
+    )
+    if has_splits or not has_state or has_info:
+        return has_splits or has_state
     try:
         return b'"_data_files"' in json.read_bytes(path, _STATE, max_bytes=json.MAX_BYTES)
     except ManifestError:
@@ -89,25 +86,20 @@ def _probe(file: ExpectedFile, fd: int, size: int) -> Mismatch | None:
     if os.path.basename(file.name) == _STATE:
         return by_name.flaw_of_list(_SavedState, fd, size)
     head = read_at(fd, 8)
+    tail = read_at(fd, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
     if head[:6] == _MAGIC:
-        return _wrong_footer(fd, size)
+        if tail[4:] != _MAGIC:
+            return Mismatch("'ARROW1' at the end", quoted(tail[4:]))
+        n_bytes = int.from_bytes(tail[:4], "little", signed=True)
+        is_inside = 0 < n_bytes <= size - _TAIL_BYTES - 8
+        found = f"a length of {n_bytes}"
+        return None if is_inside else Mismatch(f"a footer within {size} bytes", found)
     if head[:4] != _CONTINUED:
         return Mismatch("the beginning of an Arrow file or stream", quoted(head))
-    last = read_at(fd, 8, max(0, size - 8))
-    if last == _END_OF_STREAM:
+    if tail.endswith(_END_OF_STREAM):
         return None
     expected = "the mark at the end of a stream of Arrow"
-    return Mismatch(expected, f"{quoted(last)}: the stream is cut")
-
-
-def _wrong_footer(fd: int, size: int) -> Mismatch | None:
-    tail = read_at(fd, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
-    if tail[4:] != _MAGIC:
-        return Mismatch("'ARROW1' at the end", quoted(tail[4:]))
-    n_bytes = int.from_bytes(tail[:4], "little", signed=True)
-    if 0 < n_bytes <= size - _TAIL_BYTES - 8:
-        return None
-    return Mismatch(f"a footer within {size} bytes", f"a length of {n_bytes}")
+    return Mismatch(expected, f"{quoted(tail[-8:])}: the stream is cut")
 
 
 def _unfinished(path: str, files: Sequence[ExpectedFile]) -> Iterator[Contradiction]:

@@ -6,7 +6,6 @@ where the last one ends.
 """
 
 import contextlib
-import dataclasses
 import functools
 import os
 import re
@@ -63,19 +62,22 @@ def recognizes(path: str) -> bool:
 def read_manifest(path: str) -> Manifest:
     is_old = not is_there(os.path.join(path, _JSON)) and is_there(os.path.join(path, _YAML))
     info = _YAML if is_old else _JSON
-    if is_old:
-        counts = _old_counts(path)
-    else:
-        counts = [*json.read(path, _JSON, _EnergonInfo, usual=_EnergonInfo).shard_counts.items()]
-    files = list(_promises(counts))
+    index = None if is_old else json.read(path, _JSON, _EnergonInfo, usual=_EnergonInfo)
+    files = list(_promises(index.shard_counts.items() if index else _old_counts(path)))
     if not files:
         problem = "expected the counts of one shard or more, found none"
         raise ManifestError(problem, path=os.path.join(path, info))
     if is_there(os.path.join(path, _STAMP)):
         files.append(ExpectedFile(name=_DATABASE))
-    contradictions = functools.partial(_unfinished, path)
-    more = {"probe": EnergonProbe(path), "prove": _prove, "contradictions": contradictions}
-    return Manifest.at(path, info, "energon", files, **more)
+    return Manifest.at(
+        path,
+        info,
+        "energon",
+        files,
+        probe=functools.partial(_probe, path),
+        prove=_prove,
+        contradictions=functools.partial(_unfinished, path),
+    )
 
 
 def _old_counts(path: str) -> list[tuple[str, int]]:
@@ -89,9 +91,8 @@ def _old_counts(path: str) -> list[tuple[str, int]]:
         elif not line.startswith(" "):
             is_inside = line.rstrip() == "shard_counts:"
         elif is_inside:
-            problem = (
-                "expected 'name: number'; `energon prepare --tar-index-only` writes it as JSON"
-            )
+            tip = "`energon prepare --tar-index-only` writes it as JSON"
+            problem = f"expected 'name: number'; {tip}"
             raise ManifestError(problem, path=os.path.join(path, _YAML), line=number)
     return counts
 
@@ -120,43 +121,30 @@ def _promises(counts: Iterable[tuple[str, int]]) -> Iterator[ExpectedFile]:
         yield ExpectedFile(name=name, n_items=n_samples)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class EnergonProbe:
-    """The laws of an archive in a directory, of its index, and of both together."""
-
-    root: str
-
-    def __call__(self, promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
-        """Return what is wrong with a file."""
-        if promised.name == _DATABASE:
-            return _cut_database(fd, size)
-        if promised.name.endswith(_INDEX):
-            other = Mismatch("the first and last byte of a sample at the end", "other numbers")
-            return None if _last_sample(fd, size) else other
-        return tar.probe(promised, fd, size) or self._another_end(promised, fd)
-
-    def _another_end(self, promised: ExpectedFile, fd: int) -> Mismatch | None:
-        """Return how the last sample of an archive is not where the index says."""
-        last = None
-        if promised.name.endswith(_PLAIN):
-            with opened(f"{promised.name}.idx", self.root) as index:
-                n_bytes = ((promised.n_items or 0) + 1) * _OFFSET_BYTES
-                last = None if index is None else _last_sample(index, n_bytes)
-        if last is None:
-            return None
-        start, end = last
-        first, behind = (read_at(fd, tar.BLOCK_BYTES, at) for at in last)
-        if tar.is_header(first) and not behind.strip(b"\0"):
-            return None
-        expected = f"a last sample from byte {start} to byte {end}, as the index says"
-        return Mismatch(expected, "none there")
+def _probe(root: str, promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
+    """Return what is wrong with an archive, with its index, or with both together."""
+    if promised.name == _DATABASE:
+        return _cut_database(fd, size)
+    if promised.name.endswith(_INDEX):
+        other = Mismatch("the first and last byte of a sample at the end", "other numbers")
+        return None if _last_sample(fd, size) else other
+    if (wrong := tar.probe(promised, fd, size)) or not promised.name.endswith(_PLAIN):
+        return wrong
+    with opened(f"{promised.name}.idx", root) as index:
+        n_bytes = ((promised.n_items or 0) + 1) * _OFFSET_BYTES
+        last = None if index is None else _last_sample(index, n_bytes)
+    if last is None:
+        return None
+    first, behind = (read_at(fd, tar.BLOCK_BYTES, at) for at in last)
+    if tar.is_header(first) and not behind.strip(b"\0"):
+        return None
+    expected = f"a last sample from byte {last[0]} to byte {last[1]}, as the index says"
+    return Mismatch(expected, "none there")
 
 
 def _last_sample(fd: int, size: int) -> tuple[int, int] | None:
-    if size < 2 * _OFFSET_BYTES or size % _OFFSET_BYTES:
-        return None
-    data = read_at(fd, 2 * _OFFSET_BYTES, size - 2 * _OFFSET_BYTES)
-    if len(data) < 2 * _OFFSET_BYTES:
+    data = read_at(fd, 2 * _OFFSET_BYTES, max(0, size - 2 * _OFFSET_BYTES))
+    if len(data) < 2 * _OFFSET_BYTES or size % _OFFSET_BYTES:
         return None
     start, end = struct.unpack("<QQ", data)
     is_sample = start < end < 2**63 and not (start | end) % tar.BLOCK_BYTES

@@ -6,7 +6,7 @@ only what it unpacked.
 https://github.com/Lightning-AI/litData/tree/main/src/litdata/streaming
 """
 
-import dataclasses
+import functools
 import os
 import re
 import struct
@@ -19,7 +19,8 @@ from shardproof._base import json
 from shardproof._base.messages import quoted
 from shardproof._base.opening import names_in, read_at
 from shardproof.errors import ManifestError
-from shardproof.formats.samples._offsets import FIRST_BYTES, INDEX, index_begin, read_offsets
+from shardproof.formats._reading import begin_of
+from shardproof.formats.samples._offsets import FIRST_BYTES, INDEX, INDEX_BYTES, read_offsets
 from shardproof.manifest import ExpectedFile, Manifest, Mismatch
 from shardproof.probes import packed, parquet
 
@@ -69,7 +70,7 @@ class _UsualLitIndex(msgspec.Struct, omit_defaults=True):
 
 
 def recognizes(path: str) -> bool:
-    begin = index_begin(path)
+    begin = begin_of(path, INDEX, INDEX_BYTES)
     return _BEGIN.search(begin) is not None and _WORD in begin
 
 
@@ -93,7 +94,7 @@ def read_manifest(path: str) -> Manifest:
     encryption, probe = index.config.encryption, None
     if encryption is None or encryption.level == "sample":  # else its bytes tell nothing
         is_parquet = index.config.item_loader == _PARQUET
-        probe = parquet.probe if is_parquet else LitDataProbe(stated)
+        probe = parquet.probe if is_parquet else functools.partial(_probe, stated)
     return Manifest.at(path, INDEX, "litdata", files, probe=probe)
 
 
@@ -117,34 +118,28 @@ def _forms(name: str, compression: str | None, here: frozenset[str]) -> list[tup
     return [form for form in forms if form[0] in here] or forms[:1]
 
 
-@dataclasses.dataclass(frozen=True)
-class LitDataProbe:
-    """The law of a chunk: its offsets, and rows of Arrow behind; of a packed one its blocks."""
+def _probe(
+    stated: Mapping[str, int], promised: ExpectedFile, fd: int, size: int
+) -> Mismatch | None:
+    """Look at a chunk: its offsets, and rows of Arrow behind; of a packed one its blocks.
 
-    stated: Mapping[str, int]  # bytes of chunks by an index: of the file, or its samples alone
-
-    def __call__(self, promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
-        """Look at one chunk."""
-        first, n_samples = read_at(fd, FIRST_BYTES), promised.n_items
-        if n_samples is None:
-            return packed.probe("zstd", fd, size) if ".zstd" in promised.name else None
-        if first.startswith(_FRAMED):
-            return _look_at_frames(first, fd, size, n_samples)
-        mismatch = _look_at_offsets(first, fd, size, n_samples)
-        stated, n_before = self.stated.get(promised.name, size), 4 * (n_samples + 2)
-        if mismatch or size - stated in {0, n_before}:
-            return mismatch
-        return Mismatch(f"{stated} bytes, or {n_before} more", f"{size} bytes")
-
-
-def _look_at_offsets(first: bytes, fd: int, size: int, n_samples: int) -> Mismatch | None:
+    Of old writers, ``stated`` are the bytes of each file or of its samples alone.
+    """
+    first, n_samples = read_at(fd, FIRST_BYTES), promised.n_items
+    if n_samples is None:
+        return packed.probe("zstd", fd, size) if ".zstd" in promised.name else None
+    if first.startswith(_FRAMED):
+        return _look_at_frames(first, fd, size, n_samples)
     offsets = read_offsets(first, fd, size, n_samples)
     if isinstance(offsets, Mismatch):
         return offsets
     table_end, begin, end, _ = offsets
-    if begin == table_end and (end == size or _has_arrow(fd, size, end)):
+    if begin != table_end or (end != size and not _has_arrow(fd, size, end)):
+        return Mismatch(f"samples from byte {table_end} to {size}", f"from byte {begin} to {end}")
+    n_bytes = stated.get(promised.name, size)
+    if size - n_bytes in {0, table_end}:
         return None
-    return Mismatch(f"samples from byte {table_end} to {size}", f"from byte {begin} to {end}")
+    return Mismatch(f"{n_bytes} bytes, or {table_end} more", f"{size} bytes")
 
 
 def _look_at_frames(first: bytes, fd: int, size: int, n_samples: int) -> Mismatch | None:

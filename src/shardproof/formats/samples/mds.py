@@ -15,7 +15,8 @@ from shardproof._base import digest, json
 from shardproof._base.messages import quoted
 from shardproof._base.opening import files_below, read_at
 from shardproof.errors import ManifestError
-from shardproof.formats.samples._offsets import FIRST_BYTES, INDEX, index_begin, read_offsets
+from shardproof.formats._reading import begin_of
+from shardproof.formats.samples._offsets import FIRST_BYTES, INDEX, INDEX_BYTES, read_offsets
 from shardproof.manifest import ExpectedFile, Manifest, Mismatch
 from shardproof.probes import packed
 
@@ -61,28 +62,25 @@ class _MdsIndex(msgspec.Struct):
     shards: list[_MdsShard]
 
 
-class _UsualMdsShard(_MdsShard, omit_defaults=True):
-    """All that Streaming writes of a shard."""
+_ALSO = (
+    *("column_encodings", "column_names", "column_sizes", "columns", "compression", "hashes"),
+    *("newline", "separator", "size_limit", "version"),
+)
+"""What else Streaming writes of a shard."""
 
-    column_encodings: Any = msgspec.UNSET
-    column_names: Any = msgspec.UNSET
-    column_sizes: Any = msgspec.UNSET
-    columns: Any = msgspec.UNSET
-    compression: Any = msgspec.UNSET
-    hashes: Any = msgspec.UNSET
-    newline: Any = msgspec.UNSET
-    separator: Any = msgspec.UNSET
-    size_limit: Any = msgspec.UNSET
-    version: Any = msgspec.UNSET
-
-
-class _UsualMdsIndex(msgspec.Struct):
-    version: int
-    shards: list[_UsualMdsShard]
+_UsualMdsShard: Any = msgspec.defstruct(
+    "_UsualMdsShard",
+    [(name, Any, msgspec.UNSET) for name in _ALSO],
+    bases=(_MdsShard,),
+    omit_defaults=True,
+)
+_UsualMdsIndex = msgspec.defstruct(
+    "_UsualMdsIndex", [("version", int), ("shards", list[_UsualMdsShard])]
+)
 
 
 def recognizes(path: str) -> bool:
-    begin = index_begin(path)
+    begin = begin_of(path, INDEX, INDEX_BYTES)
     found = _BEGIN.search(begin)
     return found is not None and _WORDS[found[1]] in begin
 

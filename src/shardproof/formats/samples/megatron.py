@@ -18,6 +18,7 @@ from shardproof._base.names import open_root, opened
 from shardproof._base.opening import matching, read_at
 from shardproof._base.work import apart
 from shardproof.errors import ManifestNotFoundError
+from shardproof.formats._reading import begin_of
 from shardproof.manifest import ExpectedFile, Manifest, Mismatch
 
 _INDEX, _DATA = ".idx", ".bin"
@@ -58,12 +59,8 @@ class _IndexTables(NamedTuple):
 
 
 def recognizes(path: str) -> bool:
-    return any(_is_index(path, name) for name in matching(path, f"*{_INDEX}")[:_MOST_LOOKED_AT])
-
-
-def _is_index(root: str, name: str) -> bool:
-    with opened(name, root) as fd:
-        return fd is not None and read_at(fd, len(_MAGIC)) == _MAGIC
+    names = matching(path, f"*{_INDEX}")[:_MOST_LOOKED_AT]
+    return any(begin_of(path, name, len(_MAGIC)) == _MAGIC for name in names)
 
 
 def read_manifest(path: str) -> Manifest:
@@ -91,8 +88,7 @@ def _promises(root: str, dir_fd: int, name: str, there: Collection[str]) -> list
     with opened(name, root, dir_fd) as fd:
         found = None if fd is None else _tables(fd)
         head = b"" if fd is None else read_at(fd, len(_MAGIC))
-        is_ours = head == _MAGIC or (data in there and not head.startswith(_MAGIC_OF_OLD))
-        if not is_ours:
+        if head != _MAGIC and (data not in there or head.startswith(_MAGIC_OF_OLD)):
             return []
         size, n_items = None, None
         if fd is not None and isinstance(found, _IndexTables):

@@ -3,6 +3,7 @@
 dask, fastparquet and Spark write ``_metadata``: the footers of all files in one, with their names.
 """
 
+import functools
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -12,10 +13,10 @@ import msgspec
 from shardproof._base import json
 from shardproof._base.messages import quoted
 from shardproof._base.names import opened
-from shardproof._base.opening import files_below, is_directory, names_in, read_at
+from shardproof._base.opening import files_below, is_directory, names_in
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats import _jobs
-from shardproof.formats._jobs import expected_by_names
+from shardproof.formats._reading import begin_of
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 from shardproof.probes import parquet
 
@@ -41,8 +42,7 @@ def recognizes(path: str) -> bool:
     names = names_in(path)
     if _listed(names):
         return True
-    with opened(_METADATA, path) as fd:
-        begin = b"" if fd is None else read_at(fd, 4)  # to read what is no file says so
+    begin = begin_of(path, _METADATA, 4)  # to read what is no file says so
     # A folder, or of another begin, it is another program's, unless folders are called y=2024.
     is_one = begin in {b"PAR1", b""} and not is_directory(os.path.join(path, _METADATA))
     return _METADATA in names and (is_one or any("=" in name for name in names))
@@ -62,7 +62,8 @@ def read_manifest(path: str) -> Manifest:
     if isinstance(footer, parquet.ParquetFooter):
         rows, below = dict(footer.rows_of_files), files_below(path)  # also what was added since
         rows.pop("", None)
-    counted = expected_by_names(each for each in _listed([*names, *below]) if each not in rows)
+    others = (each for each in _listed([*names, *below]) if each not in rows)
+    counted = _jobs.expected_by_names(others)
     if not rows and not counted.names and isinstance(footer, Mismatch):
         raise ManifestError(f"expected {footer.expected}, found {footer.found}", path=metadata)
     if not rows and not counted.names and footer is None:
@@ -76,7 +77,7 @@ def read_manifest(path: str) -> Manifest:
             *(ExpectedFile(name=name) for name in counted.names),
         ],
         probe=parquet.probe,
-        prove=_jobs.HadoopProof(path, parquet.prove),
+        prove=functools.partial(_jobs.prove, path, parquet.prove),
         contradictions=lambda: [
             *counted.contradictions,
             *_jobs.uncommitted(names),

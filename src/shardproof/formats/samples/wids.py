@@ -15,9 +15,9 @@ import msgspec
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
-from shardproof._base.names import opened
-from shardproof._base.opening import is_there, matching, names_in, read_at
+from shardproof._base.opening import is_there, matching, names_in
 from shardproof.errors import ManifestError
+from shardproof.formats._reading import begin_of
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest
 from shardproof.probes import tar
 
@@ -63,12 +63,7 @@ def recognizes(path: str) -> bool:
 def _indices(path: str) -> list[str]:
     """Return the names of the files that are such an index."""
     names = matching(path, "*.json")[:_MOST_LOOKED_AT]
-    return [name for name in names if _is_index(path, name)]
-
-
-def _is_index(root: str, name: str) -> bool:
-    with opened(name, root) as fd:
-        return fd is not None and _MARK in read_at(fd, _HEAD_BYTES)
+    return [name for name in names if _MARK in begin_of(path, name, _HEAD_BYTES)]
 
 
 def read_manifest(path: str) -> Manifest:
@@ -86,13 +81,7 @@ def read_manifest(path: str) -> Manifest:
         problem = "expected archives in this directory, found none, or addresses elsewhere"
         raise ManifestError(problem, path=os.path.join(path, names[0]))
     return Manifest.at(
-        path,
-        names[0],
-        "wids",
-        files,
-        probe=tar.probe,
-        prove=tar.prove,
-        contradictions=lambda: odd,
+        path, names[0], "wids", files, probe=tar.probe, prove=tar.prove, contradictions=lambda: odd
     )
 
 

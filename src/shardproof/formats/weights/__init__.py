@@ -4,7 +4,6 @@ from shardproof.formats._format import Format
 
 SAFETENSORS = Format.of_module(
     "weights.safetensors",
-    name="safetensors",
     description="weights of a model, in one file, or in several with an index",
     manifest_file="*.safetensors.index.json",
     beside=("*.safetensors.index.*.json", "*.json", "*.md", "*.txt", "*.model", "*.jinja"),
@@ -13,19 +12,16 @@ SAFETENSORS = Format.of_module(
     complete="the header of each file; that its tensors end exactly where the file ends; that "
     "every tensor is in the file that the index names; that a set such as `model-00001-of-00002` "
     "has an index",
-    valid="nothing more: the format has no digests; seal it",
     blind_spots="changed values of tensors; a file that no index and no number implies; the total "
     "size in the index, which is often that of other files",
 )
 TORCH_DCP = Format.of_module(
     "weights.torch_dcp",
-    name="torch-dcp",
     description="distributed checkpoints of PyTorch",
     manifest_file=".metadata",
     beside=("__*.metadata",),
     marks=(".metadata", ".metadata.tmp"),
     complete="that each file ends where its last item ends, and that no two items share bytes",
-    valid="nothing more: the format has no digests; seal it",
     blind_spots="changed values of tensors; surplus bytes in a file, if its items are compressed "
     "or in safetensors; what else the metadata would do to a program that unpickles them",
 )

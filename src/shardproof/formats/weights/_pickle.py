@@ -7,6 +7,7 @@ pairs in a row: nothing is hashed, so that no key can be chosen to make it slow.
 or walked twice either, so that the time goes with the length of the pickle, whatever it says.
 """
 
+import dataclasses
 import io
 import pickletools
 import sys
@@ -41,15 +42,13 @@ class Pairs(list[object]):
     __slots__ = ()
 
 
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class PickledObject:
     """What a class or a function was to make of ``args``, or itself; and its state."""
 
-    __slots__ = ("args", "name", "state")
-
-    def __init__(self, name: str, args: object = None) -> None:
-        self.name = name
-        self.args = args
-        self.state: object = None
+    name: str
+    args: object = None
+    state: object = None
 
     def fields(self) -> dict[str, object]:
         """Return the fields that were to be set; none where the state is something else."""
@@ -84,8 +83,6 @@ def read_pickle(data: bytes, *, path: str) -> object:
 
 class _Reader:
     """What a pickle has put on its stack so far."""
-
-    __slots__ = ("marks", "memo", "stack")
 
     def __init__(self) -> None:
         self.stack: list[object] = []

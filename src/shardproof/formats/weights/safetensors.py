@@ -47,8 +47,8 @@ def read_manifest(path: str) -> Manifest:
     indices = [name for name in names if _INDEX.fullmatch(os.path.basename(name))]
     owed: dict[str, list[str]] = {}
     for index in indices:
-        for file, tensors in _tensors_by_file(path, index).items():
-            owed.setdefault(file, []).extend(tensors)
+        for tensor, file in json.read(path, index, _WeightsIndex).weight_map.items():
+            owed.setdefault(os.path.join(os.path.dirname(index), file), []).append(tensor)
     beside = [name for name in names if name.endswith(_SUFFIX) and name not in owed]
     # Beside an index, a number may be of a set that was left over and is not whole.
     counted = CountedSet(beside, ()) if indices else expected_by_names(beside, first=1)
@@ -74,13 +74,6 @@ def _names(path: str) -> Iterator[str]:
     yield from names
     for folder in names if _PIPELINE in names else ():
         yield from (f"{folder}/{name}" for name in matching(os.path.join(path, folder), "*"))
-
-
-def _tensors_by_file(path: str, index: str) -> dict[str, list[str]]:
-    by_file: dict[str, list[str]] = {}
-    for tensor, file in json.read(path, index, _WeightsIndex).weight_map.items():
-        by_file.setdefault(os.path.join(os.path.dirname(index), file), []).append(tensor)
-    return by_file
 
 
 def _probe(

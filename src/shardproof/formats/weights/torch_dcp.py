@@ -24,8 +24,11 @@ from shardproof.formats.weights._pickle import Pairs, PickledObject, read_pickle
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 
 _METADATA = ".metadata"
-_UNFINISHED = ".tmp"
 _OF_A_RANK = re.compile(r"__\d+\.metadata")
+_LEFT = re.compile(r"(?:__\d+)?\.metadata\.tmp")
+_INTERRUPTED = ("a save that finished: '.metadata' alone", "one that was interrupted")
+"""What is said of what a save leaves that did not finish: the files may be of that."""
+
 _SHARD = re.compile(r"__\d+_\d+\.distcp")
 _FIRST_FIELD = b"state_dict_metadata"
 
@@ -85,7 +88,7 @@ def read_manifest(path: str) -> Manifest:
         [ExpectedFile(name=name) for name in items],
         probe=functools.partial(_probe, {name: _layout(each) for name, each in items.items()}),
         contradictions=functools.partial(_contradictions, items),
-        damaged=_unfinished(names),
+        damaged=[Contradiction(name, *_INTERRUPTED) for name in names if _LEFT.fullmatch(name)],
     )
 
 
@@ -97,10 +100,11 @@ def _read(root: str, name: str, there: Sequence[str]) -> bytes:
         if error.path == root or name in there:
             raise
         n_shards = sum(_SHARD.fullmatch(each) is not None for each in there)
-        problem = f"there is no such file, beside {n_shards} '.distcp' files"
-        if name + _UNFINISHED in there:
-            problem += f" and '{shown(name + _UNFINISHED)}'"
-        problem += ": it is written last, so the save was interrupted; use an earlier checkpoint"
+        left = f" and '{shown(name)}.tmp'" if f"{name}.tmp" in there else ""
+        problem = (
+            f"there is no such file, beside {n_shards} '.distcp' files{left}: it is written last, "
+            "so the save was interrupted; use an earlier checkpoint"
+        )
         raise ManifestNotFoundError(problem, path=error.path) from error
 
 
@@ -123,11 +127,8 @@ def _items(path: str, data: bytes) -> Iterator[tuple[str, _Item]]:
 
 
 def _layout(items: Sequence[_Item]) -> _FileLayout:
-    begins = [0, *(item.end for item in items)]
-    is_full = all(
-        item.begin == begin and not item.is_transformed
-        for item, begin in zip(items, begins, strict=False)
-    )
+    begins = [0, *(item.end for item in items[:-1])]
+    is_full = [item[::2] for item in items] == [(begin, False) for begin in begins]
     return _FileLayout(items[-1].end, items[-1].begin, is_full)
 
 
@@ -157,16 +158,3 @@ def _contradictions(items: Mapping[str, Sequence[_Item]]) -> Iterator[Contradict
                 found = f"one from {before.begin} to {before.end} and one from {after.begin}"
                 yield Contradiction(name, "items apart", found)
                 break
-
-
-def _unfinished(names: Sequence[str]) -> list[Contradiction]:
-    """Return the leftovers of saves that did not finish: the files may be of those."""
-    left = [name for name in names if name.endswith(_METADATA + _UNFINISHED)]
-    mismatch = Mismatch(
-        f"a save that finished: '{shown(_METADATA)}' alone", "one that was interrupted"
-    )
-    return [
-        Contradiction(name, *mismatch)
-        for name in left
-        if name == _METADATA + _UNFINISHED or _OF_A_RANK.fullmatch(name.removesuffix(_UNFINISHED))
-    ]

@@ -8,12 +8,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from shardproof._base.work import Settled, apart, go_on, settle
 
 _TICK = 0.1  # seconds after which a thread looks whether it is over, in case that it was not woken
 _PATIENCE = 5.0  # seconds that a wait for the threads lasts at most
+_NO_FORK = "an iteration does not survive a fork: make one in each process"
 
 Result = TypeVar("Result")
 
@@ -81,6 +82,33 @@ class Crew:
         if is_last:
             self._at_end()
 
+    def results(
+        self, jobs: Iterable[Callable[[], Result]], n_threads: int, depth: int
+    ) -> Generator[Result, None, None]:
+        """Yield what each job returns, in order; at most ``depth`` are begun and not yet taken."""
+        found: queue.SimpleQueue[tuple[int, Settled[Result]]] = queue.SimpleQueue()
+        early: dict[int, Settled[Result]] = {}
+        todo, n_begun = iter(jobs), 0
+
+        def put(number: int, job: Callable[[], Result]) -> None:
+            self.calls.put(lambda: found.put((number, settle(job))))
+
+        for number in itertools.count():
+            for job in itertools.islice(todo, number + depth - n_begun):
+                put(n_begun, job)
+                n_begun += 1
+            if number == n_begun:
+                return
+            if number == 0:
+                self.begin(min(n_threads, n_begun))
+            if self.is_of_parent:
+                raise RuntimeError(_NO_FORK)
+            while number not in early:
+                go_on()
+                with contextlib.suppress(queue.Empty):
+                    early.update([found.get(timeout=_TICK)])
+            yield early.pop(number).get()
+
     def end(self) -> None:
         """End the threads, and wait for that: not for ever, nor for this one itself."""
         # The collector may run in one of them, or in a thread with a lock that they need.
@@ -92,44 +120,6 @@ class Crew:
         end = time.monotonic() + _PATIENCE
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
-
-
-class Results(Generic[Result]):
-    """What a crew does ahead of whoever takes the results, in order."""
-
-    def __init__(self, crew: Crew, n_threads: int, depth: int) -> None:
-        self._crew, self._n_threads, self._depth = crew, n_threads, depth
-        self._found: queue.SimpleQueue[tuple[int, Settled[Result]]] = queue.SimpleQueue()
-        self._early: dict[int, Settled[Result]] = {}
-
-    def of(self, jobs: Iterable[Callable[[], Result]]) -> Generator[Result, None, None]:
-        """Yield what each job returns; at most ``depth`` are begun and not yet taken."""
-        todo, n_begun = iter(jobs), 0
-        for number in itertools.count():
-            for job in itertools.islice(todo, number + self._depth - n_begun):
-                self._put(n_begun, job)
-                n_begun += 1
-            if number == n_begun:
-                return
-            if number == 0:
-                self._crew.begin(min(self._n_threads, n_begun))
-            yield self._take(number)
-
-    def _put(self, number: int, job: Callable[[], Result]) -> None:
-        self._crew.calls.put(lambda: self._found.put((number, settle(job))))
-
-    def _take(self, number: int) -> Result:
-        if self._crew.is_of_parent:
-            raise RuntimeError("an iteration does not survive a fork: make one in each process")
-        while number not in self._early:
-            go_on()
-            try:
-                other, settled = self._found.get(timeout=_TICK)
-            except queue.Empty:
-                continue
-            self._early[other] = settled
-            del settled  # or the memory of a batch would not be the caller's alone
-        return self._early.pop(number).get()
 
 
 class Helper:

@@ -96,7 +96,8 @@ class Scattered:
     __slots__ = ("_ends", "_views", "n_bytes")
 
     def __init__(self, vectors: Vectors) -> None:
-        self._views = [_memory_at(*vector) for vector in vectors.tolist()]
+        memory = ((ctypes.c_char * length).from_address(base) for base, length in vectors.tolist())
+        self._views = [memoryview(each).cast("B") for each in memory]
         self._ends = list(itertools.accumulate(map(len, self._views)))
         self.n_bytes = self._ends[-1]
 
@@ -106,10 +107,6 @@ class Scattered:
         views = self._views[first : first + MOST_VECTORS]
         views[0] = views[0][len(views[0]) - (self._ends[first] - n_done) :]
         return os.preadv(fd, views, offset + n_done)
-
-
-def _memory_at(address: int, n_bytes: int) -> memoryview:
-    return memoryview((ctypes.c_char * n_bytes).from_address(address)).cast("B")
 
 
 Destination = Contiguous | Scattered

@@ -106,16 +106,12 @@ class SharedReads:
         return None
 
 
-class OpenShards:
+class OpenShards(FilePool):
     """Reads from the shards of a directory, by some threads, and keeps open those read last."""
 
     def __init__(self, root: str, names: Sequence[str], n_readers: int = 1) -> None:
-        self._root, self._names, self._n_readers = root, names, n_readers
-        self._files = FilePool(root, names)
-
-    def close(self) -> None:
-        """Close all; what is in use is closed after that, and what is wanted later opened anew."""
-        self._files.close()
+        super().__init__(root, names)
+        self._n_readers = n_readers
 
     def read_each(self, reads: ShardReads, helper: Helper | None = None) -> None:
         """Do many reads, each of them whole."""
@@ -127,7 +123,7 @@ class OpenShards:
 
     def _read_first(self, reads: ShardReads, helper: Helper | None) -> int:
         """Do those of the first shards, as many as may be open at once; return how many."""
-        files, fds = self._opened(reads.shard)
+        files, fds = self._first_files(reads.shard)
         some = reads.part(slice(len(fds)))
         shared = SharedReads(some, files, fds)
         try:
@@ -145,17 +141,17 @@ class OpenShards:
             self.read(read)
         return max(1, len(fds))
 
-    def _opened(self, shards: Rows) -> tuple[list[OpenFile], Rows]:
+    def _first_files(self, shards: Rows) -> tuple[list[OpenFile], Rows]:
         """Return files for the first of some reads, and the descriptor for each of these."""
         changes = np.flatnonzero(shards[1:] != shards[:-1]) + 1
         bounds = np.concatenate(([0], changes, [len(shards)]))
-        n_files = max(1, self._files.most // (2 * self._n_readers))
-        files = self._files.files(shards[bounds[:-1][:n_files]].tolist())
+        n_files = max(1, self.most // (2 * self._n_readers))
+        files = self.files(shards[bounds[:-1][:n_files]].tolist())
         n_reads = bounds[1 : len(files) + 1] - bounds[: len(files)]
         return files, np.repeat(np.array([file.fd for file in files], np.int64), n_reads)
 
     def _read_pieces(self, shared: SharedReads) -> None:
-        taken = contextlib.nullcontext() if shared.are_long else self._files.queue()
+        taken = contextlib.nullcontext() if shared.are_long else self.queue()
         # Where the kernel takes none, what is left is read one by one.
         with contextlib.suppress(OSError), taken as queue:
             read = read_singly if queue is None else queue.read
@@ -188,7 +184,7 @@ class OpenShards:
                 raise
 
         def read_anew() -> int:
-            self._files.forget(piece.shard)
+            self.forget(piece.shard)
             return self._read(piece)  # which opens the shard anew
 
         attempts = tenacity.stop_after_attempt(_ATTEMPTS - 1)
@@ -202,7 +198,7 @@ class OpenShards:
 
     def _read(self, piece: ShardRead) -> int:
         n_done, n_bytes, fill = 0, piece.destination.n_bytes, piece.destination.fill
-        file = self._files.file(piece.shard)
+        file = self.file(piece.shard)
         try:
             while n_done < n_bytes and (n := fill(file.fd, piece.offset, n_done)):
                 n_done += n

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 
 import numpy as np
 
-from shardproof.loaders.io._crew import Crew, Results
+from shardproof.loaders.io._crew import Crew
 from shardproof.loaders.io._memory import BufferPool
 from shardproof.loaders.io._open_shards import OpenShards
 from shardproof.loaders.io._read_plan import ReadPlan
@@ -45,8 +45,7 @@ class ReadAhead:
         crew = Crew("shardproof-reader", at_end=shards.close)
         try:
             # One stretch, in its parts, is read while the one before is delivered.
-            results: Results[list[Batch]] = Results(crew, n_threads, depth=n_threads + 1)
-            for batches in results.of(self._reads(shards, first)):
+            for batches in crew.results(self._reads(shards, first), n_threads, n_threads + 1):
                 batches.reverse()
                 while batches:  # popped, so that its memory is the caller's alone
                     yield batches.pop()

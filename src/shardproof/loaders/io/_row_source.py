@@ -98,19 +98,6 @@ def batches_of(
     source: RowSource, rows: Rows, buffers: Sequence[Buffer], buffer_rows: int
 ) -> list[Batch]:
     """Return the batches of some rows, whose activations were read into a buffer each."""
-    dtype, of_all = source.selection.dtype, _without_act(source, rows)
-    if len(buffers) == 1:
-        return [cast("Batch", {"act": buffers[0].array(len(rows), dtype), **of_all})]
-    batches = []
-    for number, buffer in enumerate(buffers):
-        start, stop = number * buffer_rows, min((number + 1) * buffer_rows, len(rows))
-        # Copied: who keeps one batch keeps no other.
-        own = {name: column[start:stop].copy() for name, column in of_all.items()}
-        batches.append(cast("Batch", {"act": buffer.array(stop - start, dtype), **own}))
-    return batches
-
-
-def _without_act(source: RowSource, rows: Rows) -> dict[str, npt.NDArray[Any]]:
     selection = source.selection
     columns = selection.columns(rows)
     token_idx = columns.token - selection.metadata.cls_token
@@ -121,4 +108,12 @@ def _without_act(source: RowSource, rows: Rows) -> dict[str, npt.NDArray[Any]]:
         found["token_label"] = labels
     if selection.layer == "all":
         found["layer"] = np.asarray(selection.metadata.layers, np.int64)[columns.layer]
-    return found
+    batches = []
+    for number, buffer in enumerate(buffers):
+        start, stop = number * buffer_rows, min((number + 1) * buffer_rows, len(rows))
+        own = found
+        if len(buffers) > 1:  # copied: who keeps one batch keeps no other
+            own = {name: column[start:stop].copy() for name, column in found.items()}
+        act = buffer.array(stop - start, selection.dtype)
+        batches.append(cast("Batch", {"act": act, **own}))
+    return batches

@@ -7,7 +7,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 import numpy as np
 
-from shardproof.loaders.order._orders import InOrder, Order, Remainder, Stream, permutation
+from shardproof.loaders.order._orders import InOrder, Listed, Order, Stream, permutation
 from shardproof.loaders.order._selection import Rows
 
 MOST_COUNTED = 2**53
@@ -52,32 +52,20 @@ class Window(NamedTuple):
         return Window(self.rows[kept], (np.cumsum(kept) - 1)[order])
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class EpochPlan:
     """Deals a stream to the ranks in windows, and those in batches."""
 
     # The first window goes to rank 0, the next to rank 1, and so on, again and again. What is left
     # at the end and is too little for a window each is split evenly.
 
-    stream: Stream
-    world_size: int
-    key: tuple[int, int]
-    share: "RankShare"
-
-    @property
-    def batch_size(self) -> int:
-        """Rows of a batch."""
-        return self.share.batch_size
-
-    @property
-    def window_rows(self) -> int:
-        """Rows of a window, a multiple of the batch's."""
-        return self.share.order.window_rows
-
-    @property
-    def window_batches(self) -> int:
-        """Batches of a window."""
-        return self.window_rows // self.batch_size
+    def __init__(
+        self, stream: Stream, world_size: int, key: tuple[int, int], share: "RankShare"
+    ) -> None:
+        self.stream, self.world_size, self.key, self.share = stream, world_size, key, share
+        self.batch_size, self.window_rows = share.batch_size, share.order.window_rows
+        self.window_batches = self.window_rows // self.batch_size
+        # That a rank has, with the last one, which may be empty.
+        self.n_windows = -(-stream.n_rows // (self.window_rows * world_size))
 
     def windows(self, numbers: range, rank: int) -> Window:
         """Return a rank's rows of some windows, of which only a single one may be permuted."""
@@ -105,11 +93,6 @@ class EpochPlan:
             start = base + rank * self.window_rows
             return start, start + self.window_rows
         return base + left * rank // self.world_size, base + left * (rank + 1) // self.world_size
-
-    @property
-    def n_windows(self) -> int:
-        """How many windows a rank has, with the last one, which may be empty."""
-        return -(-self.stream.n_rows // (self.window_rows * self.world_size))
 
     def n_rows(self, rank: int) -> int:
         """Return how many rows a rank is dealt, before any are left out."""
@@ -149,7 +132,7 @@ class EpochPlan:
         windows = [self.window(number, rank).delivered[within:] for rank in ranks]
         head = np.sort(np.concatenate(windows)) if within else np.empty(0, np.int64)
         skipped = (number + bool(within)) * self.window_rows * self.world_size
-        return Remainder(head, self.stream, min(skipped, self.stream.n_rows))
+        return Listed(head, self.stream, min(skipped, self.stream.n_rows))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

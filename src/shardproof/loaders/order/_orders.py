@@ -47,11 +47,7 @@ class ShuffledExamples:
         self._examples, self._rows_per_example, self._kept = examples, rows_per_example, kept
         counts = np.full(len(examples), rows_per_example) if kept is None else kept.sum(axis=1)
         self._ends = np.cumsum(counts[examples] if kept is not None else counts, dtype=np.int64)
-
-    @property
-    def n_rows(self) -> int:
-        """How many rows are wanted."""
-        return int(self._ends[-1]) if len(self._ends) else 0
+        self.n_rows = int(self._ends[-1]) if len(self._ends) else 0
 
     def rows(self, start: int, stop: int) -> Rows:
         """Return the numbers of a part of the rows."""
@@ -67,28 +63,12 @@ class ShuffledExamples:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ShuffledRows:
-    """All rows permuted."""
-
-    order: Rows
-
-    @property
-    def n_rows(self) -> int:
-        """How many rows there are."""
-        return len(self.order)
-
-    def rows(self, start: int, stop: int) -> Rows:
-        """Return the numbers of a part of the rows."""
-        return self.order[start:stop]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Remainder:
-    """What is left of an epoch: some rows, and then the end of a stream."""
+class Listed:
+    """Some rows, in whatever order, and then the end of a stream."""
 
     head: Rows
-    stream: "Stream"
-    skipped: int
+    stream: "Stream" = InOrder(0)
+    skipped: int = 0
 
     @property
     def n_rows(self) -> int:
@@ -98,12 +78,14 @@ class Remainder:
     def rows(self, start: int, stop: int) -> Rows:
         """Return the numbers of a part of the rows."""
         n_head = len(self.head)
+        if stop <= n_head:
+            return self.head[start:stop]
         tail_start, tail_stop = (max(0, at - n_head) + self.skipped for at in (start, stop))
         tail = self.stream.rows(tail_start, min(tail_stop, self.stream.n_rows))
         return np.concatenate((self.head[start:stop], tail))
 
 
-Stream = InOrder | ShuffledExamples | ShuffledRows | Remainder
+Stream = InOrder | ShuffledExamples | Listed
 """All rows of an epoch, one after the other."""
 
 
@@ -122,27 +104,19 @@ class Order:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class PoolOrder(Order):
+class ShuffledOrder(Order):
     """Examples permuted over the directory, and their rows permuted within windows."""
 
-    window_seed: int  # of both permutations
+    # Without a ``window_seed``, all rows are permuted, and each of them is a read of its own.
+
+    seed: int
     selection: Selection
     kept: Mask | None  # None for all
 
     def stream(self, epoch: int, /) -> Stream:
-        """Return the rows of an epoch, example by example."""
-        examples = permutation(self.selection.metadata.n_examples, self.window_seed, epoch)
-        return ShuffledExamples(examples, self.selection.rows_per_example, self.kept)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RowOrder(Order):
-    """All rows permuted; each of them is a read of its own."""
-
-    seed: int
-    kept: Mask | None  # None for all
-
-    def stream(self, epoch: int, /) -> Stream:
         """Return the rows of an epoch."""
-        order = permutation(self.n_rows, self.seed, epoch)
-        return ShuffledRows(order if self.kept is None else np.flatnonzero(self.kept)[order])
+        if self.window_seed is None:
+            order = permutation(self.n_rows, self.seed, epoch)
+            return Listed(order if self.kept is None else np.flatnonzero(self.kept)[order])
+        examples = permutation(self.selection.metadata.n_examples, self.seed, epoch)
+        return ShuffledExamples(examples, self.selection.rows_per_example, self.kept)

@@ -3,8 +3,6 @@
 A row is one activation. Wanted rows are numbered in the file's order: example, layer, token.
 """
 
-import dataclasses
-from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -28,81 +26,38 @@ class Columns(NamedTuple):
     token: Rows  # place among the recorded tokens
 
 
-@dataclasses.dataclass(frozen=True)
 class Selection:
-    """The wanted rows of a directory."""
+    """The wanted rows of a directory; plain data."""
 
-    metadata: Metadata
-    layer: LayerChoice
-    tokens: TokenChoice
-
-    def __post_init__(self) -> None:
-        recorded = self.metadata.layers
-        if self.layer != "all" and self.layer not in recorded:
+    def __init__(self, metadata: Metadata, layer: LayerChoice, tokens: TokenChoice) -> None:
+        recorded, n_special = metadata.layers, int(metadata.cls_token)
+        if layer != "all" and layer not in recorded:
             known = ", ".join(map(str, recorded))
-            raise ValueError(
-                f"layer: expected one of {known}, or 'all'; found {quoted(self.layer)}"
-            )
-        if self.tokens == "special" and not self.metadata.cls_token:
+            raise ValueError(f"layer: expected one of {known}, or 'all'; found {quoted(layer)}")
+        if tokens == "special" and not n_special:
             raise ValueError("tokens: expected 'content' or 'all', as there is no special token")
-
-    @cached_property
-    def n_layers(self) -> int:
-        """How many layers are wanted."""
-        return len(self.metadata.layers) if self.layer == "all" else 1
-
-    @cached_property
-    def first_layer(self) -> int:
-        """Place of the first wanted layer; the others follow it."""
-        return 0 if self.layer == "all" else self.metadata.layers.index(self.layer)
-
-    @cached_property
-    def n_tokens(self) -> int:
-        """How many tokens of an example are wanted."""
-        if self.tokens == "special":
-            return 1
-        return self.metadata.content_tokens_per_example + (
-            self.metadata.cls_token and self.tokens == "all"
-        )
-
-    @cached_property
-    def first_token(self) -> int:
-        """Place of the first wanted token; the others follow it."""
-        return int(self.metadata.cls_token and self.tokens == "content")
-
-    @cached_property
-    def rows_per_example(self) -> int:
-        """How many rows of an example are wanted."""
-        return self.n_layers * self.n_tokens
-
-    @cached_property
-    def n_rows(self) -> int:
-        """How many rows are wanted."""
-        return self.metadata.n_examples * self.rows_per_example
-
-    @cached_property
-    def dtype(self) -> "np.dtype[np.generic]":
-        """Type of a value; numpy has no bfloat16, whose bits come as uint16."""
-        return np.dtype(_TYPES[self.metadata.dtype]).newbyteorder("<")
-
-    @cached_property
-    def row_bytes(self) -> int:
-        """Size of a row."""
-        return self.metadata.d_model * self.dtype.itemsize
-
-    @cached_property
-    def rows_per_shard(self) -> int:
-        """How many rows, wanted or not, a shard has room for."""
-        examples, layers, tokens, _ = self.metadata.shard_shape
-        return examples * layers * tokens
+        self.metadata, self.layer, self.tokens = metadata, layer, tokens
+        # Places of the first wanted layer and token, which the others follow.
+        self.first_layer = 0 if layer == "all" else recorded.index(layer)
+        self.first_token = n_special if tokens == "content" else 0
+        n_content = metadata.content_tokens_per_example
+        self.n_layers = len(recorded) if layer == "all" else 1
+        self.n_tokens = {"special": 1, "content": n_content, "all": n_special + n_content}[tokens]
+        self.rows_per_example = self.n_layers * self.n_tokens
+        self.n_rows = metadata.n_examples * self.rows_per_example
+        # Numpy has no bfloat16, whose bits come as uint16.
+        self.dtype: np.dtype[np.generic] = np.dtype(_TYPES[metadata.dtype]).newbyteorder("<")
+        self.row_bytes = metadata.d_model * self.dtype.itemsize
+        n_examples, self._all_layers, self._all_tokens, _ = metadata.shard_shape
+        self.rows_per_shard = n_examples * self._all_layers * self._all_tokens  # wanted or not
 
     def place(self, row: int) -> tuple[int, int, int, int]:
         """Return example, layer, token and place in the whole directory of one row."""
         example, rest = divmod(row, self.rows_per_example)
         layer, token = divmod(rest, self.n_tokens)
         layer, token = layer + self.first_layer, token + self.first_token
-        _, layers, tokens, _ = self.metadata.shard_shape
-        return example, layer, token, (example * layers + layer) * tokens + token
+        place = (example * self._all_layers + layer) * self._all_tokens + token
+        return example, layer, token, place
 
     def columns(self, rows: Rows) -> Columns:
         """Return what some rows are."""
@@ -115,6 +70,6 @@ class Selection:
 
     def places(self, rows: Rows) -> Rows:
         """Return the place in the whole directory of each of some rows."""
-        _, layers, tokens, _ = self.metadata.shard_shape
         column = self.columns(rows)
-        return (column.example * layers + column.layer) * tokens + column.token
+        layers = column.example * self._all_layers + column.layer
+        return layers * self._all_tokens + column.token

@@ -1,4 +1,4 @@
-"""Run code that may hang or be killed in a process of its own; see what comes of it."""
+"""An end for code that may hang: by a timer, or in a child; and what comes of it."""
 
 import array
 import contextlib
@@ -6,6 +6,7 @@ import faulthandler
 import gc
 import hashlib
 import json
+import math
 import multiprocessing
 import os
 import signal
@@ -17,11 +18,82 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from multiprocessing import connection
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple, NoReturn
 
-import pytest
-
 from shardproof.testing.samples._oracle import reported_kinds
+
+_AT_ONCE = 1e-6  # 0 would turn a timer off
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raise `TimeoutError` inside, wherever the main thread is, once the time is up.
+
+    It ends whatever Python waits for: a named pipe without a writer, a lock, another thread.
+    Code of C that never returns to Python it can't end; for that take another process, as
+    `shardproof.testing.contracts` does. Code that holds the error back is interrupted again after
+    as many seconds, and at the end of the context it is raised all the same.
+
+    Limits nest: the one that ends first counts. It uses SIGALRM: another timer that is due inside,
+    as of pytest-timeout, rings once, and at the end handler and timer are put back.
+
+    Args:
+        seconds: More than 0.
+
+    Raises:
+        TimeoutError: It did not end in time.
+        RuntimeError: This is not the main thread, which alone gets signals.
+        ValueError: No number of seconds above 0.
+
+    Example:
+        >>> from shardproof.testing import Layout, shards_dir, time_limit
+        >>> with shards_dir(Layout(fifo=[0])) as path, time_limit(0.1):
+        ...     (path / "acts000000.bin").read_bytes()
+        Traceback (most recent call last):
+        TimeoutError: expected an end within 0.1 s, found none...
+    """
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"seconds: expected a number above 0, found {seconds!r}")
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("time_limit: expected the main thread, which alone gets signals")
+    error = TimeoutError(
+        f"expected an end within {seconds} s, found none; "
+        "opening a named pipe (a fifo) without O_NONBLOCK waits for a writer"
+    )
+    begin, is_on, has_rung = time.monotonic(), True, False
+    theirs = signal.getsignal(signal.SIGALRM)
+    their_left, their_interval = signal.getitimer(signal.ITIMER_REAL)
+
+    def passed() -> float:
+        return time.monotonic() - begin
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        nonlocal has_rung, their_left
+        if not is_on:
+            return
+        if their_left and callable(theirs) and passed() >= their_left:
+            their_left = their_interval and passed() + their_interval
+            signal.setitimer(signal.ITIMER_REAL, max(seconds - passed(), _AT_ONCE), seconds)
+            theirs(number, frame)
+            return
+        has_rung = True
+        raise error
+
+    try:
+        signal.signal(signal.SIGALRM, ring)
+        # Again after as many seconds, for code that holds the error back.
+        signal.setitimer(signal.ITIMER_REAL, min(seconds, their_left or seconds), seconds)
+        yield
+    finally:
+        is_on = False  # before any call, into whose first step it could ring
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, theirs or signal.SIG_DFL)
+        if their_left:
+            left = max(their_left - passed(), _AT_ONCE)
+            signal.setitimer(signal.ITIMER_REAL, left, their_interval)
+    if has_rung:
+        raise error
 
 
 class ChildResult(NamedTuple):
@@ -89,6 +161,8 @@ def crash_of(outcome: ChildResult) -> str:
 
 def returned(outcome: ChildResult) -> Any:
     """Return what a child returned; any other end fails the test."""
+    import pytest  # noqa: PLC0415 - a time limit needs none
+
     if end := crash_of(outcome) or (outcome.error and outcome.error.report):
         pytest.fail(end, pytrace=False)
     return outcome.value

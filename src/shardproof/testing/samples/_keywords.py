@@ -3,12 +3,10 @@
 import difflib
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any, TypeVar
 
-E = TypeVar("E", bound=StrEnum)
 S = TypeVar("S", bound=str)
 
 
@@ -82,19 +80,3 @@ def _expected(found: str, known: Sequence[str]) -> str:
     for name in [*near, *alike, *likely]:
         return f"there is no {found!r}; did you mean '{name}'?"
     return f"expected one of {', '.join(known)}, found {found!r}"
-
-
-def taken_states(
-    said: dict[str, Any], n_shards: int, keywords: Mapping[str, E], otherwise: E
-) -> tuple[E, ...]:
-    """Return each shard's state by the keywords that name states, which are taken out of `said`."""
-    names: dict[int, str] = {}
-    for name in keywords:
-        for index in integers(name, said.pop(name, None)):
-            if not 0 <= index < n_shards:
-                raise ValueError(f"{name}: expected indices from 0 below {n_shards}, found {index}")
-            if index in names:
-                raise ValueError(f"{name}: shard {index} is already named under {names[index]}")
-            names[index] = name
-    named = {index: keywords[name] for index, name in names.items()}
-    return tuple(named.get(index, otherwise) for index in range(n_shards))

@@ -2,12 +2,13 @@
 
 import dataclasses
 import importlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, ClassVar, SupportsIndex
 
-from shardproof.testing.samples._keywords import integer, one_of, refuse_unknown, taken_states
+from shardproof.testing.samples._keywords import integer, integers, one_of, refuse_unknown
 from shardproof.testing.samples._states import ShardState
 
 FORMATS = {
@@ -321,5 +322,30 @@ def layout_of(
     refuse_unknown(function, keywords.keys() - known, sorted(known))
     said = dict(keywords)
     n_shards = integer("n_shards", said.pop("n_shards"), at_least=form.options.least_shards)
-    states = taken_states(said, n_shards, names, whole)
+    taken: dict[int, str] = {}
+    for name in names:
+        for index in integers(name, said.pop(name, None)):
+            if not 0 <= index < n_shards:
+                raise ValueError(f"{name}: expected indices from 0 below {n_shards}, found {index}")
+            if index in taken:
+                raise ValueError(f"{name}: shard {index} is already named under {taken[index]}")
+            taken[index] = name
+    states = (names[taken[i]] if i in taken else whole for i in range(n_shards))
     return Layout.of(states, format=form, **said)
+
+
+def index_of(layout: Layout, name: str, *others: Callable[[int], str], first: int = 0) -> int:
+    """Return of which shard a file is; not by a list of all, since each is asked for its bytes."""
+    for number in re.findall("[0-9]+", name.rpartition("/")[2]):
+        index = int(number) - first
+        names = (layout.options.shard_name, *others)
+        if 0 <= index < layout.n_shards and name in (each(index) for each in names):
+            return index
+    raise unknown(layout, name)
+
+
+def unknown(layout: Layout, name: str) -> ValueError:
+    """Return the error of a name that no file has."""
+    known = [*layout.file_names, *layout.manifest_names]
+    some = known if len(known) < 9 else [*known[:3], "...", *known[-3:]]
+    return ValueError(f"name: expected one of {', '.join(some)}, found {name!r}")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from shardproof.testing.samples._keywords import integer, integers
-from shardproof.testing.samples._layout import Layout, SampleFormat, SampleOptions
+from shardproof.testing.samples._layout import Layout, SampleFormat, SampleOptions, index_of
 from shardproof.testing.samples._states import apply_states
 
 __all__ = ["FORMAT", "SaevOptions", "directory_name"]
@@ -125,13 +125,7 @@ def _read_bytes(layout: Layout, name: str) -> bytes:
     if name == "labels.bin" and options.labels:
         n_labels = options.n_examples * options.content_tokens_per_example
         return bytes(place % 256 for place in range(n_labels))
-    # Not by a list of all names: each shard asks for its bytes.
-    digits = name.removeprefix("acts").removesuffix(".bin")
-    index = int(digits) if digits.isdecimal() else options.n_shards
-    if index >= options.n_shards or name != options.shard_name(index):
-        known = [*options.file_names, *_MANIFEST_NAMES]
-        some = known if len(known) < 9 else [*known[:3], "...", *known[-3:]]
-        raise ValueError(f"name: expected one of {', '.join(some)}, found {name!r}")
+    index = index_of(layout, name)
     examples, layers, tokens, d_model = options.shard_shape
     values_per_example = layers * tokens * d_model
     # Each value says where it belongs: they count up, in the order (example, layer, token, value).

@@ -19,7 +19,7 @@ with extra():
     from shardproof.testing.samples._keywords import integer
     from shardproof.testing.samples._layout import Layout, SampleFormat, sample_format
     from shardproof.testing.samples.checkpoint import CheckpointMetadataState, CheckpointShardState
-    from shardproof.testing.samples.checkpoint._states import (
+    from shardproof.testing.samples.checkpoint._content import (
         ITEM_SIZES,
         as_tensor,
         can_be,

@@ -181,11 +181,14 @@ def _inflict(done: DamageRecord, plan: PlannedDamage, keep_times: bool) -> None:
 
 
 def _statuses(done: DamageRecord) -> dict[Path, os.stat_result]:
-    found = {}
-    for path in filter(None, (done.path, done.other, done.path.parent)):
-        with contextlib.suppress(FileNotFoundError):
-            found[path] = os.lstat(path)
-    return found
+    paths = [path for path in (done.path, done.other, done.path.parent) if path is not None]
+    return {path: found for path in paths if (found := _status(path))}
+
+
+def _status(path: Path) -> os.stat_result | None:
+    with contextlib.suppress(FileNotFoundError):
+        return os.lstat(path)
+    return None
 
 
 _Before = tuple[os.stat_result, IO[bytes]]
@@ -226,9 +229,8 @@ def _put_back(
 
 
 def _before(path: Path, copies: contextlib.ExitStack) -> _Before | None:
-    try:
-        status = os.lstat(path)
-    except FileNotFoundError:
+    status = _status(path)
+    if status is None:
         return None
     copy = tempfile.SpooledTemporaryFile(max_size=2**20)  # noqa: SIM115 - closed with the rest
     copies.enter_context(copy)
@@ -253,11 +255,8 @@ def _restore(path: Path, was: _Before | None) -> None:
 
 def _look(path: Path) -> tuple[int, ...] | None:
     """Return by what a change shows; None if nothing is there."""
-    try:
-        found = os.lstat(path)
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    found = _status(path)
+    return found and (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def _set_times(path: Path, status: os.stat_result) -> None:

@@ -13,14 +13,23 @@ Calls are intercepted where Python code makes them: in this process, on all its 
 below one directory. The files are real, and so is every call for which nothing is planned.
 """
 
+import builtins
+import contextlib
 import errno as errors
+import glob
+import io
+import mmap
 import os
+import sys
 import threading
+import weakref
 from pathlib import PurePath
-from typing import Self, TypedDict, Unpack
+from typing import Any, Self, TypedDict, Unpack
 
-from shardproof.testing.faults.file_system import _patches
+from shardproof.testing.faults.file_system._open import FileIO, Mmap, of_numpy, opening
+from shardproof.testing.faults.file_system._os import stand_ins
 from shardproof.testing.faults.file_system._schedule import (
+    ACTIVE,
     ANY,
     LOCK,
     Call,
@@ -212,12 +221,19 @@ class FileSystemFaults:
         if self._entered:
             raise RuntimeError("FileSystemFaults: a context can be entered once; make a new one")
         self._entered = True
-        _patches.start(self._schedule)
+        with LOCK:
+            try:
+                ACTIVE.append(self._schedule)
+                if len(ACTIVE) == 1:
+                    _install()
+            except BaseException:
+                self._stop()
+                raise
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         __tracebackhide__ = True  # pytest shows the line that leaves the context
-        _patches.stop(self._schedule)
+        self._stop()
         self._schedule.closed.set()
         complaint = self._schedule.complaint()
         if complaint is None:
@@ -226,3 +242,59 @@ class FileSystemFaults:
             error.add_note(complaint)
         elif error is None or isinstance(error, Exception):
             raise AssertionError(complaint) from error
+
+    def _stop(self) -> None:
+        """Let calls alone; the last context takes the stand-ins away."""
+        with LOCK:
+            if self._schedule in ACTIVE:
+                ACTIVE.remove(self._schedule)
+            if not ACTIVE:
+                _installed.close()
+
+
+_installed = contextlib.ExitStack()
+
+# Another patch may have brought one back after its time: it must not be put before itself.
+_ours: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _install() -> None:
+    """Put the stand-ins where code looks for the real functions."""
+    pairs: list[tuple[Any, Any]] = [(getattr(os, name), made) for name, made in stand_ins()]
+    pairs += [(open_, opening(open_)) for open_ in {builtins.open, io.open}]
+    pairs += [(FileIO.__mro__[1], FileIO), (Mmap.__mro__[1], Mmap)]
+    replaced = {id(real): stand_in for real, stand_in in pairs if real not in _ours}
+    _ours.update(replaced.values())
+    # They take functions out of builtins when they are imported.
+    early = [sys.modules[name] for name in ("bz2", "tarfile") if name in sys.modules]
+    # From Python 3.13 on, classes in there hold functions of os; pathlib uses them.
+    classes = [value for value in vars(glob).values() if isinstance(value, type)]
+    for holder in (os, builtins, io, mmap, *early, *classes):
+        for name, value in list(vars(holder).items()):
+            is_static = isinstance(value, staticmethod)
+            stand_in = replaced.get(id(value.__func__ if is_static else value))
+            if stand_in is not None:
+                _put(holder, name, staticmethod(stand_in) if is_static else stand_in)
+    # So that code may ask ``os.open in os.supports_dir_fd``.
+    for functions in (
+        os.supports_dir_fd,
+        os.supports_effective_ids,
+        os.supports_fd,
+        os.supports_follow_symlinks,
+    ):
+        ours = {replaced[id(real)] for real in functions if id(real) in replaced}
+        _installed.callback(functions.difference_update, ours)  # first: an interrupt may come
+        functions.update(ours)
+    for holder, name, stand_in in of_numpy():
+        _put(holder, name, stand_in)
+
+
+def _put(holder: Any, name: str, stand_in: Any) -> None:
+    before = vars(holder)[name]  # a staticmethod as it is, which getattr would unwrap
+
+    def put_back() -> None:
+        if vars(holder)[name] is stand_in:  # or else another patch is over it, to be undone
+            setattr(holder, name, before)
+
+    _installed.callback(put_back)  # before there is anything to put back: an interrupt may come
+    setattr(holder, name, stand_in)

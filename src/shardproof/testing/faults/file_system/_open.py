@@ -1,12 +1,13 @@
-"""What stands in for the built-in `open`, and for the classes `io.FileIO` and `mmap.mmap`."""
+"""What stands in for `open`, for the classes `io.FileIO` and `mmap.mmap`, and for numpy's reads."""
 
 import abc
 import functools
 import io
 import mmap
 import os
+import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Self, TypeVar
 
 from shardproof.testing.faults.file_system._schedule import absolute, remember, through, watched
@@ -177,3 +178,57 @@ def _layered(raw: FileIO, mode: str, buffering: int, layers: _Layers) -> Any:
     text = io.TextIOWrapper(buffered, encoding, errors, newline, by_line)
     text.mode = mode  # type: ignore[misc] # read-only for type checkers; the real open sets it too
     return text
+
+
+def of_numpy() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+    """Yield what numpy reads and asks with, and what stands in; unless it is imported later."""
+    numpy: Any = sys.modules.get("numpy")
+    files: Any = sys.modules.get("numpy.lib.format")
+    if not (hasattr(numpy, "fromfile") and hasattr(files, "write_array")):
+        return
+    home = sys.modules[files.write_array.__globals__["__name__"]]  # depends on numpy's version
+    is_file_object: Callable[[Any], bool] = home.isfileobj
+
+    # To be told that a file is none makes numpy.save call the file's own ``write``.
+    @functools.wraps(is_file_object)
+    def isfileobj(file: Any) -> bool:
+        return bool(is_file_object(file)) and not (watched(file) and file.writable())
+
+    yield numpy, "fromfile", _reading(numpy, numpy.fromfile)
+    yield home, "isfileobj", isfileobj
+
+
+def _reading(numpy: Any, real: Callable[..., Any]) -> Callable[..., Any]:
+    # The real one takes no notice of errors: it returns fewer items, or, without a ``count``, what
+    # the memory held before (found with strace); here those are bytes 0xAA. A call is one read.
+
+    @functools.wraps(real)
+    def fromfile(
+        file: Any, dtype: Any = float, count: int = -1, sep: str = "", offset: int = 0, **like: Any
+    ) -> Any:
+        if sep or not watched(file):
+            return real(file, dtype, count, sep, offset, **like)
+        if isinstance(file, str | bytes | os.PathLike):
+            with open(file, "rb") as opened:
+                return fromfile(opened, dtype, count, sep, offset, **like)
+        item = numpy.dtype(dtype)
+        held = max(0, _fstat(file.fileno()).st_size - file.tell() - offset) // (item.itemsize or 1)
+        n_items = held if count < 0 else min(count, held)
+        size: int = n_items * item.itemsize
+        found = []
+
+        def read(limit: int | None) -> int:
+            if limit is None or limit:  # fread(3) asks again after a short read
+                found.append(real(file, dtype, count, sep, offset, **like))
+                return size
+            nothing = real(file, dtype, 0, sep, offset, **like)
+            if count < 0:
+                nothing = numpy.empty(n_items, item)
+                nothing.view(numpy.uint8).fill(0xAA)
+            found.append(nothing)
+            return 0
+
+        through([("read", (absolute(file),))], read, size=size, instead=lambda: read(0))
+        return found[0]
+
+    return fromfile

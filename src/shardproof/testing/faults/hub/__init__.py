@@ -28,10 +28,15 @@ from typing import Unpack
 from urllib.parse import parse_qs, quote, unquote
 
 from shardproof.testing.faults.hub._answers import Content, Incoming, Wire, answer, answer_file
-from shardproof.testing.faults.hub._faults import OTHER_HOST, FaultOptions, HubFault, Rule
-from shardproof.testing.faults.hub._harms import HARMS, Case
-from shardproof.testing.faults.hub._hf import Found, Repos, RepoType, nearest
-from shardproof.testing.faults.hub._repos import File
+from shardproof.testing.faults.hub._faults import (
+    HARMS,
+    OTHER_HOST,
+    Case,
+    FaultOptions,
+    HubFault,
+    Rule,
+)
+from shardproof.testing.faults.hub._hf import File, Found, Repos, RepoType, nearest
 from shardproof.testing.faults.hub._server import Server, Tally
 from shardproof.testing.samples._keywords import expect, expect_number, one_of
 

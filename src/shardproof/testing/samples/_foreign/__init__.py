@@ -6,7 +6,6 @@ what a right validator sees of their shards, as data.
 
 import dataclasses
 import hashlib
-import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,8 +13,6 @@ from typing import Any, ClassVar
 from shardproof.testing.samples._layout import Layout, SampleFormat, SampleOptions
 from shardproof.testing.samples._oracle import KINDS, LEVELS, seen_problems
 from shardproof.testing.samples._states import ShardState, apply_states
-
-_NUMBER = re.compile(r"[0-9]+")
 
 UNWRITTEN = {ShardState.SPARSE: "unwritten"}
 """What ``complete`` sees of any file."""
@@ -109,19 +106,3 @@ def made_bytes(layout: Layout, index: int, n_bytes: int) -> bytes:
     """Return bytes of which no two shards, and no two seeds, have the same."""
     text = f"shard {index}, seed {layout.seed}"
     return hashlib.shake_128(text.encode()).digest(n_bytes)
-
-
-def index_of(layout: Layout, name: str, *, first: int = 0) -> int:
-    """Return which shard has a name; not by a list of all names, since each asks for its bytes."""
-    number = _NUMBER.search(name.rpartition("/")[2])
-    index = int(number[0]) - first if number else -1
-    if not 0 <= index < layout.n_shards or layout.shard_name(index) != name:
-        raise unknown(layout, name)
-    return index
-
-
-def unknown(layout: Layout, name: str) -> ValueError:
-    """Return the error of a name that no file has."""
-    known = [*layout.file_names, *layout.manifest_names]
-    some = known if len(known) < 9 else [*known[:3], "...", *known[-3:]]
-    return ValueError(f"name: expected one of {', '.join(some)}, found {name!r}")

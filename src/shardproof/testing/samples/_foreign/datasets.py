@@ -16,11 +16,10 @@ from shardproof.testing.samples._foreign import (
     ForeignOptions,
     Sight,
     flat,
-    index_of,
     made_bytes,
 )
 from shardproof.testing.samples._keywords import one_of
-from shardproof.testing.samples._layout import Layout
+from shardproof.testing.samples._layout import Layout, index_of
 from shardproof.testing.samples._states import ShardState
 
 _HASHES = ("md5", "sha1", "sha224", "sha256", "sha384", "sha512", "blake2b")

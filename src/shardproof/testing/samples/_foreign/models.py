@@ -13,11 +13,9 @@ from shardproof.testing.samples._foreign import (
     ForeignOptions,
     Sight,
     flat,
-    index_of,
     made_bytes,
-    unknown,
 )
-from shardproof.testing.samples._layout import Layout, SampleFormat
+from shardproof.testing.samples._layout import Layout, SampleFormat, index_of, unknown
 from shardproof.testing.samples._states import ShardState, apply_states
 
 _INDEX = "model.safetensors.index.json"

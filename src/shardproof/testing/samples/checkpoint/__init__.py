@@ -9,24 +9,28 @@ from typing import Any, NamedTuple
 
 from shardproof.testing.samples._directories import writer
 from shardproof.testing.samples._keywords import integer, one_of, refuse_unknown
-from shardproof.testing.samples._layout import Layout, SampleFormat, SampleOptions, layout_of
+from shardproof.testing.samples._layout import (
+    Layout,
+    SampleFormat,
+    SampleOptions,
+    index_of,
+    layout_of,
+)
 from shardproof.testing.samples._oracle import KINDS, LEVELS, swapped_with
 from shardproof.testing.samples._states import apply_states
 from shardproof.testing.samples.checkpoint._content import (
-    checkpoint_document,
-    elsewhere,
-    harmed_shard,
-    metadata_bytes,
-    signed,
-    tensor_bytes,
-    whole_shard,
-)
-from shardproof.testing.samples.checkpoint._states import (
     CheckpointMetadataState,
     CheckpointShardState,
     CheckpointTensor,
     as_tensor,
+    checkpoint_document,
+    elsewhere,
+    harmed_shard,
+    metadata_bytes,
     refuse_impossible,
+    signed,
+    tensor_bytes,
+    whole_shard,
 )
 
 __all__ = [
@@ -112,12 +116,7 @@ def _read_bytes(layout: Layout, name: str) -> bytes:
     options: CheckpointOptions = layout.options
     if name == options.metadata_name:
         return signed(checkpoint_document(layout))
-    digits = name.removeprefix(f"{options.prefix}_shard_").removesuffix(".shard")
-    rank = int(digits) if digits.isdecimal() else options.n_shards
-    if rank >= options.n_shards or name != options.shard_name(rank):
-        expected = f"{options.metadata_name}, or that of a shard"
-        raise ValueError(f"name: expected {expected}, found {name!r}")
-    return whole_shard(layout, rank)[0]
+    return whole_shard(layout, index_of(layout, name))[0]
 
 
 def _write(layout: Layout, to: Path) -> Path:

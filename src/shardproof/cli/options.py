@@ -1,0 +1,88 @@
+"""What commands are given: paths and addresses, and the options that several of them have."""
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import click
+
+from shardproof import formats
+from shardproof._base.messages import quoted, shown, told
+from shardproof._base.opening import EMPTY, mode_of
+from shardproof.cli.exits import COULD_NOT_CHECK, end_with, errors_end_it
+from shardproof.report import Level
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def given_text(text: str) -> str:
+    """Return a path or an address as it was given, unless it is empty or leads nowhere."""
+    if not text:
+        raise click.BadParameter(EMPTY)
+    if "://" not in text and not os.path.isabs(text):
+        try:
+            os.getcwd()
+        except OSError as error:  # it is gone, as a job's may be
+            problem = f"the current directory is unknown: {told(error)}"
+            end_with(f"Could not check {quoted(text)}: {problem}", COULD_NOT_CHECK)
+    return text
+
+
+against_option = click.option(
+    "--against",
+    metavar="EXPECTED",
+    type=given_text,
+    help="Manifest from elsewhere: hf://..., a list of digests or its address, a directory, or "
+    "the key of a signer.",
+)
+
+
+def _known_format(name: str) -> str:
+    try:
+        formats.get(name)
+    except ValueError as error:
+        raise click.BadParameter(told(error).removeprefix("format: ")) from None
+    return name
+
+
+format_option = click.option(
+    "--format",
+    metavar="NAME",
+    type=_known_format,
+    help="Format, if it can't be detected; `shardproof formats` lists them.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def quiet_option(text: str = "Print only errors.") -> Callable[[F], F]:
+    """Return the option by which a command says less."""
+    return click.option("--quiet", "-q", is_flag=True, help=text)
+
+
+def level_option(text: str, *, default: Level) -> Callable[[F], F]:
+    """Return the option that says how hard to look."""
+    choice = click.Choice(get_args(Level))
+    return click.option("--level", type=choice, default=default, show_default=True, help=text)
+
+
+def workers_option(text: str) -> Callable[[F], F]:
+    """Return the option that says how many threads there are."""
+    return click.option("--workers", type=click.IntRange(min=1), metavar="N", help=text)
+
+
+def given_path(text: str) -> str:
+    """Return a path as `Path` writes it, unless it is empty."""
+    return str(Path(given_text(text)))
+
+
+def given_directory(text: str) -> str:
+    """Return a directory that is there; end by 3 where it could not be looked at."""
+    path = given_path(text)
+    with errors_end_it("check", text):
+        mode = mode_of(path, follow=True)
+    if not stat.S_ISDIR(mode):
+        found = "something else" if mode else "nothing"
+        raise click.BadParameter(f"expected a directory, found {found} at '{shown(path)}'")
+    return path
