@@ -1,8 +1,4 @@
-"""What a server can do wrong, written by hand: each harm makes bytes of a right answer wrong ones.
-
-A harm is told a request and its right answer, and yields what is sent instead. The right answer is
-that of a server with entity tags and ranges.
-"""
+"""What a server can do wrong: each harm makes bytes of a right answer wrong ones."""
 
 import dataclasses
 import functools
@@ -36,8 +32,6 @@ CONSISTENT: frozenset[Known] = frozenset({"asked", "nothing"})
 
 @dataclasses.dataclass
 class Answer:
-    """An answer that goes right until somebody changes it."""
-
     status: str
     headers: list[tuple[str, str]]
     body: bytes
@@ -48,13 +42,20 @@ class Answer:
         self.headers = kept if value is None else [*kept, (name, value)]
         return self
 
+    def sized(self, body: bytes) -> "Answer":
+        self.body = body
+        return self.put("Content-Length", str(len(body)))
+
+    def chunked(self, body: bytes) -> "Answer":
+        self.body = body
+        return self.put("Content-Length", None).put("Transfer-Encoding", "chunked")
+
     def head(self) -> bytes:
         lines = [f"{self.version} {self.status}", *(f"{n}: {v}" for n, v in self.headers)]
         return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
 def right_answer(request: Request, data: bytes = DATA, tag: str = TAG) -> Answer:
-    """The answer of a server that has this file under this entity tag."""
     start = request.start
     if request.headers.get("if-range", tag) != tag or start is None or start >= len(data):
         start = None
@@ -93,24 +94,17 @@ HARMS: dict[str, Harm] = {}
 
 def _add(name: str, send: Send, unseen: frozenset[Known] = frozenset(), **more: object) -> None:
     assert name not in HARMS, name
-    HARMS[name] = Harm(send, unseen, **more)  # type: ignore[arg-type]
+    HARMS[name] = Harm(send, unseen, **more)
 
 
 def _raw(name: str, data: bytes, *ends: Step, heads: bool = False) -> None:
     _add(name, lambda request, answer: [data, *ends], heads=heads)
 
 
-def _changed(
-    name: str,
-    change: Callable[[Answer], object],
-    unseen: frozenset[Known] = frozenset(),
-    *ends: Step,
-    heads: bool = False,
-) -> None:
+def _changed(name, change, unseen=frozenset(), heads=False) -> None:
     def send(request: Request, answer: Answer) -> Iterator[Step]:
         change(answer)
         yield answer.head() + (b"" if request.method == "HEAD" else answer.body)
-        yield from ends
 
     _add(name, send, unseen, heads=heads)
 
@@ -119,7 +113,41 @@ def _header(name: str, value: str | None, unseen: frozenset[Known] = frozenset()
     _changed(f"{name}: {value!r:.40}", lambda a: a.put(name, value), unseen)
 
 
-# Statuses
+def _twice(name: str, *values: str, unseen: frozenset[Known] = frozenset()) -> None:
+    pairs = [(name, value) for value in values]
+    _changed(f"{name} {values!r:.40}", lambda a: a.put(name, None).headers.extend(pairs), unseen)
+
+
+def _later(value: str) -> None:
+    status, name = "503 Later", f"Retry-After: {value!r:.40}"
+    _changed(name, lambda a: setattr(a.put("Retry-After", value), "status", status))
+
+
+def _body(name: str, change: Callable[[bytes], bytes], unseen: frozenset[Known]) -> None:
+    _changed(name, lambda a: a.sized(change(a.body)), unseen)
+
+
+def _chunked(name, chunks, unseen=frozenset()) -> None:
+    _changed(f"chunks: {name}", lambda a: a.chunked(chunks(a.body)), unseen)
+
+
+def _range(name: str, send: Send, unseen: frozenset[Known] = frozenset()) -> None:
+    """Ranges that lie: of a fresh request nothing is wrong."""
+    _add(f"range: {name}", lambda r, a: sent(a) if r.start is None else send(r, a), unseen)
+
+
+def _redirect(location: str) -> None:
+    head = f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n"
+    _raw(f"302 to {location[:40]!r}", head.encode("latin-1"), heads=True)
+
+
+def _head_only(name: str, header: str, value: str | None) -> None:
+    def send(request: Request, answer: Answer) -> Iterator[Step]:
+        is_head = request.method == "HEAD"
+        return iter([answer.put(header, value).head()]) if is_head else sent(answer)
+
+    _add(f"HEAD: {name}", send, heads=True)
+
 
 for _status in (
     *("100 Continue", "101 Switching Protocols", "102 Processing", "199 X", "201 Created"),
@@ -136,8 +164,6 @@ for _reason in ("\x1b]0;title\x07\x1b[31m", "x" * 60_000, "\xe9\xff", "\t", "a\x
     _changed(f"reason {_reason[:9]!r}", lambda a, s=_reason: setattr(a, "status", f"503 {s}"))
 for _version in ("HTTP/0.9", "HTTP/1.0", "HTTP/2", "HTTP/9.9", "HTTP/1.1.1", "http/1.1", "ICY"):
     _changed(f"version {_version}", lambda a, v=_version: setattr(a, "version", v))
-
-# Headers with values that they may not have
 
 ODD = [
     *("", "x", "-1", "0", "9" * 30, "9" * 5000, "\xff\xfe", "\x1b[31m", "\x00", "x" * 60_000),
@@ -164,14 +190,6 @@ NAMES = ["Content-Length", "ETag", "Content-Encoding", "Transfer-Encoding", "Con
 NAMES += ["Content-Type"]
 
 
-def _later(value: str) -> None:
-    def change(answer: Answer) -> None:
-        answer.status = "503 Later"
-        answer.put("Retry-After", value)
-
-    _changed(f"Retry-After: {value!r:.40}", change)
-
-
 for _value in ODD:
     _later(_value)
     for _name in NAMES:
@@ -186,23 +204,12 @@ _header("Content-Length", "40001")
 _header("ETag", OTHER_TAG, UNSEEN)
 
 
-def _twice(name: str, *values: str, unseen: frozenset[Known] = frozenset()) -> None:
-    def change(answer: Answer) -> None:
-        answer.put(name, None)
-        answer.headers += [(name, value) for value in values]
-
-    _changed(f"{name} {values!r:.40}", change, unseen)
-
-
 _twice("Content-Length", "40000", "40000")
 _twice("Content-Length", "20000", "40000", unseen=SHORT)
 _twice("Content-Length", "40000", "20000", unseen=SHORT)
 _twice("ETag", TAG, OTHER_TAG)
 _twice("Content-Range", "bytes 20000-39999/40000", "bytes 0-39999/40000")
 _twice("Content-Encoding", "identity", "gzip")
-
-
-# Headers that are no headers
 
 for _name, _line in {
     "a NUL in a header": b"X-A: a\0b\r\n",
@@ -234,22 +241,6 @@ _raw("escapes", b"\x1b]0;title\x07" * 1000, heads=True)
 _raw("only line ends", b"\r\n" * 10_000, "stall")
 _raw("a body without a header", DATA)
 _raw("HTTP/0.9", b"<html>" + DATA)
-
-
-# Bodies
-
-
-def _body(
-    name: str, change: Callable[[bytes], bytes], unseen: frozenset[Known], *ends: Step
-) -> None:
-    """The header says the length of what is sent."""
-
-    def harm(answer: Answer) -> None:
-        answer.body = change(answer.body)
-        answer.put("Content-Length", str(len(answer.body)))
-
-    _changed(name, harm, unseen, *ends)
-
 
 _body("a bit flipped at the beginning", lambda b: bytes([b[0] ^ 1]) + b[1:], UNSEEN)
 _body("a bit flipped at the end", lambda b: b[:-1] + bytes([b[-1] ^ 128]), UNSEEN)
@@ -297,18 +288,6 @@ def _packed_zeros(n_mib: int) -> bytes:
     return b"".join([*(packing.compress(bytes(2**20)) for _ in range(n_mib)), packing.flush()])
 
 
-def _packed(answer: Answer, n_mib: int) -> Answer:
-    answer.body = _packed_zeros(n_mib)
-    answer.put("Content-Encoding", "gzip")
-    return answer.put("Content-Length", str(len(answer.body)))
-
-
-def _unsized(answer: Answer) -> bytes:
-    """The header says nothing of a size, and the body has none."""
-    answer.put("Content-Length", None).put("Transfer-Encoding", "chunked")
-    return answer.head() + _chunk(answer.body)
-
-
 def _chunk(data: bytes, extension: bytes = b"") -> bytes:
     return b"%x%s\r\n%s\r\n" % (len(data), extension, data)
 
@@ -339,22 +318,13 @@ _add(
     "an endless body",
     lambda _, a: _flood(a.put("Content-Length", None).head() + a.body, bytes(65_536), 1000),
 )
-_add("an endless body in chunks", lambda _, a: _flood(_unsized(a), _MIB, 100))
-_add("a bomb of gzip", lambda _, a: sent(_packed(a, 64)))
-
-
-# Chunks
-
-
-def _chunked(
-    name: str, chunks: Callable[[bytes], bytes], unseen: frozenset[Known] = frozenset()
-) -> None:
-    def change(answer: Answer) -> None:
-        answer.put("Content-Length", None).put("Transfer-Encoding", "chunked")
-        answer.body = chunks(answer.body)
-
-    _changed(f"chunks: {name}", change, unseen)
-
+_add(
+    "an endless body in chunks",
+    lambda _, a: _flood(a.chunked(_chunk(a.body)).head() + a.body, _MIB, 100),
+)
+_add(
+    "a bomb of gzip", lambda _, a: sent(a.put("Content-Encoding", "gzip").sized(_packed_zeros(64)))
+)
 
 _END = b"0\r\n\r\n"
 _chunked("right", lambda b: _chunk(b) + _END)
@@ -381,22 +351,10 @@ _chunked("a body behind the end", lambda b: _chunk(b) + _END + b[:99])
 _chunked("line ends of LF", lambda b: _chunk(b).replace(b"\r\n", b"\n", 1) + _END)
 
 
-# Ranges that lie: of a fresh request nothing is wrong
-
-
-def _range(name: str, send: Send, unseen: frozenset[Known] = frozenset()) -> None:
-    def only(request: Request, answer: Answer) -> Iterable[Step]:
-        return sent(answer) if request.start is None else send(request, answer)
-
-    _add(f"range: {name}", only, unseen)
-
-
 def _span(start: int, stop: int, size: int, data: bytes = DATA, tag: str | None = TAG) -> Send:
     def send(request: Request, answer: Answer) -> Iterator[Step]:
-        answer.body = data[start:stop]
-        answer.put("Content-Length", str(stop - start)).put("ETag", tag)
-        answer.put("Content-Range", f"bytes {start}-{stop - 1}/{size}")
-        yield from sent(answer)
+        answer.sized(data[start:stop]).put("ETag", tag)
+        return sent(answer.put("Content-Range", f"bytes {start}-{stop - 1}/{size}"))
 
     return send
 
@@ -410,13 +368,11 @@ _range("of another version", _span(HALF, 40_000, 40_000, OTHER, OTHER_TAG))
 _range("of another version without a tag", _span(HALF, 40_000, 40_000, OTHER, None))
 _range("of another version with the same tag", _span(HALF, 40_000, 40_000, OTHER), UNSEEN)
 
-
-def _shifted(_: Request, answer: Answer) -> Iterator[Step]:
-    answer.body = DATA[: len(answer.body)]  # and its header says that they are those asked for
-    return sent(answer)
-
-
-_range("the wrong bytes under the right numbers", _shifted, UNSEEN)
+_range(
+    "the wrong bytes under the right numbers",
+    lambda _, a: sent(dataclasses.replace(a, body=DATA[: len(a.body)])),
+    UNSEEN,
+)
 _unasked = _span(0, 20_000, 40_000)
 _add("206 that nobody asked for", lambda r, a: _unasked(r, dataclasses.replace(a, status="206 P")))
 
@@ -434,8 +390,7 @@ def _whole(request: Request) -> Answer:
 def _multipart(request: Request, answer: Answer) -> Iterator[Step]:
     part = b"--x\r\nContent-Range: bytes 20000-39999/40000\r\n\r\n" + DATA[HALF:] + b"\r\n--x--\r\n"
     answer.put("Content-Range", None).put("Content-Type", "multipart/byteranges; boundary=x")
-    answer.put("Content-Length", str(len(part))).body = part
-    yield from sent(answer)
+    return sent(answer.sized(part))
 
 
 _range("ignored", lambda r, _: sent(_whole(r)))
@@ -443,31 +398,18 @@ _range("ignored, and no tag", lambda r, _: sent(_whole(r).put("ETag", None)))
 _range("many parts", _multipart)
 
 
-def _more(name: str, more: int) -> None:
-    def send(_: Request, answer: Answer) -> Iterator[Step]:
-        answer.body = OTHER[: len(answer.body) + more]
-        return sent(answer.put("Content-Length", str(len(answer.body))))
-
-    def send_chunks(_: Request, answer: Answer) -> Iterator[Step]:
-        answer.body = _chunk(OTHER[: len(answer.body) + more]) + _END
-        return sent(answer.put("Content-Length", None).put("Transfer-Encoding", "chunked"))
-
-    _range(f"{name} than it says", send)
-    _range(f"{name} than it says, in chunks", send_chunks)
-
-
-_more("more", 30)
-_more("less", -30)
+for _name, _n in {"more": 30, "less": -30}.items():
+    _range(f"{_name} than it says", lambda _, a, n=_n: sent(a.sized(OTHER[: len(a.body) + n])))
+    _range(
+        f"{_name} than it says, in chunks",
+        lambda _, a, n=_n: sent(a.chunked(_chunk(OTHER[: len(a.body) + n]) + _END)),
+    )
 for _size in ("40000", "20000", "0", "-1", "*", "9" * 400, "\x1b"):
     _range(f"416 and a size of {_size[:9]!r}", _refused(_size))
 
 
 def _new_version(request: Request, _: Answer) -> Iterator[Step]:
     return sent(right_answer(request, OTHER, OTHER_TAG))
-
-
-def _new_size(request: Request, _: Answer) -> Iterator[Step]:
-    return sent(right_answer(request, OTHER[:30_000], OTHER_TAG))
 
 
 def _new_in_between(_: Request, answer: Answer) -> Iterator[Step]:
@@ -477,24 +419,19 @@ def _new_in_between(_: Request, answer: Answer) -> Iterator[Step]:
     return sent(answer)
 
 
-def _cut_and_new(request: Request, answer: Answer) -> Iterable[Step]:
-    is_second = request.nth % 2
-    return _new_version(request, answer) if is_second else [answer.head() + answer.body[:9000]]
-
-
 _add("another file by now", _new_version, whole=OTHER)
-_add("a shorter file by now", _new_size, whole=OTHER[:30_000], heads=True)
-_add("another file while it is cut off", _cut_and_new, whole=OTHER)
+_add(
+    "a shorter file by now",
+    lambda r, _: sent(right_answer(r, OTHER[:30_000], OTHER_TAG)),
+    whole=OTHER[:30_000],
+    heads=True,
+)
+_add(
+    "another file while it is cut off",
+    lambda r, a: _new_version(r, a) if r.nth % 2 else [a.head() + a.body[:9000]],
+    whole=OTHER,
+)
 _add("another file midway", _new_in_between, UNSEEN)
-
-
-# Redirects
-
-
-def _redirect(location: str, status: str = "302 Found", heads: bool = True) -> None:
-    head = f"HTTP/1.1 {status}\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n"
-    _raw(f"{status[:3]} to {location[:40]!r}", head.encode("latin-1"), heads=heads)
-
 
 for _location in (
     *("file:///etc/passwd", "ftp://127.0.0.1/x", "data:text/plain,x", "gopher://x", "javascript:1"),
@@ -569,34 +506,16 @@ _add("a redirect to a stranger", _to_a_stranger)
 _add("a redirect to a stranger and back", _to_a_stranger_and_back)
 
 
-# HEAD
-
-
-def _head_only(
-    name: str, change: Callable[[Answer], object], unseen: frozenset[Known] = frozenset()
-) -> None:
-    def send(request: Request, answer: Answer) -> Iterator[Step]:
-        if request.method == "HEAD":
-            change(answer)
-            yield answer.head()
-        else:
-            yield from sent(answer)
-
-    _add(f"HEAD: {name}", send, unseen, heads=True)
-
-
-_head_only("a smaller size", lambda a: a.put("Content-Length", "30000"))
-_head_only("a larger size", lambda a: a.put("Content-Length", "50000"))
-_head_only("no size", lambda a: a.put("Content-Length", None))
-_head_only("a size of 0", lambda a: a.put("Content-Length", "0"))
-_head_only("another tag", lambda a: a.put("ETag", OTHER_TAG))
-_head_only("a size of 10**17", lambda a: a.put("Content-Length", str(10**17)))
-_head_only("a huge size and ranges", lambda a: a.put("Content-Length", str(2**33)))
+_head_only("a smaller size", "Content-Length", "30000")
+_head_only("a larger size", "Content-Length", "50000")
+_head_only("no size", "Content-Length", None)
+_head_only("a size of 0", "Content-Length", "0")
+_head_only("another tag", "ETag", OTHER_TAG)
+_head_only("a size of 10**17", "Content-Length", str(10**17))
+_head_only("a huge size and ranges", "Content-Length", str(2**33))
 
 
 _add("HEAD: a body", lambda _, a: sent(a, keep=True), heads=True)
-
-# Each byte of the header at which a connection can end
 
 _WIDEST = len(right_answer(Request("GET", "", HALF, {}, 0)).head())
 for _at in range(_WIDEST):

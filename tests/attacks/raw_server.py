@@ -3,11 +3,13 @@
 import concurrent.futures
 import contextlib
 import socket
+import socketserver
 import struct
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from tests.attacks.tally import Harm, Tally
 
@@ -28,90 +30,40 @@ class Request(NamedTuple):
     body: bytes = b""
 
 
-Respond = Callable[[Request], Iterable[Step]]
+class _Handler(socketserver.StreamRequestHandler):
+    server: "RawServer"
+    timeout = _PATIENCE
+    disable_nagle_algorithm = True
 
-
-class RawServer:
-    """Answers each request by what ``respond`` yields, until the context ends."""
-
-    def __init__(self, respond: Respond) -> None:
-        self._respond = respond
-        self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
-        self._counts: dict[tuple[str, str], int] = {}
-        self._is_over = False
-        self.requests: list[Request] = []
-        self._socket = socket.create_server(("127.0.0.1", 0), backlog=256)
-        self.port: int = self._socket.getsockname()[1]
-        self._threads = [threading.Thread(target=self._accept)]
-
-    def __enter__(self) -> "RawServer":
-        self._threads[0].start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._is_over = True
+    def handle(self) -> None:
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._threads[0].join()
-        with self._lock:
-            for each in self._open:
-                with contextlib.suppress(OSError):
-                    each.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads[1:]:
-            thread.join()
-        self._socket.close()
+            while (request := self._read()) and self._answer(request):
+                pass
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._socket.accept()
-            except OSError:
-                return
-            with self._lock:
-                self._open.add(client)
-                if self._is_over:
-                    with contextlib.suppress(OSError):  # who asked may be gone
-                        client.shutdown(socket.SHUT_RDWR)
-            thread = threading.Thread(target=self._serve, args=[client])
-            self._threads = [each for each in self._threads if each.is_alive()] + [thread]
-            thread.start()
-
-    def _serve(self, client: socket.socket) -> None:
-        client.settimeout(_PATIENCE)
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        try:
-            with contextlib.suppress(OSError), client.makefile("rb") as stream:
-                while request := self._read(stream):
-                    if not self._answer(client, request):
-                        break
-        finally:
-            with self._lock:
-                self._open.discard(client)
-            client.close()
-
-    def _read(self, stream) -> Request | None:
-        method, target, _ = [*stream.readline(2**16).decode("latin-1").split(" "), "", ""][:3]
+    def _read(self) -> Request | None:
+        line = self.rfile.readline(2**16).decode("latin-1")
+        method, target, _ = [*line.split(" "), "", ""][:3]
         headers = {}
-        while (line := stream.readline(2**16).decode("latin-1").strip()) and ":" in line:
+        while (line := self.rfile.readline(2**16).decode("latin-1").strip()) and ":" in line:
             name, _, value = line.partition(":")
             headers[name.lower()] = value.strip()
         if not target:
             return None
-        body = stream.read(int(headers.get("content-length", "0")))
+        body = self.rfile.read(int(headers.get("content-length", "0")))
         case = target.lstrip("/").partition("/")[0].partition("?")[0]
         wanted = headers.get("range", "").removeprefix("bytes=").partition("-")[0]
-        with self._lock:
-            nth = self._counts.get((method, case), 0)
-            self._counts[method, case] = nth + 1
-            start = int(wanted) if wanted else None
+        start = int(wanted) if wanted else None
+        with self.server.lock:
+            nth = self.server.counts[method, case]
+            self.server.counts[method, case] += 1
             request = Request(method, case, start, headers, nth, target, body)
-            self.requests.append(request)
+            self.server.requests.append(request)
         return request
 
-    def _answer(self, client: socket.socket, request: Request) -> bool:
+    def _answer(self, request: Request) -> bool:
         """Whether the connection is there for the next request."""
-        for step in self._steps(request):
+        client = self.connection
+        for step in self.server.respond(request):
             if step == "keep":
                 return True
             if step == "reset":
@@ -131,18 +83,48 @@ class RawServer:
             client.recv(2**16)
         return False
 
-    def _steps(self, request: Request) -> Iterator[Step]:
-        yield from self._respond(request)
+
+class RawServer(socketserver.ThreadingTCPServer):
+    request_queue_size = 256
+
+    def __init__(self, respond: Callable[[Request], Iterable[Step]]) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.respond, self.lock, self.requests = respond, threading.Lock(), list[Request]()
+        self.counts = Counter[tuple[str, str]]()
+        self.port: int = self.socket.getsockname()[1]
+        self._open = set[Any]()
+        self._thread = threading.Thread(target=self.serve_forever, args=[0.05])
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self._thread.join()
+        with self.lock:
+            for each in self._open:
+                with contextlib.suppress(OSError):  # who asked may be gone
+                    each.shutdown(socket.SHUT_RDWR)
+        self.server_close()  # which waits for the threads
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self.lock:
+            self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close it, and no more: whose end is a reset sends no other end before."""
+        with self.lock:
+            self._open.discard(request)
+        request.close()
 
 
 NOT_FOUND = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 MOST_TOLD = 20_000
-"""Characters of one error."""
 
 
 class Asking:
-    """Runs cases; what they are, and how they are answered, subclasses say."""
-
     n_at_once: ClassVar[int] = 6
 
     def __init__(self, tally: Tally, cases: Sequence[Any], root: Path) -> None:
@@ -180,6 +162,5 @@ class Asking:
             self._tally.harm(kind, f"{case}: {what}")
 
     def judge_text(self, case: object, text: str) -> None:
-        """Note an error that floods or paints the terminal."""
         if len(text) > MOST_TOLD or not text.replace("\n", "").isprintable():
             self.harm("wrong class", case, f"{len(text)} characters: {text[:300]!r}")

@@ -1,8 +1,4 @@
-"""A server that does wrong, in each way: the right bytes under the name, or an error and nothing.
-
-Each harm meets a client that knows the digest, the size, what the server says, or nothing; one that
-begins, and one that goes on from the part which an earlier fetch has left.
-"""
+"""Whatever a server does wrong: the right bytes under the name, or an error and nothing."""
 
 import contextlib
 import functools
@@ -12,6 +8,7 @@ import logging
 import os
 import threading
 import time
+import traceback
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -37,14 +34,8 @@ from tests.attacks.tally import Tally
 from tests.helpers.kept_parts import beside_parts
 
 DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
-LIMITS = Limits(
-    attempts=2,
-    timeout=3.0,
-    stall_timeout=0.5,
-    max_backoff=0.01,
-    deadline=8.0,
-    max_unsized_bytes=2**24,
-)
+TIMES = {"timeout": 3.0, "stall_timeout": 0.5, "max_backoff": 0.01, "deadline": 8.0}
+LIMITS = Limits(attempts=2, max_unsized_bytes=2**24, **TIMES)
 PATIENT = Limits(attempts=1, stall_timeout=30.0)
 IN_TIME = 60.0  # seconds; what hangs takes longer
 MOST_MEMORY = 256 * 2**20
@@ -72,7 +63,6 @@ CASES = [
 assert len(HARMS) > 400
 
 Fetch = Callable[[Case, str, Path], object]
-"""Fetches the shard of a case from an address to a path, or raises."""
 
 
 def our_fetch(case: Case, url: str, target: Path, limits: Limits = LIMITS) -> FetchResult:
@@ -141,7 +131,6 @@ class Attack(Asking):
         self._halved.remove(number)
 
     def _outcome(self, case: Case, url: str, target: Path) -> str | None:
-        """What the error says; None for a success."""
         try:
             fetched = self._fetch(case, url, target)
         except FetchError as error:
@@ -183,8 +172,16 @@ class Attack(Asking):
         return case.known in harm.unseen and bool(found) and not is_page and has_size
 
 
+@contextlib.contextmanager
+def memory_within(n_bytes: int, tally: Tally) -> Iterator[None]:
+    Path("/proc/self/clear_refs").write_text("5")
+    before = peak_memory()
+    yield
+    if (more := peak_memory() - before) > n_bytes:
+        tally.harm("hang", f"{more} bytes of memory")
+
+
 def peak_memory() -> int:
-    """The most that this process had, since it was last forgotten."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
@@ -194,7 +191,6 @@ def descriptors() -> int:
 
 
 def threads_of_ours() -> list[str]:
-    """Those that did not end a second after they were told to."""
     end = time.monotonic() + 10
     while names := [t.name for t in threading.enumerate() if t.name.startswith("shardproof-")]:
         if time.monotonic() > end:
@@ -204,27 +200,15 @@ def threads_of_ours() -> list[str]:
 
 
 @pytest.fixture
-def logged() -> Iterator[list[str]]:
-    """Every line that the fetches log, and the library that makes their requests."""
+def logged(caplog, monkeypatch) -> list[str]:
     lines: list[str] = []
     handler = logging.Handler()
-    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
-    with contextlib.ExitStack() as stack:
-        for name in ("shardproof.fetching", "httpx", "httpcore"):
-            stack.enter_context(_listening(logging.getLogger(name), handler))
-        yield lines
-
-
-@contextlib.contextmanager
-def _listening(logger: logging.Logger, handler: logging.Handler) -> Iterator[None]:
-    level, was = logger.level, logger.propagate
-    logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG)
-    logger.propagate = False
-    yield
-    logger.removeHandler(handler)
-    logger.setLevel(level)
-    logger.propagate = was
+    handler.emit = lambda record: lines.append(record.getMessage())
+    for name in ("shardproof.fetching", "httpx", "httpcore"):
+        caplog.set_level(logging.DEBUG, name)
+        monkeypatch.setattr(logging.getLogger(name), "handlers", [handler])
+        monkeypatch.setattr(logging.getLogger(name), "propagate", False)
+    return lines
 
 
 def _all_goes_well(root: Path) -> None:
@@ -235,20 +219,15 @@ def _all_goes_well(root: Path) -> None:
 
 
 @pytest.mark.attack("HTTP fault")
-def test_whatever_a_server_sends_the_bytes_are_right_or_none(
-    tally: Tally, tmp_path: Path, logged: list[str]
-) -> None:
+def test_whatever_a_server_sends_the_bytes_are_right_or_none(tally, tmp_path, logged) -> None:
     _all_goes_well(tmp_path)
     n_before = descriptors()
-    Path("/proc/self/clear_refs").write_text("5")
-    memory = peak_memory()
-    Attack(tally, [*tally.each(CASES, 120)], our_fetch, tmp_path).run()
+    with memory_within(MOST_MEMORY, tally):
+        Attack(tally, [*tally.each(CASES, 120)], our_fetch, tmp_path).run()
     if names := threads_of_ours():
         tally.harm("leftover", f"threads {names}")
     if descriptors() > n_before + 2:
         tally.harm("leftover", f"{descriptors() - n_before} descriptors")
-    if (more := peak_memory() - memory) > MOST_MEMORY:
-        tally.harm("hang", f"{more} bytes of memory")
     for line in logged:
         if not line.isprintable() or len(line) > MOST_TOLD or SECRET in line:
             tally.harm("wrong class", f"a log of {len(line)} characters: {line[:300]!r}")
@@ -260,11 +239,8 @@ def test_a_body_that_nobody_asked_for(name: str, tally: Tally, tmp_path: Path) -
     """A client that is patient, since one that is not may end it for another reason."""
     _all_goes_well(tmp_path)
     cases = [case for case in CASES if case.name == name and not case.goes_on]
-    Path("/proc/self/clear_refs").write_text("5")
-    memory = peak_memory()
-    Attack(tally, cases[:1], functools.partial(our_fetch, limits=PATIENT), tmp_path).run()
-    if (more := peak_memory() - memory) > MOST_MEMORY // 4:
-        tally.harm("hang", f"{more} bytes of memory")
+    with memory_within(MOST_MEMORY // 4, tally):
+        Attack(tally, cases[:1], functools.partial(our_fetch, limits=PATIENT), tmp_path).run()
 
 
 def _asked(source: Source) -> str:
@@ -286,26 +262,18 @@ def _asked(source: Source) -> str:
     return ""
 
 
-def told_by(error: BaseException | None) -> str:
-    """What a traceback shows of an error and of those behind it."""
-    shown = []
-    while error is not None:
-        shown.append(f"{type(error).__name__}: {error}")
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return "\n".join(shown)
+def told_by(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
 
 
 def _odd_values() -> Iterator[str]:
-    """A secret beside, before and behind each character that may be in the way."""
     for character in map(chr, [*range(256), 0x2028, 0x202E, 0xDC80, 0x1F600]):
         yield from (character + SECRET, SECRET + character, f"{SECRET}{character}x")
 
 
 @pytest.mark.attack("HTTP fault")
 @pytest.mark.parametrize("kind", ["header", "token", "token of the library"])
-def test_a_secret_with_odd_characters(
-    kind: str, tally: Tally, logged: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_secret_with_odd_characters(kind, tally, logged, monkeypatch) -> None:
     with RawServer(lambda _: [NOT_FOUND]) as server:
         url = f"http://127.0.0.1:{server.port}"
         for value in tally.each([*_odd_values()], 60):

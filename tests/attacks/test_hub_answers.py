@@ -1,8 +1,4 @@
-"""A hub whose answers were changed, one at a time: an error of ours, or the right bytes.
-
-A proxy in front of the kit's hub changes what it answers: its JSON where it has values, its text
-where it has bytes, its headers.
-"""
+"""A hub whose answers were changed, one at a time: an error of ours, or the right bytes."""
 
 import contextlib
 import http.client
@@ -22,7 +18,7 @@ from shardproof import FetchError, ShardPrefetcher, SourceError
 from shardproof.datasets import hf_load_dataset_sharded as load_rows
 from shardproof.fetching import HubSource, Limits, adopt, fetch_file
 from shardproof.testing.faults import serve_hub
-from tests.attacks.http_harms import NAMES, ODD
+from tests.attacks.http_harms import NAMES, ODD, Answer
 from tests.attacks.mutations import mutated
 from tests.attacks.raw_server import Asking, Request, Step
 from tests.attacks.tally import Tally
@@ -33,64 +29,41 @@ REPO = "org/name"
 
 
 class Case(NamedTuple):
-    """The answer of this number to a user of this kind is changed by chance, from this seed."""
-
     user: str
     nth: int
     seed: int
 
-
-# What is done to an answer
 
 HEADERS = [*NAMES, "Link", "Location", "X-Error-Code", "X-Error-Message", "Retry-After"]
 STATUSES = ["200 OK", "204 No", "206 Part", "301 M", "302 F", "304 N", "308 P", "401 W", "403 F"]
 STATUSES += ["404 N", "416 R", "429 T", "500 \x1b[31m", "503 " + "x" * 60_000, "999 X", "2x0 OK"]
 
 
-class Raw(NamedTuple):
-    """An answer on its way."""
-
-    status: str
-    headers: list[tuple[str, str]]
-    body: bytes
-
-    def encoded(self, *, with_body: bool) -> bytes:
-        lines = [f"HTTP/1.1 {self.status}", *(f"{name}: {value}" for name, value in self.headers)]
-        head = "\r\n".join([*lines, "", ""]).encode("latin-1")
-        return head + (self.body if with_body else b"")
-
-
-def with_body(raw: Raw, body: bytes) -> Raw:
-    headers = [each for each in raw.headers if each[0].lower() != "content-length"]
-    return raw._replace(headers=[*headers, ("Content-Length", str(len(body)))], body=body)
-
-
-def other_body(raw: Raw, luck: random.Random) -> Raw:
+def other_body(answer: Answer, luck: random.Random) -> None:
     """It is spoiled, and half of the time cut off from what the header says of its length."""
-    body = mutated(raw.body, luck.randrange(10**6))
-    return with_body(raw, body) if luck.random() < 0.8 else raw._replace(body=body)
+    body = mutated(answer.body, luck.randrange(10**6))
+    if luck.random() < 0.8:
+        answer.sized(body)
+    else:
+        answer.body = body
 
 
-def other_header(raw: Raw, luck: random.Random) -> Raw:
+def other_header(answer: Answer, luck: random.Random) -> None:
     """A header is another one, is gone, or there is one more; or the status is another one."""
-    headers = list(raw.headers)
+    headers = answer.headers
     at = luck.randrange(len(headers))
     how = luck.randrange(5)
     if how == 0:
-        return raw._replace(status=luck.choice(STATUSES))
-    if how == 1:
+        answer.status = luck.choice(STATUSES)
+    elif how == 1:
         del headers[at]
     elif how == 2:
         headers[at] = (headers[at][0], luck.choice(ODD))
     else:
         headers.append((luck.choice(HEADERS), luck.choice(ODD)))
-    return raw._replace(headers=headers)
 
 
 CHANGES = [other_body, other_body, other_body, other_header]
-
-
-# Who meets it
 
 
 def lists(source: HubSource, path: Path) -> bool:
@@ -172,8 +145,6 @@ CARD = b"---\nconfigs:\n- config_name: default\n  data_files: data/*.parquet\n--
 
 
 class Attack(Asking):
-    """Stands in front of a hub, and changes one answer of each case."""
-
     def __init__(self, tally: Tally, cases: Sequence[Case], root: Path) -> None:
         super().__init__(tally, cases, root)
         self._counts = Counter[int]()
@@ -185,18 +156,18 @@ class Attack(Asking):
             return super().run()
 
     def answer(self, number: int, request: Request) -> list[Step]:
-        """Pass a request on, and change the answer that is to be changed."""
         with self._lock:
             nth = self._counts[number]
             self._counts[number] += 1
-        raw, case, with_body = self._asked(request), self.cases[number], request.method != "HEAD"
-        if nth == case.nth:
+        answer, case = self._asked(request), self.cases[number]
+        is_last = nth == case.nth
+        if is_last:
             luck = random.Random(f"{case}")
-            raw = luck.choice(CHANGES)(raw, luck)
-            return [raw.encoded(with_body=with_body)]
-        return [raw.encoded(with_body=with_body), "keep"]
+            luck.choice(CHANGES)(answer, luck)
+        body = b"" if request.method == "HEAD" else answer.body
+        return [answer.head() + body, *([] if is_last else ["keep"])]
 
-    def _asked(self, request: Request) -> Raw:
+    def _asked(self, request: Request) -> Answer:
         where = f"{self.url}/{request.case}"
         target = request.target.removeprefix(f"/{request.case}") or "/"
         headers = {**request.headers, "host": self._hub.url.removeprefix("http://")}
@@ -209,7 +180,7 @@ class Attack(Asking):
             for name, value in response.getheaders()
             if name.lower() not in {"connection", "date", "server"}
         ]
-        return Raw(f"{response.status} {response.reason}", told, body)
+        return Answer(f"{response.status} {response.reason}", told, body)
 
     def ask(self, number: int, case: Case, path: Path) -> None:
         source = HubSource(REPO, endpoint=f"{self.url}/{number}", token="")
