@@ -12,7 +12,6 @@ import sys
 import threading
 import time
 import traceback
-import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,11 +22,11 @@ from typing import Any, NamedTuple, NoReturn
 from shardproof.testing.faults import FileSystemFaults
 from shardproof.testing.faults import file_system as _faults
 from tests.attacks.subjects import State, Subject, put_back, tree_of
+from tests.helpers.forking import ended, forked
 
 _KIT = os.path.dirname(_faults.__file__)
 
 PATIENCE = 30
-"""Seconds after which a child is said to hang."""
 
 
 class Case(NamedTuple):
@@ -55,11 +54,7 @@ class Run(NamedTuple):
     state: dict[str, str]
 
 
-# The work of a child
-
-
 def command(*arguments: object) -> dict[str, Any]:
-    """Run the command line here, and return how it ended as an answer."""
     from shardproof.cli.app import main
 
     sys.argv = ["shardproof", *map(str, arguments)]
@@ -146,7 +141,7 @@ def _sites(fs: FileSystemFaults) -> list[str]:
             sites.append(_stack())
         return turn
 
-    schedule.begin = begin_and_note  # type: ignore[method-assign] # of this one, in a child
+    schedule.begin = begin_and_note  # of this one, in a child
     return sites
 
 
@@ -178,7 +173,6 @@ def _open_things() -> Counter[str]:
 
 
 def _left_since(before: Counter[str]) -> list[str]:
-    """Which threads and descriptors are new; they are given a moment to go."""
     for pause in (0, 0, 0.02, 0.1, 0.4, 1.5):
         left = sorted((_open_things() - before).elements())
         left = [what for what in left if "/proc/" not in what]
@@ -203,10 +197,6 @@ class Attacked:
 
 
 def prepared(subject: Subject, path: Path) -> Attacked:
-    """Make a subject's directory, and run it without a fault.
-
-    What it imported, its children find imported.
-    """
     root, template = path / "root", path / "template"
     template.mkdir()
     subject.prepare(template)
@@ -227,19 +217,12 @@ def prepared(subject: Subject, path: Path) -> Attacked:
 
 
 def run_in_child(subject: Subject, root: Path, case: Case | None = None) -> Run | None:
-    """Run a subject; return what it told, or None if it hung."""
     reading, writing = os.pipe()
-    with warnings.catch_warnings():
-        # From Python 3.12 on: threads of the parent may hold locks. SIGALRM ends such a child.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if not pid:
-        os.close(reading)
-        _child(subject, root, case, writing)
+    pid = forked(lambda: _child(subject, root, case, writing))
     os.close(writing)
     with open(reading, "rb") as pipe:
         said = pipe.read()
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    code = ended(pid)
     if code == -signal.SIGALRM:
         return None
     try:

@@ -11,7 +11,6 @@ from tests.attacks.tally import Tally
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let controls run where attacks do, which they show to be able to fail."""
     for item in items:
         if item.nodeid.startswith("tests/attacks/") and not item.get_closest_marker("attack"):
             item.add_marker("attack")
@@ -19,7 +18,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def tally(request: pytest.FixtureRequest) -> Tally:
-    """Count the cases and the harm of a test that is marked as an attack or a control."""
     if control := request.node.get_closest_marker("control"):
         return Tally("control", is_exhaustive=True, wanted=control.args)
     row = request.node.get_closest_marker("attack").args[0]
@@ -28,7 +26,6 @@ def tally(request: pytest.FixtureRequest) -> Tally:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """Judge what an attack or a control met; one that counts no case fails, whatever it asserts."""
     result = yield
     attack, control = map(pyfuncitem.get_closest_marker, ("attack", "control"))
     if control or (attack and attack.args):

@@ -69,8 +69,6 @@ def unlabelled(root: Path) -> None:
 
 
 def beside_another(*, cut: bool = False) -> Prepare:
-    """A directory, another one that it is compared with, and a list of the other one's digests."""
-
     def prepare(root: Path) -> None:
         for name in ("a", "other"):
             (root / name).mkdir()
@@ -82,9 +80,6 @@ def beside_another(*, cut: bool = False) -> Prepare:
             os.truncate(root / "a" / files[0].name, 7)
 
     return prepare
-
-
-# Checkpoints
 
 
 def arrays(step: int, rank: int, attempt: int = 0) -> dict[str, np.ndarray]:
@@ -120,7 +115,6 @@ def two_steps(root: Path) -> None:
 
 
 def converted(root: Path) -> None:
-    """Two checkpoints, and the first of them as files of safetensors."""
     two_steps(root)
     checkpoint.to_safetensors(root / "m1", root / "st")
 
@@ -131,13 +125,10 @@ def safetensors(root: Path) -> None:
         path.unlink()
 
 
-# Plans
-
 KINDS = ("bin", "idx")
 
 
 def outputs(index: int, attempt: str) -> dict[str, bytes]:
-    """What an attempt writes; all attempts write as much."""
     return {f"shard_{index:06d}.{kind}": f"{attempt} {kind}".encode() * 9 for kind in KINDS}
 
 
@@ -153,7 +144,6 @@ def plan_dir(root: Path) -> Path:
 
 
 def run_dir(root: Path) -> Path:
-    """A plan of which nothing is done."""
     source = receipts.InputFile(path="a.txt", size=1, local_path=None)
     made = receipts.make_plan("corpus", [source], n_shards=2)
     return receipts.open_run(root, datasets=["corpus"]).store(made).path
@@ -196,7 +186,6 @@ def several(root: Path) -> None:
 
 
 def claimed(root: Path) -> None:
-    """What there is of a plan while a worker is at a shard."""
     made = run_dir(root)
     work = receipts.ReceiptStore(made).claim(1)
     work.__enter__()
@@ -205,9 +194,6 @@ def claimed(root: Path) -> None:
     shutil.rmtree(root / "runs")
     shutil.copytree(root / "now", root, dirs_exist_ok=True)
     shutil.rmtree(root / "now")
-
-
-# Sources, and what is read as text or tokens
 
 
 def corpus(root: Path) -> None:
@@ -250,8 +236,6 @@ def torn_tokens(root: Path) -> None:
     path = root / "sample_ids_000003.npy"
     path.write_bytes(path.read_bytes()[:-1])
 
-
-# What is sealed
 
 FILES = {"a": b"a" * 1000, "b": b"b" * 2000, "sub/c": b"c" * 3000}
 LIST = "SHA256SUMS"

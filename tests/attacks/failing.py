@@ -1,9 +1,4 @@
-"""One call of a subject fails, and what comes of it is judged.
-
-A subject is run in a child, once without a fault, which tells its calls; then once for each call
-and each errno, and once for each call that fails with all after it. What it may come to is its
-right answer, or "nobody could look", told as such.
-"""
+"""One call of a subject fails, and what comes of it is judged."""
 
 import errno as errors
 import json
@@ -29,10 +24,7 @@ class Command(NamedTuple):
 
 
 def cases_of(attacked: Attacked) -> list[Case]:
-    """Return every case: each call, or of those that one place makes of one file, the first.
-
-    It fails once with each errno; and with all after it, as on a disk that is gone.
-    """
+    """Return every case: each call, or of those that one place makes of one file, the first."""
     firsts: dict[tuple[str, str, str], int] = {}
     calls = zip(attacked.clean.calls, attacked.clean.sites, strict=True)
     for number, ((operation, path), site) in enumerate(calls, start=1):
@@ -71,7 +63,6 @@ def _judged(attacked: Attacked, run: Run, case: Case) -> Told:
 
 
 def _changed(attacked: Attacked, run: Run) -> Told:
-    """Who only reads changes nothing."""
     if run.tree != attacked.before:
         changes = {*run.tree.items()} ^ {*attacked.before.items()}
         yield "lost", f"the directory changed: {sorted(changes)[:3]}"
@@ -139,7 +130,6 @@ def _says_as_much(out: str, expected: str, case: Case) -> bool:
 
 
 def _tells(ended: Command, case: Case) -> bool:
-    """Whether the reason is told, or that a file could not be read."""
     said = ended.out + ended.err
     return _told(said, case) or "Unreadable files" in said
 

@@ -21,7 +21,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import CodeType, FrameType
@@ -31,10 +31,11 @@ import numpy as np
 
 import shardproof
 from shardproof import testing
-from shardproof.checkpoint import MultiShardLoader, MultiShardSaver, ShardFileVerifier
+from shardproof.checkpoint import MultiShardLoader, ShardFileVerifier
 from shardproof.datasets import SharedShardedDataset
 from shardproof.fetching import ShardPrefetcher, adopt, fetch_file, open_source
 from shardproof.loaders import IndexedDataset, OrderedDataLoader, ShuffledDataLoader
+from tests.helpers.saving import saved
 from tests.helpers.token_files import write_shard
 
 HANGS_AFTER = 20.0
@@ -52,8 +53,7 @@ MADE = "made"
 Subject = Callable[[], object]
 
 
-def subjects(base: Path) -> dict[str, Subject]:  # noqa: PLR0915 - one list
-    """What is interrupted. Each may be called again, whatever became of the call before."""
+def subjects(base: Path) -> dict[str, Subject]:
     numbers, made = itertools.count(), base / MADE
     shards = testing.write_layout(testing.Layout(n_shards=12, d_model=64), base / "saev")
     run = testing.write_layout(testing.Layout(n_shards=12, format="receipts"), base / "run")
@@ -115,9 +115,7 @@ def subjects(base: Path) -> dict[str, Subject]:  # noqa: PLR0915 - one list
             pass
 
     def save() -> None:
-        to = new("saved") / "model"
-        MultiShardSaver(sync=False).save_shard(to, 0, {"weight": rows})
-        MultiShardSaver(sync=False).save_metadata(to, world_size=1)
+        saved(new("saved") / "model", [{"weight": rows}])
 
     def adopted() -> None:
         to = new("adopted")
@@ -167,7 +165,6 @@ class closed:  # noqa: N801 - as contextlib.closing, whose own steps may be inte
 
 
 def a_pool() -> None:
-    """The control: what reading ahead was made of."""
     executor = ThreadPoolExecutor(4)
     try:
         futures = [executor.submit(os.stat, "/") for _ in range(8)]
@@ -262,7 +259,6 @@ class Tracer:
 
 @functools.cache
 def looking_steps(code: CodeType) -> frozenset[int]:
-    """The offsets of a function's instructions that end with a look for signals."""
     return frozenset(step.offset for step in dis.get_instructions(code) if _looks(step))
 
 
@@ -301,34 +297,39 @@ def left(before: dict[str, str], base: Path) -> list[str]:
         time.sleep(1e-3)
 
 
+def outcome_of(act: Callable[[], object]) -> str:
+    try:
+        act()
+    except KeyboardInterrupt:
+        return "KeyboardInterrupt"
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def again_and_again(subject: Subject, lost: Sequence[object] = ()) -> None:
+    while not lost:  # in a callback of the interpreter's own, which nobody can mend
+        subject()
+
+
 def at_moments(subject: Subject, cases: range) -> Iterator[tuple[str, str]]:
     timer = Timer()
     sys.unraisablehook = timer.lost
     for case in cases:
         seconds = max(1e-6, random.Random(case).uniform(0, SECONDS))
-        try:
-            timer.start(seconds)
-            while True:
-                subject()
-        except KeyboardInterrupt:
-            said = "KeyboardInterrupt"
-        except BaseException as error:
-            said = f"{type(error).__name__}: {error}"
+        said = outcome_of(lambda s=seconds: (timer.start(s), again_and_again(subject)))
         late = time.monotonic() - timer.rang
         yield (said if late < LATE else f"late by {late:.3f}s: {said}"), f"{seconds}"
 
 
 def at_step(subject: Subject, number: int) -> tuple[str, str]:
-    """Interrupt at one step; what came out, and where; nowhere if the subject ended before."""
-    tracer, said = Tracer(number), "nothing"
-    try:
+    tracer = Tracer(number)
+
+    def traced() -> None:
         with tracer:
             subject()
-    except KeyboardInterrupt:
-        said = "KeyboardInterrupt"
-    except BaseException as error:
-        said = f"{type(error).__name__}: {error}"
-    return said, tracer.where
+
+    return outcome_of(traced), tracer.where
 
 
 def at_steps(subject: Subject, cases: range) -> Iterator[tuple[str, str]]:
@@ -350,7 +351,6 @@ def at_steps(subject: Subject, cases: range) -> Iterator[tuple[str, str]]:
 
 
 def at_moments_of_forks(subject: Subject, cases: range) -> Iterator[tuple[str, str]]:
-    """Interrupt a forked process from this one; what came out there."""
     for case in cases:
         seconds = random.Random(case).uniform(0, SECONDS)
         from_child, to_parent = os.pipe()
@@ -379,19 +379,13 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def _as_child(subject: Subject, to_parent: int) -> None:
     """Call the subject until an interrupt comes, and say what that left."""
-    before, said, lost = descriptors(), "nothing", list[Any]()
+    before, lost = descriptors(), list[Any]()
     sys.unraisablehook = lost.append
     signal.signal(signal.SIGINT, _interrupt)
     signal.alarm(int(HANGS_AFTER))  # faulthandler's own thread is not there after a fork
-    try:
-        os.write(to_parent, b".")
-        while not lost:  # in a callback of the interpreter's own, which nobody can mend
-            subject()
-        said = LOST
-    except KeyboardInterrupt:
-        said = "KeyboardInterrupt"
-    except BaseException as error:
-        said = f"{type(error).__name__}: {error}"
+    begin = functools.partial(os.write, to_parent, b".")
+    said = outcome_of(lambda: (begin(), again_and_again(subject, lost)))
+    said = LOST if said == "nothing" else said
     found = left(before, Path("/nowhere"))
     os.write(to_parent, f"{said}{found or ''}".encode())
     os._exit(0)
@@ -406,7 +400,6 @@ WAYS = {"moments": at_moments, "forks": at_moments_of_forks, "steps": at_steps}
 
 
 def main(names: str, way: str, first: str, last: str, step: str, directory: str) -> None:
-    """Run some cases of each subject; of the first one from ``first`` on."""
     base = Path(directory)
     known = subjects(base)
     start = int(first)

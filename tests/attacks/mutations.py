@@ -9,28 +9,12 @@ FORGED = "FORGED: all files are whole"
 """What begins no line of anything that is told, though hostile texts hold it as one."""
 
 LONGEST = 2**16
-"""Characters of all that is told of one thing."""
 
 _TEXTS = [
-    f"a\n{FORGED}\n",
-    f"\x1b]0;{FORGED}\x07",
-    f"\r{FORGED}",
-    "\x1b[2J\x9b1m",
-    "nib.\u202eexe",
-    "a\u2028b\u0085c",
-    "../../etc/passwd",
-    "/etc/passwd",
-    "a\0b",
-    "\u0315\u0300" * 3000,
-    "x" * 100_000,
-    "",
-    " ",
-    "é" * 200,
-    "\ud800",
-    "(((((a+)+)+)+)+)+$",
-    "*?" * 500,
-    "sha256:" + "g" * 64,
-    "=" * 1000,
+    *(f"a\n{FORGED}\n", f"\x1b]0;{FORGED}\x07", f"\r{FORGED}", "\x1b[2J\x9b1m", "nib.\u202eexe"),
+    *("a\u2028b\u0085c", "../../etc/passwd", "/etc/passwd", "a\0b", "\u0315\u0300" * 3000),
+    *("x" * 100_000, "", " ", "é" * 200, "\ud800", "(((((a+)+)+)+)+)+$", "*?" * 500),
+    *("sha256:" + "g" * 64, "=" * 1000),
 ]
 _NUMBERS = [
     *(0, -1, 1, 2**31, 2**32, 2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**64, -(2**63), 10**400),
@@ -38,17 +22,8 @@ _NUMBERS = [
 ]
 _OTHERS: list[Any] = [None, True, False, [], {}, [[]], [None] * 100, {"a": {"a": {}}}]
 _SPELLED = [
-    "[" * 100_000,
-    "[" * 500 + "]" * 500,
-    '{"a":' * 5000 + "1" + "}" * 5000,
-    "1" * 100_000,
-    "1e999999999",
-    "-" * 100,
-    '"\\ud800"',
-    '"\\u0000"',
-    "NaN",
-    "tru",
-    '{"a":1,"a":2}',
+    *("[" * 100_000, "[" * 500 + "]" * 500, '{"a":' * 5000 + "1" + "}" * 5000, "1" * 100_000),
+    *("1e999999999", "-" * 100, '"\\ud800"', '"\\u0000"', "NaN", "tru", '{"a":1,"a":2}'),
 ]
 _HOLE = "0d5e3b7a-hole"
 
@@ -64,7 +39,6 @@ def harms_of(text: str) -> Iterator[str]:
 
 
 def mutated(data: bytes, seed: int) -> bytes:
-    """Return a file's content spoiled; text that is JSON half of the time by its structure."""
     chosen = random.Random(seed)
     if chosen.random() < 0.6 and (said := _as_json(data)) is not None:
         return _by_structure(said, chosen)
@@ -108,7 +82,9 @@ def _by_structure(said: Any, chosen: random.Random) -> bytes:
         if not holders:
             break
         holder = chosen.choice(holders)
-        key = chosen.choice([*holder]) if isinstance(holder, dict) else _index(holder, chosen)
+        key = (
+            chosen.choice([*holder]) if isinstance(holder, dict) else chosen.randrange(len(holder))
+        )
         if chosen.random() < 0.1:
             spelled = chosen.choice(_SPELLED)
             new = isinstance(holder, dict) and chosen.random() < 0.5
@@ -120,10 +96,6 @@ def _by_structure(said: Any, chosen: random.Random) -> bytes:
     if chosen.random() < 0.05:
         text = text[:-1] + ',"a":1,"a":1}'
     return text.encode(errors="surrogatepass")
-
-
-def _index(holder: list[Any], chosen: random.Random) -> int:
-    return chosen.randrange(len(holder))
 
 
 def _spoil(holder: Any, key: Any, chosen: random.Random) -> None:

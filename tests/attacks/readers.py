@@ -15,6 +15,7 @@ import pytest
 import shardproof
 import shardproof.cli.app
 from shardproof import ReceiptStore, checkpoint, datasets, receipts
+from shardproof.receipts import claims_in
 from tests.attacks import directories as made
 from tests.attacks.children import command, findings_of
 from tests.attacks.subjects import Subject
@@ -25,7 +26,6 @@ Act = Callable[[Path], object]
 
 
 def plainly(value: Any) -> Any:
-    """What JSON can hold of an answer."""
     if isinstance(value, dict):
         return {name: plainly(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -43,12 +43,8 @@ def validated(level: Any, name: str = "", against: str = "") -> Act:
     return act
 
 
-def ordered(root: Path) -> object:
-    return plainly([*shardproof.OrderedDataLoader(root, layer=6, batch_size=3)])
-
-
-def shuffled(root: Path) -> object:
-    return plainly([*shardproof.ShuffledDataLoader(root, layer=6, batch_size=3)])
+def batches(loader: Any) -> Act:
+    return lambda root: plainly([*loader(root, layer=6, batch_size=3)])
 
 
 def indexed(root: Path) -> object:
@@ -87,14 +83,6 @@ def receipt(root: Path) -> object:
     return [str(store.receipt(0)), store.is_completed(0)]
 
 
-def plan_dirs(root: Path) -> object:
-    return sorted(map(str, receipts.plan_dirs(root)))
-
-
-def claims(root: Path) -> object:
-    return [index for index, _ in receipts.claims_in(str(root))]
-
-
 def planned(identity: Any) -> Act:
     def act(root: Path) -> object:
         files = receipts.input_files(root, "**/*.txt", identity=identity)
@@ -130,8 +118,8 @@ def token_rows(level: Any) -> Act:
     return act
 
 
-def text_rows(root: Path) -> object:
-    return list(datasets.load_dataset_from_spec(datasets.TextSpec(f"{root}/a*.txt")))
+def texts_of(root: Path) -> datasets.TextSpec:
+    return datasets.TextSpec(f"{root}/a*.txt")
 
 
 def pytested(level: str) -> Act:
@@ -157,8 +145,6 @@ def pytested(level: str) -> Act:
 
 
 def of(*arguments: str) -> Act:
-    """The command; ``{}`` is the directory."""
-
     def act(root: Path) -> object:
         places = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME"), str(root))
         os.environ |= {"COLUMNS": "100", **places}
@@ -186,6 +172,7 @@ DIRECTORIES: dict[str, made.Prepare] = {
 
 
 def _readers() -> Iterator[Subject]:
+    ordered, shuffled = map(batches, (shardproof.OrderedDataLoader, shardproof.ShuffledDataLoader))
     for name, prepare in DIRECTORIES.items():
         for level in LEVELS if ", " not in name else LEVELS[1:]:
             yield Subject(f"validate {level}: {name}", prepare, validated(level))
@@ -200,17 +187,15 @@ def _readers() -> Iterator[Subject]:
     for name in ("saev", "saev, a shard missing", "saev, labels too long"):
         yield Subject(f"ShardInfo: {name}", DIRECTORIES[name], info)
         yield Subject(f"OrderedDataLoader: {name}", DIRECTORIES[name], ordered)
-    for act in (shuffled, indexed):
-        yield Subject(f"{act.__name__}: saev", made.saev(), act)
+    yield Subject("shuffled: saev", made.saev(), shuffled)
+    yield Subject("indexed: saev", made.saev(), indexed)
     yield Subject("Metadata: saev", made.saev(), lambda root: str(shardproof.Metadata.load(root)))
     yield Subject("OrderedDataLoader: saev, no labels", made.unlabelled, ordered)
     yield Subject("Shuffled: saev, labels too long", made.bad_labels, shuffled)
     yield Subject("ReceiptStore.read", made.plan(), receipt)
     yield Subject("ReceiptStore.verdict", made.plan(), one_verdict)
-    yield Subject(
-        "plan_dirs", made.several, lambda root: sorted(map(str, receipts.plan_dirs(root)))
-    )
-    yield Subject("claims_in", made.claimed, claims)
+    yield Subject("plan_dirs", made.several, lambda root: [*map(str, receipts.plan_dirs(root))])
+    yield Subject("claims_in", made.claimed, lambda root: [n for n, _ in claims_in(str(root))])
     for identity in ("size", "digest"):
         yield Subject(f"input_files {identity}", made.corpus, planned(identity))
     for how in ("load_metadata", "load_all_shards", "load_tensors", "iter_tensors"):
@@ -228,11 +213,11 @@ def _readers() -> Iterator[Subject]:
     for level in LEVELS[1:]:
         yield Subject(f"tokens {level}", made.tokens, token_rows(level))
         yield Subject(f"tokens {level}: torn", made.torn_tokens, token_rows(level))
-    yield Subject("text rows", made.texts, text_rows)
     yield Subject(
-        "text resume",
-        made.texts,
-        lambda root: str(datasets.resolve_resume_plan(datasets.TextSpec(f"{root}/a*.txt"), 3)),
+        "text rows", made.texts, lambda root: [*datasets.load_dataset_from_spec(texts_of(root))]
+    )
+    yield Subject(
+        "text resume", made.texts, lambda root: str(datasets.resolve_resume_plan(texts_of(root), 3))
     )
 
 

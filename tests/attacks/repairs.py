@@ -1,8 +1,4 @@
-"""Directories to be repaired, and the one question that is asked of each repair.
-
-Is any expected file worse than before, and did the exit code tell? What is there is compared byte
-by byte with what was there and with what is right; nothing of ours is asked.
-"""
+"""Directories to be repaired, and the one question that is asked of each repair."""
 
 import functools
 import os
@@ -56,7 +52,6 @@ def put_back(path: Path, tree: Tree) -> None:
 
 
 def bytes_in(path: Path) -> dict[str, bytes]:
-    """What each name below a directory leads to."""
     found = {}
     for name in tree_of(path):
         try:
@@ -68,8 +63,6 @@ def bytes_in(path: Path) -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a directory is that is to be repaired, where its files are, and what lists them."""
-
     path: Path
     source: Path
     against: Path | None
@@ -82,15 +75,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Broken(Place):
-    """A directory that was made to be repaired: where each name led, and is to lead."""
-
     before: Tree
     was: dict[str, bytes]
     right: dict[str, bytes]
 
-    def judged(
-        self, *, is_ok: bool, is_lawful: Callable[[str, bytes], bool] = lambda *_: False
-    ) -> Iterator[tuple[Harm, str]]:
+    def judged(self, *, is_ok, is_lawful=lambda *_: False) -> Iterator[tuple[Harm, str]]:
         now, before = bytes_in(self.path), self.was
         for name, right in self.right.items():
             found = now.get(name)
@@ -110,7 +99,6 @@ def parts() -> str:
 
 
 def command(broken: Broken, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Repair by the command, which tries once; return its exit code."""
     against = ["--against", str(broken.against)] if broken.against else []
     with monkeypatch.context() as patch:
         patch.setattr(shardproof, "repair", functools.partial(shardproof.repair, limits=LIMITS))
@@ -149,7 +137,6 @@ def _sealed(to: Path) -> dict[str, bytes]:
 
 
 def _listed(to: Path) -> dict[str, bytes]:
-    """What is expected of it is what is listed."""
     path = golden("webdataset-tar").copy(to)
     right = bytes_in(path)
     for shard in path.glob("*.tar"):

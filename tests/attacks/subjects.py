@@ -1,9 +1,4 @@
-"""What is attacked while it works: a subject, its directory, and the law that it is judged by.
-
-The law is the same for a call that fails, a kill and a power cut: each thing that is committed is
-what it was or what it was to become; what was reported as done is done; and the next run comes to
-what an undisturbed one leaves, with nothing over.
-"""
+"""What is attacked while it works: a subject, its directory, and the law that it is judged by."""
 
 import os
 import re
@@ -23,8 +18,6 @@ NOTHING = "$^"
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is run in a directory; what may stay or be gone is a pattern."""
-
     name: str
     prepare: Callable[[Path], object]  # fills an empty directory
     act: Callable[[Path], object]  # returns an answer that JSON can hold
@@ -60,6 +53,5 @@ def tree_of(root: Path) -> dict[str, str]:
 
 
 def put_back(root: Path, template: Path) -> None:
-    """Make a directory what it was, times and all."""
     shutil.rmtree(root, ignore_errors=True)
     shutil.copytree(template, root, symlinks=True)

@@ -5,11 +5,9 @@ import functools
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 SWAPPER = """
 import os, sys
@@ -26,7 +24,6 @@ while True:
 
 @contextlib.contextmanager
 def swapping(place: Path, base: Path) -> Iterator[None]:
-    """Swap as fast as a process of its own can."""
     arguments = [place, base / "kept", base / "stand-in"]
     with subprocess.Popen(
         [sys.executable, "-c", SWAPPER, *map(str, arguments)], stdout=subprocess.PIPE
@@ -42,12 +39,7 @@ def swapping(place: Path, base: Path) -> Iterator[None]:
 class Steps:
     """Counts calls of the system, and does something before some of them."""
 
-    def __init__(
-        self,
-        patch: pytest.MonkeyPatch,
-        calls: Sequence[str],
-        before: Mapping[int, Callable[[], object]],
-    ) -> None:
+    def __init__(self, patch, calls, before) -> None:
         self.n, self._before, self._is_busy = 0, before, False
         for name in calls:
             patch.setattr(os, name, self._counted(getattr(os, name)))
@@ -67,9 +59,7 @@ class Steps:
         return call
 
 
-def n_steps(
-    subject: Callable[[], object], calls: Sequence[str], monkeypatch: pytest.MonkeyPatch
-) -> int:
+def n_steps(subject, calls, monkeypatch) -> int:
     with monkeypatch.context() as patch:
         steps = Steps(patch, calls, {})
         subject()

@@ -11,7 +11,7 @@ import json
 import os
 import random
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -29,9 +29,7 @@ _SHOWN = 20
 class Tally:
     """The figures of a row of the table, or of a control, which must find some harm."""
 
-    def __init__(
-        self, attack: str, *, is_exhaustive: bool = False, wanted: Collection[Harm] = ()
-    ) -> None:
+    def __init__(self, attack, *, is_exhaustive=False, wanted=()) -> None:
         self.attack, self.is_exhaustive, self.wanted = attack, is_exhaustive, frozenset(wanted)
         self.n_cases = 0
         self.harms: Counter[Harm] = Counter()
@@ -77,14 +75,12 @@ class Tally:
             assert not self.harms, f"{dict(self.harms)} in {self.n_cases} cases:\n{shown}"
 
     def write(self, path: Path) -> None:
-        """Append the figures to a file, a line of JSON for each attack of each process."""
         row = {"attack": self.attack, "cases": self.n_cases, **self.harms}
         with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666), "w") as file:
             file.write(json.dumps(row) + "\n")
 
 
 def read(path: Path) -> Iterator[tuple[str, Counter[str]]]:
-    """Yield each attack with its figures, those of several tests added up."""
     rows: dict[str, Counter[str]] = {}
     for line in path.read_text().splitlines():
         row = json.loads(line)

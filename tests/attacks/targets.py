@@ -110,15 +110,8 @@ def list_of(values: Any) -> str:
 
 def claims(base: Path) -> Path:
     root = testing.write_layout(testing.Layout(n_shards=2, format="receipts", absent=[1]), base)
-    claim = {
-        "token": "0" * 32,
-        "owner": "uid 1 on host, process 1",
-        "process": "a/b/1/2",
-        "since": 1.7e9,
-        "stale_after": 300.0,
-        "beat": 3,
-        "note": {"x": 1},
-    }
+    claim = {"token": "0" * 32, "owner": "uid 1 on host, process 1", "process": "a/b/1/2"}
+    claim |= {"since": 1.7e9, "stale_after": 300.0, "beat": 3, "note": {"x": 1}}
     (root / "claims").mkdir(exist_ok=True)
     (root / "claims" / CLAIM).write_text(json.dumps(claim))
     return root
@@ -156,20 +149,18 @@ def read_safetensors(root: Path) -> Iterator[str]:
 
 
 def with_length(data: bytes) -> bytes:
-    """The header of a file of safetensors begins with its length."""
     return struct.pack("<Q", len(data)) + data
 
 
-def header(base: Path) -> Path:
-    base.mkdir(exist_ok=True)
-    entry = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
-    said = {"a": entry, "b": entry | {"data_offsets": [16, 32]}, "__metadata__": {"step": "1"}}
-    (base / "model.safetensors").write_text(json.dumps(said))
-    return base
+def written(name: str, text: str) -> Callable[[Path], Path]:
+    return lambda base: (base / name).write_text(text) and base
+
+
+ENTRY = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
+HEADER = {"a": ENTRY, "b": ENTRY | {"data_offsets": [16, 32]}, "__metadata__": {"step": "1"}}
 
 
 def npy(base: Path) -> Path:
-    base.mkdir(exist_ok=True)
     np.save(base / "ids.npy", np.arange(40, dtype="<u8"))
     return base
 
@@ -183,7 +174,6 @@ def read_npy(root: Path) -> Iterator[str]:
 
 
 CARD = """\
----
 language: [en]
 dataset_info:
   - config_name: en
@@ -197,15 +187,7 @@ configs:
       - {split: test, path: en/test.parquet}
   - config_name: de
     data_dir: de
----
-# Text
 """
-
-
-def card(base: Path) -> Path:
-    base.mkdir(exist_ok=True)
-    (base / "README.md").write_text(CARD.split("---\n")[1])
-    return base
 
 
 def read_card(root: Path) -> Iterator[str]:
@@ -216,7 +198,6 @@ def read_card(root: Path) -> Iterator[str]:
 
 
 def wide_plan(base: Path) -> Path:
-    """A plan with all fields that it may have, and many that nobody knows."""
     root = receipts(base)
     path = root / "plan.json"
     more = {f"field{i}": {"a": [i, None, "b"]} for i in range(200)}
@@ -244,17 +225,10 @@ dataset_info: {config_name: 0x_f, features: [[[[{a: 2001-01-01}]]]]}
 """
 
 
-def worst_card(base: Path) -> Path:
-    base.mkdir(exist_ok=True)
-    (base / "README.md").write_text(WORST)
-    return base
-
-
 def parquet(base: Path) -> Path:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    base.mkdir(exist_ok=True)
     pq.write_table(pa.table({"text": ["a", "b"], "n": [1, 2]}), base / "x.parquet")
     return base
 
@@ -265,15 +239,8 @@ def read_parquet(root: Path) -> Iterator[str]:
 
 
 def records(base: Path) -> Path:
-    base.mkdir(exist_ok=True)
-    source = {
-        "source": "https://h/x",
-        "resource": "r",
-        "name": "x",
-        "size": 9,
-        "digest": None,
-        "identity": '"t"',
-    }
+    source = {"source": "https://h/x", "resource": "r", "name": "x", "size": 9, "digest": None}
+    source |= {"identity": '"t"'}
     (base / "part").write_text(json.dumps(source))
     stamp = {"name": "x", "source": [1, 2, 3, 4], "copy": [1, 2, 3], "digest": None, "boot": "b"}
     (base / ".shardproof-stage.jsonl").write_text(f"\n{json.dumps(stamp)}\n")
@@ -283,7 +250,6 @@ def records(base: Path) -> Path:
 
 
 def with_lines(data: bytes) -> bytes:
-    """Lines as they follow in the record of a part, and in a sidecar."""
     return data + b"\n0 5 " + b"0" * 32 + b"\n5 9 " + b"a" * 32 + b"\n"
 
 
@@ -299,15 +265,18 @@ TARGETS = [
     Target("saev", saev, ["shards.json", "metadata.json"], read_saev),
     Target("receipts", receipts, ["plan.json", "receipts/shard_000000.json"], read_receipts),
     Target("plan of many fields", wide_plan, ["plan.json"], read_plan),
-    Target("worst card", worst_card, ["README.md"], read_card),
+    Target("worst card", written("README.md", WORST), ["README.md"], read_card),
     Target("claims", claims, [f"claims/{CLAIM}"], read_claims),
     Target("checkpoint", checkpoint, ["model.metadata.json"], read_checkpoint),
     Target("sealed", checkpoint, ["model.metadata.json"], read_checkpoint, resealed),
     Target("shard", checkpoint, ["model_shard_0.shard"], read_checkpoint),
     Target("index", safetensors, ["model.safetensors.index.json"], read_safetensors),
-    Target("header", header, ["model.safetensors"], read_safetensors, with_length),
+    Target(
+        *("header", written("model.safetensors", json.dumps(HEADER)), ["model.safetensors"]),
+        *(read_safetensors, with_length),
+    ),
     Target("npy", npy, ["ids.npy"], read_npy),
-    Target("card", card, ["README.md"], read_card),
+    Target("card", written("README.md", CARD), ["README.md"], read_card),
     Target("parquet", parquet, ["x.parquet"], read_parquet),
     Target(
         "records", records, ["part", ".shardproof-stage.jsonl", "proof"], read_records, with_lines

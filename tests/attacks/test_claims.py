@@ -20,7 +20,6 @@ from tests.attacks.tally import Tally
 from tests.helpers.planning import new_store
 
 N_CASES = 30
-"""In the gate, of each kind."""
 
 NUMBERS = errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE
 KINDS = "complete", "fail"
@@ -41,8 +40,6 @@ def reset(store: ReceiptStore) -> None:
 
 
 class Worker:
-    """Claims shard 0 and does it; keeps the work in mind while it has it."""
-
     def __init__(self, path: Path, kind: str) -> None:
         self.store = ReceiptStore(path, heartbeat=1000.0, stale_after=3000.0)
         self.kind = kind
@@ -110,8 +107,6 @@ WATCHED |= {receipts.ReceiptStore.claim.__wrapped__.__code__.co_filename}
 
 
 class Lines:
-    """Counts the lines of ours that the main thread comes to, and interrupts it at one of them."""
-
     def __init__(self, at: int = 0) -> None:
         self.n, self.at, self.where = 0, at, ""
 

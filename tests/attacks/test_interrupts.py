@@ -25,7 +25,6 @@ SUBJECTS = (
 )
 CONTROL = "a pool of concurrent.futures"
 N_MOMENTS = 1120
-"""For each subject, 20 000 in all."""
 FORKED = ("validate", "one row", "prefetch")
 N_FORKED = 200
 N_STEPS = 100_000
@@ -64,7 +63,6 @@ def cases(subjects: Sequence[str], way: str, numbers: range, base: Path) -> Iter
 
 
 def told(tally, case: Case) -> None:
-    """Count a case, and what it did."""
     if case["said"] == "lost by Python":  # in a callback, or where it drops what nobody closed
         return
     tally.count()
@@ -82,7 +80,7 @@ in_parts = pytest.mark.parametrize("part", range(3))
 @pytest.mark.attack("interrupt at a random moment of a reader, a validator, a fetch")
 @in_parts
 def test_an_interrupt_at_a_random_moment_comes_out_and_leaves_nothing(
-    part: int, tally, tmp_path: Path
+    part, tally, tmp_path
 ) -> None:
     numbers = range(N_MOMENTS) if tally.is_exhaustive else range(0, N_MOMENTS, N_MOMENTS // 6)
     for case in cases(SUBJECTS[part::3], "moments", numbers, tmp_path):
@@ -91,7 +89,6 @@ def test_an_interrupt_at_a_random_moment_comes_out_and_leaves_nothing(
 
 @pytest.mark.attack("interrupt of a process that was forked")
 def test_of_a_process_that_was_forked(tally, tmp_path: Path) -> None:
-    """As a terminal does it: another process sends SIGINT, at a random moment."""
     numbers = range(N_FORKED) if tally.is_exhaustive else range(0, N_FORKED, N_FORKED // 10)
     for case in cases(FORKED, "forks", numbers, tmp_path):
         told(tally, case)
@@ -99,9 +96,7 @@ def test_of_a_process_that_was_forked(tally, tmp_path: Path) -> None:
 
 @pytest.mark.attack("interrupt wherever the main thread looks for one")
 @in_parts
-def test_an_interrupt_at_any_step_comes_out_and_leaves_nothing(
-    part: int, tally, tmp_path: Path
-) -> None:
+def test_an_interrupt_at_any_step_comes_out_and_leaves_nothing(part, tally, tmp_path) -> None:
     numbers = range(N_STEPS) if tally.is_exhaustive else range(7, N_STEPS, 97)
     for case in cases(SUBJECTS[part::3], "steps", numbers, tmp_path):
         told(tally, case)
@@ -140,7 +135,6 @@ def test_a_signal_while_it_imports(tally, entry: str, name: str) -> None:
 
 
 def handles(child: subprocess.Popen[str], number: int) -> bool:
-    """Whether a process has a handler for a signal by now (proc_pid_status(5))."""
     text = Path(f"/proc/{child.pid}/status").read_text()
     caught = int(re.findall(r"SigCgt:\s*([0-9a-f]+)", text)[0], 16)
     return bool(caught >> (number - 1) & 1)

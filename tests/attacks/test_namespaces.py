@@ -4,12 +4,10 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from shardproof._base import files
-from tests.attacks.tally import Tally
 
 N_ROUNDS = 30
 N_IN_THE_GATE = 4
@@ -70,10 +68,7 @@ def unshare() -> list[str]:
     return command
 
 
-def round_of(
-    tally: Tally, writer_in: list[str], sweeper_in: list[str], path: Path, how: str = "new"
-) -> None:
-    """One writes, and another sweeps beside it; then the first ends."""
+def round_of(tally, writer_in, sweeper_in, path, how="new") -> None:
     tally.count()
     path.mkdir()
     target = path / "x"

@@ -1,18 +1,10 @@
-"""Many processes at one thing: a cache, the shards of a plan, a staged copy; some are killed.
-
-Each crowd is made with locks that lock and with locks that do nothing, as on several cluster file
-systems. What is right is judged by means that none of the package's code has a part in: bytes that
-the test has made, and a lock of the test's own, taken by a system call that no one has replaced.
-
-There is no end of crowds: twenty seeds of each, in four sizes, are what is run of them.
-"""
+"""Many processes at one thing: a cache, the shards of a plan, a staged copy; some are killed."""
 
 import contextlib
 import fcntl
 import os
 import random
 import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,17 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from shardproof import ClaimLostError, ReceiptStore, receipts, testing
+from shardproof import ClaimLostError, ReceiptStore, testing
 from shardproof._base import files, holds
 from shardproof.fetching import ShardPrefetcher
 from shardproof.fetching.cache._cache import Cache
-from shardproof.fetching.cache._leases import Lease
-from shardproof.fetching.sources._source import RemoteFile
 from shardproof.receipts import _claims
 from shardproof.staging import CopyDirectory, _copy, _make_own, _proofs, stage
 from tests.attacks.tally import Harm, Tally
 from tests.helpers.crowd import NAMES, data_of, read, remove
 from tests.helpers.forking import forked
+from tests.helpers.planning import new_store
+from tests.helpers.waiting import until
 
 real_flock = fcntl.flock
 Says = Callable[[str], None]
@@ -46,8 +38,6 @@ HARMS: dict[str, Harm] = {
 
 
 class Crowd:
-    """Processes that do one thing each, and say what they met; locks are real, or void."""
-
     def __init__(self, base: Path, seed: int, locks: str) -> None:
         self.luck, self.locks = random.Random(f"{seed} {locks}"), locks
         self.log = base / f"said-{seed}-{locks}"
@@ -74,13 +64,11 @@ class Crowd:
             raise
 
     def kill(self, n: int) -> None:
-        """Kill some, each at a moment of its own."""
         for pid in self.luck.sample(self.pids, n):
             time.sleep(self.luck.uniform(0, 0.02))
             os.kill(pid, signal.SIGKILL)
 
     def note(self, tally: Tally) -> None:
-        """Wait for all, count them as cases, and note what harm they met."""
         ends = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in self.pids]
         said = Counter(self.log.read_text().splitlines())
         said["hangs"] = ends.count(-signal.SIGALRM)
@@ -90,7 +78,6 @@ class Crowd:
                 tally.harm(kind, f"{what}, in a crowd with {self.log.name}")
 
     def run(self, act: Act, n: int, tally: Tally) -> None:
-        """Start so many, and kill a quarter of them."""
         for _ in range(n):
             self.start(act)
         self.kill(n // 4)
@@ -98,14 +85,10 @@ class Crowd:
 
 
 def crowds(tally: Tally) -> list[tuple[int, str, int]]:
-    """Of each kind of locks; in the gate a small one."""
     seeds = range(20) if tally.is_exhaustive else [0]
     return [
         (seed, locks, (8, 16, 32, 64)[seed % 4]) for seed in seeds for locks in ("real", "void")
     ]
-
-
-# ------------------------------------------------------------------------------- one cache
 
 
 def of_one_cache(base: Path, seed: int, locks: str, n: int, tally: Tally) -> None:
@@ -135,7 +118,6 @@ def look_at_the_cache(root: Path, tally: Tally) -> None:
 
 
 def of_one_prefetch(base: Path, seed: int, locks: str, n: int, tally: Tally) -> None:
-    """All read all shards, in orders of their own, and remove what they have read."""
     root, source = base / f"prefetched-{seed}-{locks}-{n}", base / "source"
     crowd = Crowd(base, 1000 + seed, locks)
     for name in NAMES:
@@ -155,9 +137,7 @@ def of_one_prefetch(base: Path, seed: int, locks: str, n: int, tally: Tally) -> 
 
 @pytest.mark.attack("many processes: one cache")
 @pytest.mark.parametrize("meet", [of_one_cache, of_one_prefetch])
-def test_a_crowd_in_one_cache_reads_the_right_bytes(
-    meet: Callable[..., None], tmp_path: Path, tally: Tally
-) -> None:
+def test_a_crowd_in_one_cache_reads_the_right_bytes(meet, tmp_path, tally) -> None:
     for seed, locks, n in crowds(tally):
         meet(tmp_path, seed, locks, n, tally)
 
@@ -165,29 +145,21 @@ def test_a_crowd_in_one_cache_reads_the_right_bytes(
 class RashCache(Cache):
     """Removes what it found free a while ago, as soon as a reader has it in its hands."""
 
-    def find(
-        self, file: RemoteFile, lease: Lease, stop: threading.Event | None = None
-    ) -> Path | None:
+    def find(self, file, lease, stop=None) -> Path | None:
         path = super().find(file, lease, stop)
         if path is not None and not self._sign("held").exists():
             self._sign("held").symlink_to(file.name)
-            wait_until(self._sign("removed").exists)
+            until(self._sign("removed").exists)
         return path
 
     def discard(self, name: str) -> bool:
-        wait_until(self._sign("held").is_symlink)
+        until(self._sign("held").is_symlink)
         (self.root / self._sign("held").readlink()).unlink()
         self._sign("removed").touch()
         return True
 
     def _sign(self, name: str) -> Path:
         return Path(f"{self.root}.{name}")
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    """Wait; who waits for what never comes is ended by its alarm."""
-    while not is_so():
-        time.sleep(0.001)
 
 
 @pytest.mark.control("lost")
@@ -207,18 +179,7 @@ def test_a_cache_that_removes_what_is_held_is_caught(tmp_path: Path, tally: Tall
     crowd.note(tally)
 
 
-# ------------------------------------------------------------------------------- claims
-
 N_SHARDS = 24
-
-
-def new_plan(base: Path, name: str) -> Path:
-    inputs = base / f"inputs-{name}"
-    inputs.mkdir()
-    for number in range(N_SHARDS):
-        (inputs / f"{number:03}.txt").write_text("text")
-    made = receipts.make_plan("corpus", receipts.input_files(inputs, "*.txt"), n_shards=N_SHARDS)
-    return receipts.open_run(base / f"out-{name}", datasets=["corpus"]).store(made).path
 
 
 def output_of(index: int, token: int) -> bytes:
@@ -227,7 +188,6 @@ def output_of(index: int, token: int) -> bytes:
 
 @contextlib.contextmanager
 def alone(path: Path, say: Says) -> Iterator[None]:
-    """Say so if another process that lives is at the same shard."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     try:
         real_flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -243,9 +203,7 @@ def stay(luck: random.Random) -> None:
     time.sleep(luck.uniform(0, 0.005))
 
 
-def worker(
-    plan_dir: Path, marks: Path, stay: Callable[[random.Random], None]
-) -> Callable[[random.Random, Says], None]:
+def worker(plan_dir, marks, stay) -> Callable[[random.Random, Says], None]:
     def act(luck: random.Random, say: Says) -> None:
         store = ReceiptStore(plan_dir)
         for work in store.claim_pending():
@@ -261,16 +219,9 @@ def worker(
     return act
 
 
-def of_claims(
-    base: Path,
-    seed: int,
-    locks: str,
-    n: int,
-    tally: Tally,
-    stay: Callable[[random.Random], None] = stay,
-) -> None:
+def of_claims(base, seed, locks, n, tally, stay=stay) -> None:
     """All do what is pending, and a quarter is killed; then one does what is left of it."""
-    plan_dir = new_plan(base, f"{seed}-{locks}-{n}")
+    plan_dir = new_store(base / f"out-{seed}-{locks}-{n}", N_SHARDS).path
     crowd, marks = Crowd(base, seed, locks), base / f"marks-{seed}-{locks}-{n}"
     marks.mkdir()
     crowd.run(worker(plan_dir, marks, stay), n, tally)
@@ -309,15 +260,12 @@ def test_claims_that_anybody_gets_are_caught(tmp_path: Path, tally: Tally, monke
         with contextlib.suppress(FileExistsError):
             (tmp_path / "waits").mkdir()
             said = tmp_path / "said-0-real"
-            wait_until(lambda: "two at once" in said.read_text())
+            until(lambda: "two at once" in said.read_text())
 
     monkeypatch.setattr(files, "publish", written_over)
     monkeypatch.setattr(holds.HoldWatch, "is_over", lambda *_: True)
     monkeypatch.setattr(_claims.Claim, "raise_if_lost", lambda _: None)
     of_claims(tmp_path, 0, "real", 2, tally, first_of_all_waits)
-
-
-# ------------------------------------------------------------------------------- one copy
 
 
 def new_source(base: Path) -> Path:
@@ -331,7 +279,6 @@ def bytes_in(path: Path) -> dict[str, bytes]:
 
 
 def of_one_copy(base: Path, seed: int, locks: str, n: int, tally: Tally) -> None:
-    """All stage one directory; whoever is given a path finds all that is in the source."""
     source, to = new_source(base / f"source-{seed}-{locks}-{n}"), base / f"to-{seed}-{locks}-{n}"
     to.mkdir()
     crowd, expected = Crowd(base, seed, locks), bytes_in(source)
@@ -359,7 +306,7 @@ def test_a_crowd_stages_one_whole_copy(tmp_path: Path, tally: Tally) -> None:
 
 @pytest.mark.control("torn")
 def test_files_that_are_believed_when_they_are_there_are_caught(
-    tmp_path: Path, tally: Tally, monkeypatch
+    tmp_path, tally, monkeypatch
 ) -> None:
     parent = os.getpid()
 

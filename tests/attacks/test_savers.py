@@ -1,11 +1,4 @@
-"""Two attempts save one prefix at once: one checkpoint of one attempt, and the other is told.
-
-Or one saves, and old checkpoints are removed meanwhile, of which its prefix has one: what it was
-told to be saved is there.
-
-The processes of both go on in turns, a few system calls at a time, by plans that are the same in
-each run. What came of it is judged by bytes, without the code.
-"""
+"""Two attempts save one prefix at once: one checkpoint of one attempt, and the other is told."""
 
 import itertools
 import os
@@ -40,15 +33,14 @@ Removal = Callable[[Path], str]
 
 
 @pytest.fixture(autouse=True)
-def _races(monkeypatch) -> None:
+def _races(tmp_path, monkeypatch) -> None:
     """Processes can be traced; nobody waits for disks, which no race is about."""
     skip_where_not_permitted()
     monkeypatch.setattr(os, "fsync", lambda _: None)
+    save(tmp_path / "warm" / "model", 0)  # what is imported late is by now
 
 
 class Race(NamedTuple):
-    """Which turns two take: who goes on, and by how many calls."""
-
     seed: int
     turns: Sequence[tuple[int, int]]
 
@@ -65,12 +57,10 @@ def races(n_players: int) -> list[Race]:
 
 
 def arrays_of(attempt: int, rank: int) -> dict[str, np.ndarray]:
-    """As many bytes in each attempt, so that only their values tell whose they are."""
     return {"w": np.full((3, 5), 10.0 * attempt + rank)}
 
 
 def save(prefix: Path, attempt: int, step: int | None = None, *, overwrite: bool = False) -> None:
-    """Save all ranks by one saver."""
     saver = saver_of_all_ranks(prefix, attempt, step=step, overwrite=overwrite)
     saver.save_metadata(prefix, world_size=WORLD_SIZE, step=step or 0)
 
@@ -83,7 +73,6 @@ def saver_of_all_ranks(prefix: Path, attempt: int, **how: Any) -> MultiShardSave
 
 
 def save_by_several(prefix: Path, attempt: int) -> None:
-    """Save each rank by a saver of its own, which only a name makes one attempt."""
     for rank in range(WORLD_SIZE):
         saver_of(attempt).save_shard(prefix, rank, arrays_of(attempt, rank))
     saver_of(attempt).save_metadata(prefix, world_size=WORLD_SIZE)
@@ -102,8 +91,6 @@ def save_carelessly(prefix: Path, attempt: int) -> None:
 
 
 def telling(act: Callable[..., object], *args: Any, **keywords: Any) -> Act:
-    """Do something, and say what came of it."""
-
     def tell() -> str:
         try:
             act(*args, **keywords)
@@ -133,7 +120,6 @@ def whole_of(prefix: Path) -> int | None:
 
 
 def judge(tally: Tally, prefix: Path, said: Sequence[str], case: object) -> None:
-    """Count a race, and the harm that it did."""
     tally.count()
     saved = [attempt for attempt in range(2) if said[attempt] == SAVED]
     if not files.metadata_path(prefix).exists():
@@ -159,8 +145,6 @@ def _agrees(prefix: Path, attempt: int) -> bool:
 
 
 def run(tally: Tally, path: Path, save: Save) -> None:
-    """Let two processes race, each of which saves all ranks."""
-    save(path / "warm" / "model", 0)  # what is imported late is by now
     for race in tally.each(races(2), N_SAMPLED):
         prefix = emptied(path / "x") / "model"
         acts = [telling(save, prefix, attempt) for attempt in range(2)]
@@ -169,14 +153,11 @@ def run(tally: Tally, path: Path, save: Save) -> None:
 
 @pytest.mark.attack("two savers of one prefix")
 @pytest.mark.parametrize("way", [save, save_by_several])
-def test_two_processes_that_save_make_one_checkpoint(
-    tally: Tally, tmp_path: Path, way: Save
-) -> None:
+def test_two_processes_that_save_make_one_checkpoint(tally, tmp_path, way) -> None:
     run(tally, tmp_path, way)
 
 
 def saved_by_ranks(prefix: Path, turns: Sequence[tuple[int, int]], seed: int) -> list[str]:
-    """Let two attempts of two processes each race; who has all its ranks makes the checkpoint."""
     pairs = [*itertools.product(range(2), range(WORLD_SIZE))]
     saving = [
         telling(saver_of(attempt).save_shard, prefix, rank, arrays_of(attempt, rank))
@@ -203,8 +184,6 @@ def saver_of(attempt: int) -> MultiShardSaver:
 
 @pytest.mark.attack("two savers of one prefix")
 def test_two_attempts_of_two_processes_make_one_checkpoint(tally: Tally, tmp_path: Path) -> None:
-    """Of each attempt one process saves each rank, and another one, which saved none, the rest."""
-    save(tmp_path / "warm" / "model", 0)
     for race in tally.each(races(4), N_SAMPLED):
         prefix = emptied(tmp_path / "x") / "model"
         judge(tally, prefix, saved_by_ranks(prefix, race.turns, race.seed), race)
@@ -219,8 +198,6 @@ def plans() -> Iterator[list[tuple[int, int]]]:
 
 @pytest.mark.attack("two savers of one prefix")
 def test_one_saves_while_the_other_seals(tally: Tally, tmp_path: Path) -> None:
-    """The shards of one are there already when it begins to seal, and the other one to save."""
-    save(tmp_path / "warm" / "model", 0)
     for turns in tally.each([*plans()], N_SAMPLED):
         prefix = emptied(tmp_path / "x") / "model"
         sealing = saver_of_all_ranks(prefix, 0).save_metadata
@@ -250,7 +227,6 @@ def prune_carelessly(path: Path) -> str:
 
 
 def within_a_removal() -> Iterator[Removed]:
-    """One saves as a whole at each call of the removal."""
     for overwrite in (True, False):
         for n_calls in range(N_CALLS_OF_A_REMOVAL):
             yield overwrite, [(1, n_calls), (0, 10**6)]
@@ -266,10 +242,7 @@ def beside_a_removal() -> Iterator[Removed]:
             yield overwrite, turns_of(seed, 2, N_CALLS_OF_A_REMOVAL)
 
 
-def removed_meanwhile(
-    tally: Tally, path: Path, overwrite: bool, turns: Sequence[tuple[int, int]], remove: Removal
-) -> None:
-    """Let one save in the place of an old checkpoint while that is removed."""
+def removed_meanwhile(tally, path, overwrite, turns, remove) -> None:
     emptied(path)
     old, kept = path / "slot0" / "model", path / "slot1" / "model"
     for step, prefix in ((10, old), (30, kept)):
@@ -297,8 +270,6 @@ def judge_removal(tally: Tally, old: Path, kept: Path, said: Sequence[str], case
 @pytest.mark.attack("two savers of one prefix")
 @pytest.mark.parametrize("plans", [within_a_removal, beside_a_removal])
 def test_one_saves_where_another_removes(tally: Tally, tmp_path: Path, plans) -> None:
-    """It is told that it saved, and then so it is; or that it did not."""
-    save(tmp_path / "warm" / "model", 0)
     for overwrite, turns in tally.each([*plans()], 2 * N_SAMPLED):
         removed_meanwhile(tally, tmp_path / "x", overwrite, turns, prune_all_but_one)
 

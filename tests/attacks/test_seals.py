@@ -56,9 +56,7 @@ SPOILED = {
 
 @pytest.mark.attack("a hostile journal")
 @pytest.mark.parametrize("how", SPOILED)
-def test_what_is_no_journal_is_neither_written_nor_believed(
-    tmp_path: Path, tally: Tally, settled: None, how: str
-) -> None:
+def test_what_is_no_journal_is_neither_written_nor_believed(tmp_path, tally, settled, how) -> None:
     if how == "another's" and os.geteuid():
         pytest.skip("only root gives files away")
     root, other = tmp_path / "root", tmp_path / "other"
@@ -145,7 +143,6 @@ def test_many_seals_of_one_directory(tmp_path: Path, tally: Tally) -> None:
 @pytest.mark.attack("a race: seals")
 @pytest.mark.parametrize("place", [".", "sub"])
 def test_a_folder_that_is_swapped_for_a_link_out(tmp_path: Path, tally: Tally, place: str) -> None:
-    """Nothing is written outside, and no digest of what lies there is in a list."""
     root, outside = tmp_path / "root", tmp_path / "outside"
     for where in (root, outside):
         where.mkdir()
@@ -170,7 +167,6 @@ def test_a_folder_that_is_swapped_for_a_link_out(tmp_path: Path, tally: Tally, p
 
 
 def taken_lists(root: Path) -> Iterator[bytes]:
-    """Yield what was written to a directory, if it is there and none that it was swapped for."""
     try:
         fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
@@ -186,7 +182,6 @@ def taken_lists(root: Path) -> Iterator[bytes]:
 
 @pytest.mark.attack("a race: seals")
 def test_a_file_that_changes_while_it_is_read(tmp_path: Path, tally: Tally, monkeypatch) -> None:
-    """At each read something else is written: then nobody is told that it is sealed."""
     root = tmp_path / "root"
     root.mkdir()
     plain(root)

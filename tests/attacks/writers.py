@@ -14,16 +14,15 @@ from typing import Any
 
 import shardproof
 from shardproof import ReceiptStore, checkpoint, errors, fetching, receipts
-from shardproof.fetching import Limits
 from tests.attacks import directories as made
 from tests.attacks import repairs
 from tests.attacks.children import findings_of
 from tests.attacks.directories import within
-from tests.attacks.readers import of
+from tests.attacks.readers import Act, of
 from tests.attacks.subjects import State, Subject
 from tests.helpers import checkpoint_files as files
 
-LIMITS = Limits(attempts=1, max_backoff=0.01)
+LIMITS = repairs.LIMITS
 
 
 def digest(data: bytes) -> str:
@@ -45,9 +44,6 @@ def bytes_of(*patterns: str) -> Callable[[Path], State]:
     return state
 
 
-# Checkpoints
-
-
 def whole_checkpoints(root: Path) -> State:
     """State: of each checkpoint what is in it, without the code, and whether that agrees."""
     found, steps = {}, {}
@@ -64,14 +60,11 @@ def whole_checkpoints(root: Path) -> State:
     return found | {"latest is the newest": str(checkpoint.latest_checkpoint(root) == newest)}
 
 
-def saves(attempt: int) -> Callable[[Path], object]:
-    def act(root: Path) -> None:
-        made.save(root / "step_9" / "m9", 9, attempt=attempt)
-
-    return act
+def saves(name: str, step: int, attempt: int, *, overwrite: bool = False) -> Act:
+    return lambda root: made.save(root / name, step, attempt=attempt, overwrite=overwrite)
 
 
-def unless_there_is_one(act: Callable[[Path], object]) -> Callable[[Path], object]:
+def unless_there_is_one(act: Act) -> Act:
     def act_again(root: Path) -> None:
         try:
             act(root)
@@ -83,15 +76,8 @@ def unless_there_is_one(act: Callable[[Path], object]) -> Callable[[Path], objec
     return act_again
 
 
-def overwrites(attempt: int) -> Callable[[Path], object]:
-    def act(root: Path) -> None:
-        made.save(root / "m2", 2, attempt=attempt, overwrite=True)
-
-    return act
-
-
-def converts(root: Path) -> object:
-    return checkpoint.to_safetensors(root / "m2", root / "st", overwrite=True)
+def converts(name: str) -> Act:
+    return lambda root: checkpoint.to_safetensors(root / name, root / "st", overwrite=True)
 
 
 def makes_of_safetensors(root: Path) -> object:
@@ -110,43 +96,31 @@ def set_in(root: Path) -> State:
 
 NOTES = r"_shard_\d+\.(tensors\.json|shard)$"
 
+SAVES = unless_there_is_one(saves("step_9/m9", 9, 1))
+OVER, OVER_AGAIN = (saves("m2", 2, attempt, overwrite=True) for attempt in (1, 2))
+MAKES_AGAIN = unless_there_is_one(makes_of_safetensors)
+PRUNED = r"\.pruned$"
+
 CHECKPOINTS = (
-    Subject("saves", made.steps, saves(0), whole_checkpoints, unless_there_is_one(saves(1)), NOTES),
+    Subject("saves", made.steps, saves("step_9/m9", 9, 0), whole_checkpoints, SAVES, NOTES),
     Subject(
-        "overwrites",
-        made.steps,
-        overwrites(1),
-        whole_checkpoints,
-        overwrites(2),
-        kept=rf"{NOTES}|\.pruned$",
+        *("overwrites", made.steps, OVER, whole_checkpoints, OVER_AGAIN),
+        kept=rf"{NOTES}|{PRUNED}",
         given_up="^m2$",
     ),
     Subject(
-        "prune",
-        made.steps,
-        lambda root: checkpoint.prune(root, keep=1),
-        whole_checkpoints,
-        kept=r"\.pruned$",
+        *("prune", made.steps, lambda root: checkpoint.prune(root, keep=1), whole_checkpoints),
+        kept=PRUNED,
+    ),
+    Subject("to_safetensors", made.steps, converts("m1"), bytes_of("st/*", "*.shard")),
+    Subject(
+        *("to_safetensors, over a set", made.converted, converts("m2"), set_in), given_up="^st$"
     ),
     Subject(
-        "to_safetensors",
-        made.steps,
-        lambda root: checkpoint.to_safetensors(root / "m1", root / "st", overwrite=True),
-        bytes_of("st/*", "*.shard"),
-    ),
-    Subject("to_safetensors, over a set", made.converted, converts, set_in, given_up="^st$"),
-    Subject(
-        "from_safetensors",
-        made.safetensors,
-        makes_of_safetensors,
-        whole_checkpoints,
-        unless_there_is_one(makes_of_safetensors),
-        NOTES,
+        *("from_safetensors", made.safetensors, makes_of_safetensors, whole_checkpoints),
+        *(MAKES_AGAIN, NOTES),
     ),
 )
-
-
-# Plans
 
 
 def is_right(plan_dir: Path, index: int) -> bool:
@@ -157,13 +131,10 @@ def is_right(plan_dir: Path, index: int) -> bool:
         return False
     return said["status"] == "completed" and all(
         (plan_dir / file["path"]).is_file()
-        and file["checksum"] == "sha256:" + sha256_of(plan_dir / file["path"])
+        and file["checksum"]
+        == "sha256:" + hashlib.sha256((plan_dir / file["path"]).read_bytes()).hexdigest()
         for file in said["files"].values()
     )
-
-
-def sha256_of(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def shards_of_the_plan(root: Path) -> State:
@@ -212,25 +183,20 @@ def plan_text(root: Path) -> State:
     }
 
 
-def _at_a_shard(why: str, act: Callable[[Path], object]) -> Subject:
-    name = f"{act.__name__}, {why}"
-    redo = completes_what_is_pending
-    kept = r"claims|receipts/"
-    return Subject(name, made.to_do(why), act, shards_of_the_plan, redo, kept)
-
+WHYS = ("new", "purged", "cut", "rotten", "damaged", "failed")
+AT_A_SHARD = [*((why, completes) for why in WHYS)]
+AT_A_SHARD += [("new", records_a_failure), ("rotten", records_a_failure)]
 
 RECEIPTS = (
     *(
-        _at_a_shard(why, completes)
-        for why in ("new", "purged", "cut", "rotten", "damaged", "failed")
+        Subject(
+            *(f"{act.__name__}, {why}", made.to_do(why), act, shards_of_the_plan),
+            *(completes_what_is_pending, r"claims|receipts/"),
+        )
+        for why, act in AT_A_SHARD
     ),
-    _at_a_shard("new", records_a_failure),
-    _at_a_shard("rotten", records_a_failure),
     Subject("open_run", within("corpus", made.corpus), opens_run, plan_text),
 )
-
-
-# Seals and repairs
 
 
 def seals(root: Path) -> object:
@@ -264,9 +230,6 @@ def _repaired(name: str) -> Subject:
 
 
 REPAIRS = tuple(map(_repaired, repairs.KINDS))
-
-
-# Copies
 
 
 def stages(root: Path) -> object:
@@ -340,9 +303,6 @@ CUT = tuple(
 )
 
 
-# What is fetched
-
-
 def prefetches(root: Path) -> object:
     names = ["train/0.bin", "train/1.bin"]
     keywords: Any = {"cleanup": "keep", "limits": LIMITS}
@@ -389,10 +349,7 @@ FETCHES = (
     Subject("prefetch", made.remote, prefetches, FETCHED, kept=PARTS),
     Subject("prefetch: there already", made.remote, prefetches, FETCHED, kept=PARTS, again=True),
     Subject(
-        "rows over local files",
-        made.parquet,
-        reads_rows,
-        bytes_of("data/*"),
+        *("rows over local files", made.parquet, reads_rows, bytes_of("data/*")),
         kept=rf"{PARTS}|^cache/.*\.parquet$",
     ),
     Subject("fetch_file", made.remote, fetches, FETCHED, kept=PARTS),
@@ -401,50 +358,27 @@ FETCHES = (
 )
 
 
-# What else there is
-
-
 def dumps(root: Path) -> None:
     shardproof.ShardInfo([shardproof.Shard("acts000000.bin", 2)]).dump(root)
     shardproof.Metadata.load(root).dump(root)
 
 
 TO_STAGE = within("shards", made.saev())
+STAGES = of("stage", "{}/shards", "--to", "{}/to")
+CONVERTS = of("checkpoint", "convert", "{}/m1", "{}/st")
+ONCE = of("fetch", "-q", "--attempts", "1", "file://{}/remote/train/0.bin", "{}/cache")
+ADOPTS = of("adopt", "-q", "{}/theirs", "--from", "file://{}/remote/train")
+SHOWS = of("demo", "--to", "{}/demo")
+TEXTS = bytes_of("*.txt")
 OTHERS = (
     Subject("stage: again", TO_STAGE, stages, whole_copy, kept=BEGUN, again=True),
     Subject("dump", made.saev(), dumps, bytes_of("*.json")),
-    Subject(
-        "checkpoint convert",
-        made.steps,
-        of("checkpoint", "convert", "{}/m1", "{}/st"),
-        bytes_of("st/*"),
-    ),
-    Subject(
-        "stage, the command",
-        TO_STAGE,
-        of("stage", "{}/shards", "--to", "{}/to"),
-        whole_copy,
-        kept=BEGUN,
-    ),
-    Subject(
-        "fetch, the command",
-        made.remote,
-        of("fetch", "-q", "--attempts", "1", "file://{}/remote/train/0.bin", "{}/cache"),
-        FETCHED,
-        kept=PARTS,
-        refused=(1, 3),
-    ),
-    Subject(
-        "adopt, the command",
-        made.foreign,
-        of("adopt", "-q", "{}/theirs", "--from", "file://{}/remote/train"),
-        ALL_BINS,
-        kept=PARTS,
-    ),
-    Subject("demo", made.corpus, of("demo"), bytes_of("*.txt")),
-    Subject(
-        "demo --to", made.corpus, of("demo", "--to", "{}/demo"), bytes_of("*.txt"), kept="^demo/"
-    ),
+    Subject("checkpoint convert", made.steps, CONVERTS, bytes_of("st/*")),
+    Subject("stage, the command", TO_STAGE, STAGES, whole_copy, kept=BEGUN),
+    Subject("fetch, the command", made.remote, ONCE, FETCHED, kept=PARTS, refused=(1, 3)),
+    Subject("adopt, the command", made.foreign, ADOPTS, ALL_BINS, kept=PARTS),
+    Subject("demo", made.corpus, of("demo"), TEXTS),
+    Subject("demo --to", made.corpus, SHOWS, TEXTS, kept="^demo/"),
 )
 
 KILLED = {

@@ -30,13 +30,7 @@ _HEX = "0123456789abcdef" * 4
 
 
 def metadata_lies(layout: Layout) -> Iterator[bytes]:
-    """Yield metadata files of a checkpoint that no reader may believe.
-
-    Each breaks one law, under its own right checksum unless that is the law.
-
-    Args:
-        layout: The checkpoint, whose first rank has two tensors or more, the first with data.
-    """
+    """Yield metadata files of a checkpoint that no reader may believe."""
     truth = checkpoint_document(layout)
     for path, wrongs in itertools.chain(_wrong_fields(truth), _wrong_tensors(truth)):
         for wrong in wrongs:

@@ -1,11 +1,9 @@
 """What a property test would see of a strategy."""
 
 import contextlib
-from collections.abc import Callable
 from typing import Any
 
 from hypothesis import Phase, given, seed, settings
-from hypothesis import strategies as st
 
 __all__ = ["drawn", "drawn_until", "examples"]
 
@@ -18,13 +16,8 @@ def examples(n: int) -> settings:
     return settings(max_examples=max(1, n * settings().max_examples // 100))
 
 
-def drawn(
-    strategy: st.SearchStrategy[Any], n_examples: int = 300, *, start: int | None = None
-) -> list[Any]:
-    """Return what a strategy gives to a test, from one start, or in equal parts from six.
-
-    What hypothesis tries first it tries often: of one start, what comes rarely may be missing.
-    """
+def drawn(strategy, n_examples=300, *, start=None) -> list[Any]:
+    """Return what a strategy gives to a test, from one start, or in equal parts from six."""
     if start is None:
         parts = [drawn(strategy, n_examples // _N_STARTS, start=part) for part in range(_N_STARTS)]
         return [value for part in parts for value in part]
@@ -35,13 +28,8 @@ def drawn(
     return found
 
 
-def drawn_until(
-    check: Callable[[list[Any]], None], strategy: st.SearchStrategy[Any], n_examples: int = 150
-) -> None:
-    """Draw from one start after the other until a check of all that was drawn passes.
-
-    What it still lacks after sixty of them hardly ever comes: the check fails.
-    """
+def drawn_until(check, strategy, n_examples=150) -> None:
+    """Draw from one start after the other until a check of all that was drawn passes."""
     values: list[Any] = []
     for start in range(_MOST_STARTS):
         values += drawn(strategy, n_examples, start=start)

@@ -11,11 +11,7 @@ __all__ = ["no_file_above"]
 
 @contextmanager
 def no_file_above(n_bytes: int) -> Iterator[None]:
-    """Let this process write no file beyond a size (setrlimit(2)).
-
-    Nor does it compile modules: before Python 3.13 the interpreter does not see that a write was
-    cut short, and leaves half of a ``.pyc`` to all that import it later.
-    """
+    """Let this process write no file beyond a size (setrlimit(2))."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     with mock.patch.object(sys, "dont_write_bytecode", True):
         resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))

@@ -24,9 +24,7 @@ def connected(hub: Hub) -> Iterator[http.client.HTTPConnection]:
         yield connection
 
 
-def ask(
-    client: Hub | http.client.HTTPConnection, path: str, method: str = "GET", **headers: str
-) -> Got:
+def ask(client, path, method="GET", **headers) -> Got:
     """Ask for a path or an address, and wait for the whole answer."""
     if isinstance(client, Hub):
         with connected(client) as connection:

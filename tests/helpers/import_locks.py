@@ -1,9 +1,4 @@
-"""Which module's lock is held while which other one is taken; to be run with what to import.
-
-An import holds the lock of its module until that is loaded, and that of ``a.b`` already while it
-loads ``a``. Two threads that take two locks in two orders wait for each other; CPython sees that,
-and lets one of the imports fail.
-"""
+"""Which module's lock is held while which other one is taken; to be run with what to import."""
 
 import importlib._bootstrap as bootstrap
 import json

@@ -1,7 +1,4 @@
-"""Processes that go on in turns, a few system calls at a time: a race that can be run again.
-
-What races of free processes meet once in a thousand, a plan of turns meets each time.
-"""
+"""Processes that go on in turns, a few system calls at a time: a race that can be run again."""
 
 import contextlib
 import os

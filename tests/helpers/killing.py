@@ -17,10 +17,11 @@ import shutil
 import signal
 import sys
 import traceback
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn, TypeVar
+
+from tests.helpers.forking import forked
 
 T = TypeVar("T")
 
@@ -61,18 +62,8 @@ class NotPermittedError(Exception):
     """The platform doesn't let a process be traced."""
 
 
-def at_every_call(
-    act: Callable[[Begin], object],
-    *,
-    prepare: Callable[[], object],
-    check: Callable[[int], object],
-    choose: Chosen[int] = every,
-) -> int:
-    """Kill ``act`` in a child before its first system call, its second, and so on.
-
-    It is given a function: what it does before it calls that is not killed. After each kill the
-    number of system calls that were made is checked. Return how many kills there were.
-    """
+def at_every_call(act, *, prepare, check, choose=every) -> int:
+    """Kill ``act`` in a child before its first system call, its second, and so on."""
     made = itertools.count()
 
     def look_on(_: int) -> bool:
@@ -94,19 +85,8 @@ def at_every_call(
     return n_kills
 
 
-def at_every_state(
-    act: Callable[[Begin], object],
-    path: Path,
-    *,
-    check: Callable[[int], object],
-    choose: Chosen[tuple["Tree", int]] = every,
-) -> int:
-    """Check a directory as it would be left at each system call, without a child for each.
-
-    One child stops at each that may change a file, and each state in which the directory then is,
-    is put aside. When the child is gone, they are put back in turns: that is all that is left of
-    who was killed there. Return how many states were checked.
-    """
+def at_every_state(act, path, *, check, choose=every) -> int:
+    """Check a directory as it would be left at each system call, without a child for each."""
     found: dict[Tree, int] = {}
     n_calls = 0
 
@@ -160,15 +140,11 @@ def _said_where(n_calls: int) -> Iterator[None]:
         raise
 
 
-def stop_at_every_change(
-    act: Callable[[Begin], object], look: Callable[[], object], *, is_only_child: bool = False
-) -> None:
+def stop_at_every_change(act, look, *, is_only_child=False) -> None:
     """Run ``act`` in a child, and look each time before a system call that may change a file.
 
-    Where nobody else's child is there, processes may leave their group.
-
-    At the end of such a call all is as it was at its beginning: each state that there is between
-    two calls is seen before the next call that may change it, the last one before the child stops.
+    So each state between two calls is seen, the last one before the child stops. Where nobody
+    else's child is there, processes may leave their group.
     """
 
     def look_on(thread: int) -> bool:
@@ -210,9 +186,7 @@ def _on_one_core() -> Iterator[None]:
         os.sched_setaffinity(0, cores)
 
 
-def _ends_by_itself(
-    act: Callable[[Begin], object], enough: Callable[[int], bool], *, is_only_child: bool = False
-) -> bool:
+def _ends_by_itself(act, enough, *, is_only_child=False) -> bool:
     pid = _started(act)
     whom = -1 if is_only_child else -pid
     try:
@@ -244,13 +218,7 @@ def skip_where_not_permitted() -> None:
 
 
 def _started(act: Callable[[Begin], object]) -> int:
-    with warnings.catch_warnings():
-        # From Python 3.12 on: threads of the parent may hold locks. SIGALRM ends such a child.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if not pid:
-        _be_the_child(act)
-    return pid
+    return forked(lambda: _be_the_child(act))
 
 
 def _be_the_child(act: Callable[[Begin], object]) -> NoReturn:

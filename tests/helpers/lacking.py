@@ -29,7 +29,7 @@ NOT_INSTALLED = _not_installed()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(
-    collector: pytest.Collector,
+    collector,
 ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     """Skip a module of tests."""
     report = yield

@@ -1,8 +1,4 @@
-"""many_readers.py URL CACHE N_READERS N_KILLED CLEANUP SHARD...: many share one cache.
-
-Each reads all shards, in an order of its own, and ends with 0 only if it has seen the right bytes.
-Some are killed meanwhile. Prints how many were killed, how many ended well, and why others did not.
-"""
+"""many_readers.py URL CACHE N_READERS N_KILLED CLEANUP SHARD...: many share one cache."""
 
 import collections
 import hashlib

@@ -59,11 +59,7 @@ def write(bin_path: Path, idx_path: Path, documents: Sequence[Document], dtype: 
 
 
 def read(bin_path: Path, idx_path: Path) -> list[list[list[int]]]:
-    """Return the documents of a pair of files.
-
-    Raises:
-        ValueError: The two do not fit each other, or not the format.
-    """
+    """Return the documents of a pair of files."""
     index, data = idx_path.read_bytes(), bin_path.read_bytes()
     if len(index) < HEADER.size:
         raise ValueError(f"{idx_path.name}: cut off in its header")

@@ -1,7 +1,4 @@
-"""A plain reading of saev's protocol with np.memmap: what the loaders are held against.
-
-It shares no code with them: json, numpy, and the protocol's text.
-"""
+"""A plain reading of saev's protocol with np.memmap: what the loaders are held against."""
 
 import json
 from pathlib import Path

@@ -1,16 +1,8 @@
 """Cut the power at each system call of a process, and look at what a disk would have kept.
 
-The process works on ext4 in a file, mounted through a loop device. What it wrote and did not sync
-is in the kernel's memory; the file has what the disk would have. So a copy of the file, taken while
-the process stands still, is the disk after a power cut at that moment: it is mounted, as after a
-reboot, and looked at. ``noauto_da_alloc`` takes back what ext4 does for programs that forget to
-sync, and with ``commit=300`` it doesn't commit by itself (Documentation/admin-guide/ext4.rst).
-
-Somebody else's fsync commits what others did to names, too, and not what they wrote: so the same is
-done with a file of somebody else synced at each call.
-
-What the disk was sent, it is taken to keep: a disk that loses what it was sent but not told to
-flush is not played.
+What is written and not synced is in the kernel's memory; a copy of the file that is mounted as ext4
+has what the disk would have, and is mounted as after a reboot. Somebody else's fsync commits what
+others did to names, and not what they wrote: so a file of somebody else is synced at each call.
 """
 
 import contextlib
@@ -25,21 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.killing import Begin, Chosen, Tree, stop_at_every_change, tree_of
+from tests.helpers.killing import Begin, Tree, stop_at_every_change, tree_of
 from tests.helpers.killing import skip_where_not_permitted as skip_where_not_traced
 
 IMAGE_BYTES = 6 * 2**20
 _PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
 
 
-def at_every_cut(
-    act: Callable[[Path, Begin], object],
-    workspace: Path,
-    *,
-    prepare: Callable[[Path], object],
-    check: Callable[[Path, bool], object],
-    choose: Chosen[tuple[int, bytes]],
-) -> None:
+def at_every_cut(act, workspace, *, prepare, check, choose) -> None:
     """Look at the disk as a power cut leaves it, at each system call of ``act`` that may change it.
 
     What ``prepare`` makes is on the disk for good. ``check`` is told whether ``act`` had ended
@@ -100,6 +85,7 @@ def _make(image: Path) -> None:
 def mounted(image: Path, place: Path) -> Iterator[Path]:
     """Mount a file, and yield a directory on it; it is unmounted whatever happens."""
     place.mkdir(exist_ok=True)
+    # It takes back what ext4 does for programs that forget to sync, and commits not by itself.
     options = "loop,noauto_da_alloc,commit=300,noatime"
     _run("mount", "-t", "ext4", "-o", options, os.fspath(image), os.fspath(place))
     with _unmounted_if_killed(place):

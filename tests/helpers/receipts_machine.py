@@ -106,11 +106,7 @@ class _ModelWork:
 
 
 class ReceiptsMachine(RuleBasedStateMachine):
-    """Runs workers on a plan directory, and holds what the store says against a model.
-
-    A claim must fall to another worker once that has met it unchanged in two attempts that lie
-    ``stale_after`` apart by its own clock, and never before.
-    """
+    """Runs workers on a plan directory, and holds what the store says against a model."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,9 +153,7 @@ class ReceiptsMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self._works or self._plan.free)
     @rule(place=_PLACES, far=st.integers(0, 2), first=st.booleans(), error=_ERRORS)
-    def come_late(
-        self, place: int, far: int, first: bool, error: type[BaseException] | None
-    ) -> None:
+    def come_late(self, place, far, first, error) -> None:
         """Let a worker end after it was taken over: before the other has completed, or after."""
         late = self._some_work(place)
         if not late.is_lost:

@@ -2,21 +2,13 @@
 
 import contextlib
 import tracemalloc
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 from shardproof import MultiShardSaver
 
 
-def saved(
-    prefix: Path | str,
-    ranks: Iterable[Mapping[str, Any]],
-    *,
-    algorithm: Any = "sha256",
-    overwrite: bool = False,
-    **said: Any,
-) -> Any:
+def saved(prefix, ranks, *, algorithm="sha256", overwrite=False, **said) -> Any:
     """Save what each rank has, and what the metadata say; return the prefix."""
     saver, world_size = MultiShardSaver(algorithm=algorithm, sync=False), 0
     for rank, arrays in enumerate(ranks):

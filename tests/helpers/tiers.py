@@ -1,8 +1,4 @@
-"""A plugin of pytest that keeps the quick tier quick, and says what each test function costs.
-
-What decides is the time of processors, of this process and its children: it hardly depends on what
-else the machine does. What only waits takes none of it, so the clock counts too, with patience.
-"""
+"""A plugin of pytest that keeps the quick tier quick, and says what each test function costs."""
 
 import resource
 from collections import defaultdict

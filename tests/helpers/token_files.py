@@ -13,13 +13,7 @@ def ids_of(tokens: npt.NDArray, length: int) -> npt.NDArray[np.uint64]:
     return np.frombuffer(b"".join(digests), "<u8").copy()
 
 
-def write_shard(
-    path: Path,
-    index: int,
-    tokens: npt.NDArray,
-    length: int = 4,
-    names: tuple[str, str] = ("train", "sample_ids"),
-) -> tuple[Path, Path]:
+def write_shard(path, index, tokens, length=4, names=("train", "sample_ids")) -> tuple[Path, Path]:
     """Write both files of a shard, and return their paths."""
     path.mkdir(exist_ok=True)
     files = tuple(path / f"{name}_{index:06d}.npy" for name in names)

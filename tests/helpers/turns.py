@@ -1,9 +1,4 @@
-"""Run two actions in turns, changing from one to the other between any two calls of the system.
-
-Each runs in a thread of its own, of which one runs at a time: the first one up to its k-th call,
-then the second one up to its j-th, then the first one to its end, then the second one. For all k
-and j these are all the ways in which two processes can meet that are interrupted once each.
-"""
+"""Run two actions in turns, changing from one to the other between any two calls of the system."""
 
 import itertools
 import os
@@ -102,17 +97,8 @@ class Runner:
         self._thread.join()
 
 
-def in_all_turns(
-    turns: Turns,
-    prepare: Callable[[], tuple[Action, Action]],
-    check: Callable[[], object],
-    *,
-    every: int = 1,
-) -> int:
-    """Run what ``prepare`` returns in all turns that there are, and ``check`` after each.
-
-    Or in every so-manieth; each call of each is still one where it stops.
-    """
+def in_all_turns(turns, prepare, check, *, every=1) -> int:
+    """Run what ``prepare`` returns in all turns that there are, and ``check`` after each."""
     n_runs = 0
     for k in itertools.count():
         for j in itertools.count(-k % every, every):

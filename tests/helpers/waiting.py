@@ -18,9 +18,6 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def files_below(directory: Path, pattern: str) -> list[Path]:
-    """List the files whose path below a directory ends as a pattern says.
-
-    Others may remove folders of it meanwhile: on that, Path.rglob() fails before Python 3.13.
-    """
+    """List the files whose path below a directory ends as a pattern says."""
     paths = [Path(top, name) for top, _, names in os.walk(directory) for name in names]
     return [path for path in paths if fnmatch.fnmatch(f"/{path}", f"*/{pattern}")]
