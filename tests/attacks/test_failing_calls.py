@@ -1,8 +1,4 @@
-"""A call fails: the outcome is the right one, or that nobody could look.
-
-Each subject is run on directories that are whole, and on ones that are damaged: an error that is
-swallowed hides what is wrong with them.
-"""
+"""A call fails: the outcome is the right one, or that nobody could look."""
 
 import os
 import sys
@@ -23,7 +19,6 @@ N_SUBJECTS, N = 2, 4
 """In the gate, so many subjects of each part of them, and so many cases of each."""
 
 PARTS = 4
-"""Of those that are many, for several processes."""
 
 ROOMS = {
     **{
@@ -48,9 +43,6 @@ def test_what_could_not_be_done_is_told(room: str, tmp_path: Path, tally: Tally)
         path = tmp_path / str(number)
         path.mkdir()
         fail(subject, path, tally, N)
-
-
-# Controls: what must not be done, done.
 
 
 def three_files(root: Path) -> None:
@@ -120,7 +112,7 @@ def prints_a_traceback(root: Path) -> object:
     try:
         (root / "a").read_text()
     except OSError:
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type] # within an except there is one
+        sys.excepthook(*sys.exc_info())  # within an except there is one
         raise
     return ends(0, "")
 
@@ -196,9 +188,7 @@ def writes_whole(root: Path) -> None:
         *(pytest.param(act, marks=pytest.mark.control()) for act in (reads_all, writes_whole)),
     ],
 )
-def test_what_must_not_be_done_is_seen_and_nothing_else(
-    act: Callable[[Path], object], tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_must_not_be_done_is_seen_and_nothing_else(act, tmp_path, tally, monkeypatch) -> None:
     if act is waits_for_ever:
         monkeypatch.setattr(children, "PATIENCE", 1)
     state = text_of if act in {*WRITING, writes_whole} else None

@@ -1,10 +1,4 @@
-"""Text from outside in every message: no control character, no line of its own, no flood.
-
-What is walked: each class of error with hostile text in each of its arguments; each command, its
-log, its JSON, the pytest plugin, over directories whose names, files and fields are hostile; the
-tracebacks of what reads these; what a terminal is told that a script is not; wrong usage; a server
-whose answer is hostile.
-"""
+"""Text from outside in every message: no control character, no line of its own, no flood."""
 
 import contextlib
 import inspect
@@ -19,7 +13,7 @@ import struct
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +23,7 @@ from click.testing import CliRunner
 
 import shardproof
 from shardproof import errors, testing
-from shardproof.checkpoint import (
-    MultiShardLoader,
-    MultiShardSaver,
-    from_safetensors,
-    to_safetensors,
-)
+from shardproof.checkpoint import MultiShardLoader, from_safetensors, to_safetensors
 from shardproof.cli.app import app
 from shardproof.datasets import SharedShardedDataset
 from shardproof.fetching.cache._settings import cleanup_policy
@@ -42,16 +31,11 @@ from shardproof.report import Finding, FindingKind, Report, ShardValidationError
 from tests.attacks.mutations import FORGED, harms_of
 from tests.attacks.raw_server import RawServer
 from tests.attacks.tally import Tally
+from tests.helpers.saving import saved
 
 TEXTS = [
-    f"\n{FORGED}\n",
-    f"\r{FORGED}",
-    f"\x1b]0;{FORGED}\x07\x1b[2J",
-    "\x9b2J\x85\u2028",
-    "\u202egpj.exe\u200b",
-    "\x7f\x08\x08\x08",
-    "\udcff\udc9b",
-    "x" * 200,
+    *(f"\n{FORGED}\n", f"\r{FORGED}", f"\x1b]0;{FORGED}\x07\x1b[2J", "\x9b2J\x85\u2028"),
+    *("\u202egpj.exe\u200b", "\x7f\x08\x08\x08", "\udcff\udc9b", "x" * 200),
 ]
 """What can be part of a file's name, or all but the surrogates of a field of JSON."""
 
@@ -112,7 +96,6 @@ def test_no_error_says_hostile_text_as_it_is(kind: type, tally: Tally) -> None:
 
 
 def in_json(text: str) -> str:
-    """What of a text a field of JSON can hold."""
     return text.encode(errors="replace").decode()
 
 
@@ -175,11 +158,9 @@ def hostile_receipts(base: Path, text: str) -> Path:
 
 def hostile_tensors(base: Path, text: str) -> Path:
     """A checkpoint that is whole, and a file of safetensors; their tensors have hostile names."""
-    base.mkdir(exist_ok=True)
     told = in_json(text)
-    saver = MultiShardSaver()
-    saver.save_shard(base / "model", 0, {told: np.zeros(2), told * 2: np.zeros(1)})
-    saver.save_metadata(base / "model", world_size=1, strategy=told, precision=told)
+    arrays = {told: np.zeros(2), told * 2: np.zeros(1)}
+    saved(base / "model", [arrays], strategy=told, precision=told)
     entry = {"dtype": told, "shape": [2], "data_offsets": [0, 2]}
     said = {told: entry, "b": entry | {"dtype": "U8"}, "__metadata__": {told: told}}
     header = json.dumps(said).encode()
@@ -188,7 +169,6 @@ def hostile_tensors(base: Path, text: str) -> Path:
 
 
 def hostile_index(base: Path, text: str) -> Path:
-    base.mkdir(exist_ok=True)
     told = in_json(text)
     for name in ("a", text):
         index = {"weight_map": {told: f"{told}.safetensors", "a": "b"}}
@@ -197,34 +177,16 @@ def hostile_index(base: Path, text: str) -> Path:
 
 
 MAKERS = [
-    hostile_tensors,
-    hostile_index,
-    hostile_saev,
-    hostile_fields,
-    unknown_fields,
-    flooded_entry,
-    hostile_link,
-    hostile_checkpoint,
-    hostile_receipts,
+    *(hostile_tensors, hostile_index, hostile_saev, hostile_fields, unknown_fields, flooded_entry),
+    *(hostile_link, hostile_checkpoint, hostile_receipts),
 ]
 
 COMMANDS = [
-    ["validate", "--verbose"],
-    ["validate", "--level=valid"],
-    ["receipts"],
-    ["stage", "--to=STAGED"],
-    ["adopt", "--source=file:///nowhere"],
-    ["checkpoint", "verify"],
-    ["checkpoint", "show"],
-    ["checkpoint", "latest"],
-    ["fetch"],
-    ["checkpoint", "convert", "ROOT", "STAGED"],
-    ["checkpoint", "convert", "ROOT/model", "ROOT"],
-    ["validate", "--json"],
-    ["receipts", "--json"],
-    ["adopt", "--json"],
-    ["checkpoint", "verify", "--json"],
-    ["checkpoint", "show", "--json"],
+    *("validate --verbose", "validate --level=valid", "receipts", "stage --to=STAGED"),
+    *("adopt --source=file:///nowhere", "checkpoint verify", "checkpoint show"),
+    *("checkpoint latest", "fetch", "checkpoint convert ROOT STAGED"),
+    *("checkpoint convert ROOT/model ROOT", "validate --json", "receipts --json", "adopt --json"),
+    *("checkpoint verify --json", "checkpoint show --json"),
 ]
 
 
@@ -239,22 +201,17 @@ def run(arguments: list[str]) -> str:
 
 @pytest.mark.attack("hostile text in messages")
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
-def test_no_command_prints_or_logs_hostile_text(
-    make: Callable[[Path, str], Path], tmp_path: Path, tally: Tally, caplog
-) -> None:
+def test_no_command_prints_or_logs_hostile_text(make, tmp_path, tally, caplog) -> None:
     caplog.set_level(logging.DEBUG, "shardproof")
     for n, command, base, root in made(make, COMMANDS, tmp_path, tally, 12):
-        words = command if "ROOT" in " ".join(command) else [*command, "ROOT"]
+        words = (command if "ROOT" in command else f"{command} ROOT").split()
         words = [word.replace("STAGED", str(base / "staged")) for word in words]
         judged(tally, (command, n), run([word.replace("ROOT", str(root)) for word in words]))
         judged(tally, (command, n), "\n".join(record.getMessage() for record in caplog.records))
         caplog.clear()
 
 
-def made(
-    make: Callable[[Path, str], Path], met_by: Iterable[Any], path: Path, tally: Tally, n: int
-) -> Iterator[tuple[int, Any, Path, Path]]:
-    """Each text with each that meets it, in a directory that was made of the text."""
+def made(make, met_by, path, tally, n) -> Iterator[tuple[int, Any, Path, Path]]:
     base = path / "b"
     for number, each in tally.each([*itertools.product(range(len(TEXTS)), met_by)], n):
         base.mkdir()
@@ -282,9 +239,7 @@ def prefix_in(root: Path) -> Path:
 
 @pytest.mark.attack("hostile text in messages")
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
-def test_no_traceback_has_hostile_text(
-    make: Callable[[Path, str], Path], tmp_path: Path, tally: Tally
-) -> None:
+def test_no_traceback_has_hostile_text(make, tmp_path, tally) -> None:
     for n, name, _, root in made(make, READERS, tmp_path, tally, 40):
         tally.count()
         try:
@@ -309,16 +264,10 @@ def on_a_terminal(words: list[str]) -> str:
 
 
 ON_A_TERMINAL = [
-    ["validate", "ROOT", "ROOT"],
-    ["stage", "-q", "ROOT", "--to", "BASE"],
-    ["checkpoint", "verify", "BASE"],
-    ["checkpoint", "latest", "BASE"],
-    ["checkpoint", "convert", "BASE/model", "BASE/made"],
-    ["receipts", "BASE"],
-    ["demo", "--to", "BASE/demo"],
-    ["fetch", "-q", "file://ROOT/acts000000.bin", "BASE"],
-    ["fetch", "file://ROOT/acts000000.bin", "BASE"],
-    ["stage", "ROOT", "--to", "BASE/loop"],
+    *("validate ROOT ROOT", "stage -q ROOT --to BASE", "checkpoint verify BASE"),
+    *("checkpoint latest BASE", "checkpoint convert BASE/model BASE/made", "receipts BASE"),
+    *("demo --to BASE/demo", "fetch -q file://ROOT/acts000000.bin BASE"),
+    *("fetch file://ROOT/acts000000.bin BASE", "stage ROOT --to BASE/loop"),
 ]
 
 
@@ -331,34 +280,25 @@ def test_no_command_paints_the_terminal_or_forges_a_line(tmp_path: Path, tally: 
         (base / "loop").symlink_to("loop")
         root = testing.write_layout(testing.Layout(n_shards=2), base)
         testing.write_layout(testing.Layout(format="checkpoint"), base / "model")
-        given = [word.replace("ROOT", str(root)).replace("BASE", str(base)) for word in words]
+        given = [w.replace("ROOT", str(root)).replace("BASE", str(base)) for w in words.split()]
         judged(tally, (n, words), on_a_terminal(given))
         shutil.rmtree(tmp_path / "b")
 
 
 WRONG_USAGE = [
-    ["TEXT"],
-    ["--TEXT"],
-    ["validate", "-TEXT", "x"],
-    ["validate", "--TEXT", "x"],
-    ["validate", "--level=TEXT", "x"],
-    ["validate", "--workers=TEXT", "x"],
-    ["demo", "TEXT"],
-    ["receipts", "--level", "TEXT", "x"],
-    ["stage", "x", "--to=TEXT"],
-    ["fetch", "TEXT", "x", "TEXT"],
-    ["checkpoint", "TEXT"],
-    ["checkpoint", "show", "x", "TEXT"],
-    ["checkpoint", "convert", "x", "x", "--step=TEXT"],
+    *("TEXT", "--TEXT", "validate -TEXT x", "validate --TEXT x", "validate --level=TEXT x"),
+    *("validate --workers=TEXT x", "demo TEXT", "receipts --level TEXT x", "stage x --to=TEXT"),
+    *("fetch TEXT x TEXT", "checkpoint TEXT", "checkpoint show x TEXT"),
+    "checkpoint convert x x --step=TEXT",
 ]
 
 
 @pytest.mark.attack("hostile text in messages")
-@pytest.mark.parametrize("words", WRONG_USAGE, ids=" ".join)
+@pytest.mark.parametrize("words", WRONG_USAGE)
 def test_wrong_usage_is_said_without_hostile_text(words, tally, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "1000")  # or a line could end anywhere
     for text in TEXTS:
-        said = run([word.replace("TEXT", text) for word in words])
+        said = run([word.replace("TEXT", text) for word in words.split()])
         judged(tally, (words, text), said)
 
 
@@ -366,9 +306,7 @@ def test_wrong_usage_is_said_without_hostile_text(words, tally, monkeypatch) -> 
 @pytest.mark.parametrize("text", TEXTS, ids=ascii)
 def test_what_stands_in_the_way_of_a_conversion_is_quoted(text, tmp_path, tally) -> None:
     where = tmp_path / f"d{text.replace('/', '')}"
-    saver = MultiShardSaver()
-    saver.save_shard(tmp_path / "model", 0, {"a": np.zeros(2)})
-    saver.save_metadata(tmp_path / "model", world_size=1)
+    saved(tmp_path / "model", [{"a": np.zeros(2)}])
     to_safetensors(tmp_path / "model", where)
     with pytest.raises(errors.CheckpointError) as error:
         to_safetensors(tmp_path / "model", where)
@@ -454,9 +392,7 @@ ANSWERS = [
 
 @pytest.mark.attack("hostile text in messages")
 @pytest.mark.parametrize("answer", ANSWERS, ids=lambda answer: ascii(answer[:40]))
-def test_no_answer_of_a_server_is_printed_as_it_is(
-    answer: bytes, tmp_path: Path, tally: Tally, caplog
-) -> None:
+def test_no_answer_of_a_server_is_printed_as_it_is(answer, tmp_path, tally, caplog) -> None:
     caplog.set_level(logging.DEBUG, "shardproof")
     with RawServer(lambda _: [answer]) as server:
         url = f"http://127.0.0.1:{server.port}/x.bin"

@@ -28,7 +28,6 @@ pytestmark = pytest.mark.usefixtures("settled")
 
 @pytest.fixture
 def no_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for the disk."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(files, "sync", lambda _: None)
 
@@ -52,22 +51,15 @@ def subject_of(name: str) -> Subject:
 
 @of_rooms("kill at a system call", KILLED)
 @pytest.mark.usefixtures("no_waiting_for_disks")
-def test_what_is_killed_leaves_what_was_or_what_is_to_be(
-    room: str, tmp_path: Path, tally: Tally
-) -> None:
+def test_what_is_killed_leaves_what_was_or_what_is_to_be(room, tmp_path, tally) -> None:
     for path, subject in each_in(tmp_path, tally.each(KILLED[room], N_SUBJECTS)):
         kill(moments_of(subject, path), tally, N_KILLS)
 
 
 @of_rooms("power cut", SYNCED)
-def test_what_was_done_is_there_after_a_power_cut(
-    room: str, tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_done_is_there_after_a_power_cut(room, tmp_path, tally, monkeypatch) -> None:
     for path, subject in each_in(tmp_path, tally.each(SYNCED[room], 1)):
         cut(moments_of(subject, path), tally, N_CUTS, monkeypatch)
-
-
-# Controls: as it was, or as it must not be
 
 
 def metadata_first(root: Path) -> None:
@@ -104,7 +96,6 @@ def writes_in_place(part: str, _part_fd: int, path: str, base_fd: int) -> None:
 
 
 def breaking(name: str, room: object, what: str, bug: object, *harms: str) -> object:
-    """A subject that is to be found out when something of ours is replaced."""
     marks = pytest.mark.control(*harms)
     name_of_bug = getattr(bug, "__name__", what)
     return pytest.param(name, room, what, bug, id=f"{name}: {name_of_bug}", marks=marks)
@@ -121,9 +112,7 @@ def breaking(name: str, room: object, what: str, bug: object, *harms: str) -> ob
     ],
 )
 @pytest.mark.usefixtures("no_waiting_for_disks")
-def test_what_must_not_be_done_is_seen(
-    name: str, room: object, what: str, bug: object, tmp_path: Path, tally: Tally, monkeypatch
-) -> None:
+def test_what_must_not_be_done_is_seen(name, room, what, bug, tmp_path, tally, monkeypatch) -> None:
     moments = moments_of(subject_of(name), tmp_path)
     monkeypatch.setattr(room, what, bug)
     kill(moments, tally, 1)
@@ -148,16 +137,12 @@ def test_a_wrong_order_of_a_checkpoints_files_is_seen(tmp_path: Path, tally: Tal
 @pytest.mark.control("lie")
 @pytest.mark.parametrize("name", ["overwrites", "completes, new", "seal, plain", "repair, sealed"])
 @pytest.mark.usefixtures("no_syncs")
-def test_who_waits_for_no_disk_is_seen(
-    name: str, tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_waits_for_no_disk_is_seen(name, tmp_path, tally, monkeypatch) -> None:
     cut(moments_of(subject_of(name), tmp_path), tally, 1, monkeypatch)
 
 
 @pytest.mark.control("lost")
-def test_a_copy_that_is_believed_after_a_power_cut_is_seen(
-    tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_that_is_believed_after_a_power_cut_is_seen(tmp_path, tally, monkeypatch) -> None:
     monkeypatch.setattr(_proofs.Proofs, "fit", lambda *_, hashed: True)
     monkeypatch.setattr(_copy.StagedCopy, "_doubted", lambda _: [])
     monkeypatch.setattr(_copy.StagedCopy, "_write_listing", write_listing_if_there_is_none)
