@@ -1,8 +1,4 @@
-"""What is expected of a directory stands elsewhere, and lies: refused, or judged by its bytes.
-
-A list of digests is spoiled, or a file of the directory that the other one is compared with. What
-is called ok then, `sha256sum -c` calls so too, and `cmp`.
-"""
+"""What is expected of a directory stands elsewhere, and lies: refused, or judged by its bytes."""
 
 import os
 import random
@@ -51,7 +47,6 @@ def list_of(root: Path, list_name: str) -> bytes:
 
 
 def is_denied(root: Path, list_path: Path) -> bool:
-    """Whether the program that writes such lists finds a file that is not as a line says."""
     arguments = [program_of(list_path.name), "--check", "--quiet", os.fspath(list_path)]
     done = subprocess.run(arguments, cwd=root, capture_output=True, env={"LC_ALL": "C"})
     return b": FAILED" in done.stdout
@@ -77,9 +72,7 @@ def compared(root: Path, against: Path, level: Level, tally: Tally, case: object
 
 @pytest.mark.attack(ROW)
 @pytest.mark.parametrize("list_name", OF_LISTS)
-def test_a_list_that_was_spoiled_accuses_whom_its_program_accuses(
-    list_name: str, root: Path, tally: Tally
-) -> None:
+def test_a_list_that_was_spoiled_accuses_whom_its_program_accuses(list_name, root, tally) -> None:
     judge_spoiled_lists(list_name, root, tally)
 
 
@@ -94,9 +87,7 @@ def judge_spoiled_lists(list_name: str, root: Path, tally: Tally) -> None:
 
 @pytest.mark.attack(ROW)
 @pytest.mark.parametrize("name", one_of_each_format())
-def test_a_directory_whose_other_was_spoiled_is_not_called_the_same(
-    name: str, tmp_path: Path, tally: Tally
-) -> None:
+def test_a_directory_whose_other_was_spoiled_is_not_called_the_same(name, tmp_path, tally) -> None:
     golden = one_of_each_format()[name]
     root, other = golden.copy(tmp_path / "one"), golden.copy(tmp_path / "other")
     files = files_of(golden)
@@ -118,9 +109,7 @@ def counts(file: str) -> bool:
 
 @pytest.mark.attack(ROW)
 @pytest.mark.parametrize("harm", ["folder", "fifo", "link out", "loop", "nothing", "socket"])
-def test_odd_things_in_the_other_directory_end_in_words(
-    harm: str, root: Path, tmp_path: Path, tally: Tally
-) -> None:
+def test_odd_things_in_the_other_directory_end_in_words(harm, root, tmp_path, tally) -> None:
     other = tmp_path / "other"
     levels: tuple[Level, ...] = ("present", "complete", "valid")
     for name, level in ((name, level) for name in NAMES for level in levels):
@@ -145,9 +134,7 @@ def make_odd(harm: str, path: Path) -> None:
 
 
 @pytest.mark.control("lie")
-def test_who_believes_names_and_no_digests_is_caught(
-    root: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_believes_names_and_no_digests_is_caught(root, tally, monkeypatch) -> None:
     def naive(root: Path, *, against: Path, **_: object) -> object:
         names = [line[66:] for line in against.read_text(errors="replace").splitlines()]
         there = [name for name in names if "\0" not in name and (root / name).exists()]

@@ -1,9 +1,4 @@
-"""Bits of each byte flipped and each cut of each file; and sound directories: nobody is accused.
-
-At level ``valid`` a file with a digest is reported, that file and no other; one without is called
-unproven. At ``complete`` a cut is reported. What no digest proves, the promises themselves, may be
-believed or refused, but in words of ours.
-"""
+"""Bits of each byte flipped and each cut of each file; and sound directories: nobody is accused."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
@@ -40,7 +35,7 @@ def saved_checkpoint(digest: str) -> Iterator[Path]:
     import numpy as np
 
     with shards_dir(Layout(0)) as base:
-        saver = MultiShardSaver(algorithm=digest, sync=False)  # type: ignore[arg-type]
+        saver = MultiShardSaver(algorithm=digest, sync=False)
         for rank in range(2):
             arrays = {f"w{rank}": np.arange(9, dtype=np.int16), f"b{rank}": np.uint8(7 + rank)}
             saver.save_shard(str(base / "step" / "x"), rank, arrays)
@@ -66,8 +61,6 @@ KINDS = {
 
 
 class Case(NamedTuple):
-    """A bit of a byte that is another one, or a file that ends at a byte."""
-
     kind: str
     name: str
     at: int
@@ -84,10 +77,7 @@ def files_of(root: Path) -> list[str]:
 
 
 def cases_of(kind: str, *, cuts: bool) -> list[Case]:
-    """Two bits of each byte that is proven, in turns; one of each other byte.
-
-    Or each length.
-    """
+    """Two bits of each byte that is proven, in turns; one of each other byte."""
     cases = []
     with KINDS[kind].make() as root:
         for name in files_of(root):
@@ -101,17 +91,15 @@ def cases_of(kind: str, *, cuts: bool) -> list[Case]:
 Look = Callable[[Path, str], Report]
 
 
-def our_look(root: Path, level: str) -> Report:
-    return validate(root, level=level, workers=1)  # type: ignore[arg-type]
+def looking(at: str | None = None) -> Look:
+    """A look at the level that is asked for; of a control, at one that sees less."""
+    return lambda root, level: validate(root, level=at or level, workers=1)
 
 
-def look_at_sizes(root: Path, level: str) -> Report:
-    """The control: a checker that compares sizes, and calls that valid."""
-    return validate(root, level="complete", workers=1)
+our_look, look_at_sizes, look_at_names = map(looking, (None, "complete", "present"))
 
 
 def problem_of(case: Case, root: Path, look: Look) -> tuple[Any, str] | None:
-    """What is wrong with what a look says of a harm; None if it is right."""
     path, proof = root / case.name, KINDS[case.kind].proof(case.name)
     level = "valid" if case.bit is not None else "complete"
     try:
@@ -130,7 +118,6 @@ def problem_of(case: Case, root: Path, look: Look) -> tuple[Any, str] | None:
 
 
 def attack(tally: Tally, cases: Iterable[Case], look: Look) -> None:
-    """Do each harm, look, and take it back."""
     with contextlib.ExitStack() as stack:
         roots = {kind: stack.enter_context(KINDS[kind].make()) for kind in KINDS}
         for case in cases:
@@ -159,19 +146,12 @@ def test_a_cut_accuses_its_file_alone(tally: Tally) -> None:
     attack(tally, tally.each(all_cases(cuts=True), 80), our_look)
 
 
-def look_at_names(root: Path, level: str) -> Report:
-    """The control: a checker that looks whether the files are there, and calls that complete."""
-    return validate(root, level="present", workers=1)
-
-
 @pytest.mark.control("lie")
 @pytest.mark.parametrize(("cuts", "look"), [(False, look_at_sizes), (True, look_at_names)])
 def test_a_look_that_is_too_short_is_caught(cuts: bool, look: Look, tally: Tally) -> None:
     cases = [case for case in cases_of("receipts", cuts=cuts) if not case.name.endswith(".json")]
     attack(tally, tally.each(cases, 1), look)
 
-
-# Nobody is accused
 
 FOREIGN = ("mds", "webdataset", "parquet", "safetensors", "hf-cache", "digests")
 SOUND = {
@@ -183,7 +163,6 @@ STATES_DIGESTS = {"receipts", "checkpoint", "hf-cache", "digests"}
 
 
 def judge_sound(kind: str, value: Layout, tally: Tally, look: Look = our_look) -> None:
-    """Note what is said against a sound directory, at each level."""
     tally.count()
     with shards_dir(value) as path:
         if kind == "saev" and any(expected_findings(value, str(path), level="valid")):

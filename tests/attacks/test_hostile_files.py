@@ -1,9 +1,4 @@
-"""Each file that the product reads, spoiled in every way: it is refused in words of the product.
-
-A reader may say that a file is wrong, or that the file system failed, or find nothing wrong in it.
-It may not end in any other exception, take two seconds of a processor or half a gigabyte, or say
-anything that moves a cursor or begins a line of its own.
-"""
+"""Each file that the product reads, spoiled in every way: it is refused in words of the product."""
 
 import json
 import os
@@ -96,9 +91,7 @@ def attack(target: Target, tally: Tally, n: int, base: Path, n_cases: int = 10_0
 
 @pytest.mark.attack("hostile files")
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_a_spoiled_file_is_refused_in_our_words(
-    target: Target, tmp_path: Path, tally: Tally
-) -> None:
+def test_a_spoiled_file_is_refused_in_our_words(target, tmp_path, tally) -> None:
     attack(target, tally, 250, tmp_path)
 
 

@@ -41,19 +41,17 @@ NESTED = [b"[" * 10**5, b'{"a":' * 10**5, b'{"name":' + b"[" * 5000 + b"]" * 500
 
 
 def lied(line: Line, stale: os.stat_result, luck: random.Random) -> Line:
-    """A line that says something else, such as what a stale copy is like."""
     field = luck.choice(["name", "source", "copy", "digest", "boot", "sizes"])
     if field == "sizes":
         return line | {"copy": [stale.st_size, stale.st_mtime_ns, stale.st_ino]}
     if field in {"source", "copy"}:
-        stamp = list(line[field])  # type: ignore[call-overload]
+        stamp = list(line[field])
         stamp[luck.randrange(len(stamp))] = luck.choice(NUMBERS)
         return line | {field: luck.choice([stamp, stamp[:-1], [*stamp, 1], stamp[::-1]])}
     return line | {field: luck.choice(TEXTS)}
 
 
 def mutated(data: bytes, stale: os.stat_result, luck: random.Random) -> bytes:
-    """The sidecar with some lines that nobody here has written."""
     lines = [line for line in data.split(b"\n") if line]
     how = luck.choice(["lie", "lie", "lie", "nest", "cut", "flip", "twice", "join"])
     place = luck.randrange(len(lines))
@@ -74,7 +72,6 @@ def mutated(data: bytes, stale: os.stat_result, luck: random.Random) -> bytes:
 
 
 def lie(disk: Disk, seed: int, tally: Tally) -> None:
-    """Cut a file of a copy, and let the sidecar say something else; nothing stale is staged."""
     luck = random.Random(seed)
     tally.count()
     disk.empty()
@@ -104,7 +101,6 @@ def test_sidecars_that_lie(kind: str, level: str, tmp_path: Path, tally: Tally) 
 
 
 def believing(self: _proofs.Proofs, name: str, source: Stat, copy: Stat, *, hashed: bool) -> bool:
-    """What a line says of a copy that is there is what it is like, whatever the sizes."""
     proof = self.get(name)
     there = stamp_of(source), mark_of(copy)
     return proof is not None and (proof.source, proof.copy) == there
@@ -112,7 +108,7 @@ def believing(self: _proofs.Proofs, name: str, source: Stat, copy: Stat, *, hash
 
 @pytest.mark.control("lie")
 def test_a_sidecar_that_is_believed_whatever_the_sizes_is_seen(
-    tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
+    tmp_path, tally, monkeypatch
 ) -> None:
     monkeypatch.setattr(_proofs.Proofs, "fit", believing)
     disk = Disk("saev", tmp_path, "present")
