@@ -1,8 +1,4 @@
-"""Golden directories, every file of them spoiled: refused, or with findings, in our words.
-
-Within 64 MiB and a second; nothing is opened outside the directory and the format's store, nothing
-is unpickled, no program is started and no connection made, as an audit hook sees (PEP 578).
-"""
+"""Golden directories, every file of them spoiled: refused, or with findings, in our words."""
 
 import contextlib
 import functools
@@ -40,8 +36,6 @@ def files_of(golden: Golden) -> list[str]:
 
 
 class Watch:
-    """Sees what this process does while something is read below a directory."""
-
     def __init__(self) -> None:
         self._root, self._seen = "", list[str]()
         sys.addaudithook(self._hook)  # which stays, in all that is forked too
@@ -62,7 +56,6 @@ class Watch:
 
     @contextlib.contextmanager
     def below(self, root: Path) -> Iterator[None]:
-        """Fail if anything else was opened meanwhile, or started, or removed."""
         self._seen.clear()
         self._root = f"{root}/"
         try:
@@ -95,9 +88,7 @@ def target_of(name: str, golden: Golden, read_it) -> Target:
 
 @pytest.mark.attack("hostile manifests")
 @pytest.mark.parametrize("golden", GOLDENS, ids=lambda golden: golden.name)
-def test_a_spoiled_directory_is_refused_in_our_words(
-    golden: Golden, tmp_path: Path, tally: Tally
-) -> None:
+def test_a_spoiled_directory_is_refused_in_our_words(golden, tmp_path, tally) -> None:
     reader = functools.partial(read, formats.detect(str(golden.path)))
     target = target_of(golden.name, golden, reader)
     validate(golden.copy(tmp_path / "once"), level="valid")  # what is imported is imported

@@ -1,7 +1,4 @@
-"""Whatever a source has, and however it fails: no repair makes a directory worse, or lies.
-
-Who reads meanwhile finds the old bytes or the new ones under each name.
-"""
+"""Whatever a source has, and however it fails: no repair makes a directory worse, or lies."""
 
 import contextlib
 import functools
@@ -27,10 +24,8 @@ from tests.attacks.tally import Tally
 from tests.goldens import GOLDENS, Golden
 
 N = 20
-"""In the gate."""
 
 SOON = Limits(attempts=1, timeout=5, stall_timeout=0.2, min_speed=1000, max_backoff=0.01)
-"""For servers that stall."""
 
 PAGE = b"<!DOCTYPE html><html><body>log in</body></html>"
 
@@ -72,7 +67,6 @@ SOURCES: dict[str, Damage | None] = {
 
 
 def promised_in(path: Path) -> list[str]:
-    """The first, the last and one between of what is promised."""
     form = formats.detect(str(path))
     names = [file.name for file in formats.read_manifest(form, str(path)).files]
     return sorted({names[0], names[len(names) // 2], names[-1]})
@@ -83,7 +77,6 @@ def cases() -> list[tuple[Golden, int, str, str]]:
 
 
 def broken_by(golden: Golden, number: int, damage: str, source: str, to: Path) -> Broken | None:
-    """A copy with one damage, and a source for it; None where there are fewer files."""
     path = golden.copy(to)
     names = promised_in(path)
     if number >= len(names):
@@ -188,7 +181,6 @@ print(n_reads, n_missed)
 
 
 def break_again(path: Path, content: bytes | str) -> None:
-    """Break a file as it was broken, by a rename."""
     new = path.with_name("new")
     if isinstance(content, bytes):
         new.write_bytes(content)
@@ -228,7 +220,6 @@ def test_who_reads_never_finds_nothing(kind: str, tmp_path: Path, tally: Tally) 
     ],
 )
 def test_what_must_not_be_done_is_seen(bug: str, tmp_path: Path, tally: Tally, monkeypatch) -> None:
-    """What comes is not looked at; what is there goes first."""
     if bug == "not looked at":
         monkeypatch.setattr(_fetch, "flaw_of", lambda *_: None)
     else:

@@ -1,18 +1,12 @@
-"""A folder, a file or the directory itself is swapped while it is repaired, before each call.
-
-What is put in its place is a link that leads out, a FIFO, a device, a folder. Nothing outside may
-be changed, made or removed, whatever the order; when all is back, one more repair does the rest.
-"""
+"""A folder, a file or the directory itself is swapped while it is repaired, before each call."""
 
 import contextlib
 import itertools
 import os
 import shutil
-import signal
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -22,9 +16,9 @@ from shardproof.formats import locate
 from tests.attacks.repairs import LIMITS, bytes_in, parts, tree_of
 from tests.attacks.swapping import Steps
 from tests.attacks.tally import Tally
+from tests.helpers.forking import ended, forked
 
 N = 8
-"""In the gate, of each swap."""
 
 CALLS = ("chmod", "chown", "close", "fstat", "fsync", "listdir", "lstat", "mkdir", "open", "pwrite")
 CALLS += ("pwritev", "readlink", "rename", "replace", "rmdir", "scandir", "stat", "unlink")
@@ -60,8 +54,6 @@ FOLDERS = ("sub", "x/sub", "new")
 
 
 class Swapped:
-    """A directory of which something is swapped, what is outside, and where all comes from."""
-
     def __init__(self, base: Path, swap: str) -> None:
         self.base, self.root = base, base / "root"
         place, self._make = SWAPS[swap]
@@ -82,7 +74,6 @@ class Swapped:
             (outside / name / "a.bin").write_bytes(SECRET)
 
     def swap(self) -> None:
-        """Put the other thing there, or take it away again."""
         kept = self.base / "kept"
         try:
             if self.is_swapped:
@@ -125,17 +116,13 @@ class Swapped:
             assert not [name for name in tree_of(self.root) if parts() in name]
 
     def outside(self) -> object:
-        """All that is outside, and when it was changed last."""
         outside = self.base / "outside"
         times = {str(path): path.stat().st_mtime_ns for path in outside.rglob("*")}
         return tree_of(outside), times
 
 
 def orders_of(swapped: Swapped, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-    """Before which calls it is swapped, there or there and back: all of one, a few of two.
-
-    A link that is there before the given path is resolved is what is to be repaired.
-    """
+    """Before which calls it is swapped, there or there and back: all of one, a few of two."""
     swapped.prepare()
     first = []
     with monkeypatch.context() as patch:
@@ -165,10 +152,8 @@ def test_nothing_outside_is_touched(swap: str, tmp_path: Path, tally: Tally, mon
 def is_swapped_in_order(swapped: Swapped, order, tally: Tally, monkeypatch) -> None:
     swapped.prepare()
     before = swapped.outside()
-    if pid := os.fork():
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    else:  # its parts are those of a process that is gone then
-        repair_and_exit(swapped, order, monkeypatch)
+    # In a child: its parts are those of a process that is gone then.
+    code = ended(forked(lambda: repair_in_order(swapped, order, monkeypatch)))
     tally.count()
     if code not in {0, IS_SWAPPED}:
         tally.harm("wrong class" if code > 0 else "hang", f"{order}: {code}")
@@ -179,16 +164,13 @@ def is_swapped_in_order(swapped: Swapped, order, tally: Tally, monkeypatch) -> N
 IS_SWAPPED = 3
 
 
-def repair_and_exit(swapped: Swapped, order, monkeypatch) -> NoReturn:
-    code = 1
-    try:
-        signal.alarm(60)  # a FIFO that is opened and waited for
-        Steps(monkeypatch, CALLS, dict.fromkeys(order, swapped.swap))
-        with contextlib.suppress(OSError, ShardproofError):
-            swapped.repair()
-        code = IS_SWAPPED if swapped.is_swapped else 0
-    finally:
-        os._exit(code)
+def repair_in_order(swapped: Swapped, order, monkeypatch) -> None:
+    """A FIFO that is opened and waited for ends by the child's alarm."""
+    Steps(monkeypatch, CALLS, dict.fromkeys(order, swapped.swap))
+    with contextlib.suppress(OSError, ShardproofError):
+        swapped.repair()
+    if swapped.is_swapped:
+        os._exit(IS_SWAPPED)
 
 
 def by_path(part: str, _part_fd: int, path: str, base_fd: int) -> None:

@@ -1,8 +1,4 @@
-"""Signed models under attack, by whoever has not the key, and may write all else.
-
-A forged list, a hostile bundle, and links that are swapped in while a model is looked at: at no
-moment of that is it the one that was signed, so that it may not be called so.
-"""
+"""Signed models under attack, by whoever has not the key, and may write all else."""
 
 import base64
 import functools
@@ -68,9 +64,7 @@ def forge(model: Path) -> None:
 
     def listed_anew(bundle: dict[str, Any]) -> None:
         statement = json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
-        how = next(
-            how for name, how in signed_trees.SIGNED.items() if name == model_kind(statement)
-        )
+        how = signed_trees.SIGNED[model_kind(statement)]
         anew = signed_trees.statement_of(model, how)
         if not how.is_old:
             signed_trees.total(anew)
@@ -128,10 +122,7 @@ FORGERIES: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.attack("a forged signature")
 @pytest.mark.parametrize("listed", [spoil, forge])
-def test_a_changed_model_is_never_accepted(
-    model: Path, listed: Callable[[Path], None], tally: Tally
-) -> None:
-    """With the true list, or one that fits; and a bit of each byte of the bundle flipped."""
+def test_a_changed_model_is_never_accepted(model, listed, tally) -> None:
     assert is_accepted(model)
     listed(model)
     true = (model / "model.sig").read_bytes()
@@ -165,9 +156,7 @@ def test_nothing_beside_a_changed_model_vouches_for_it(model: Path, tally: Tally
 
 
 @pytest.mark.control("lie")
-def test_a_forged_signature_that_nobody_looks_at_is_caught(
-    model: Path, tally: Tally, monkeypatch
-) -> None:
+def test_a_forged_signature_that_nobody_looks_at_is_caught(model, tally, monkeypatch) -> None:
     monkeypatch.setattr(model_signing, "_require_signature", lambda *_, **__: None)
     forge(model)
     judge(model, "nobody looks", tally)
@@ -184,7 +173,6 @@ def read_with_key(root: Path) -> Iterator[str]:
 
 
 def statement_alone(base: Path, kind: str) -> Path:
-    """A model in which the statement lies in the place of the bundle that it is to be put in."""
     root = build(base, kind)
     bundle = json.loads((root / "model.sig").read_bytes())
     (root / "model.sig").write_bytes(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
@@ -198,9 +186,7 @@ def signed(kind: str, statement: bytes) -> bytes:
 @pytest.mark.attack("hostile manifests: a signed model")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("is_signed", [False, True], ids=["the bundle", "what is signed"])
-def test_a_hostile_bundle_is_refused_in_our_words(
-    kind: str, is_signed: bool, tmp_path: Path, tally: Tally
-) -> None:
+def test_a_hostile_bundle_is_refused_in_our_words(kind, is_signed, tmp_path, tally) -> None:
     assert [*read_with_key(build(tmp_path / "once", kind))]  # what is imported is imported
     make = functools.partial(statement_alone if is_signed else build, kind=kind)
     target = Target(kind, make, ["model.sig"], read_with_key, patience=PATIENCE, memory=MEMORY)
@@ -226,26 +212,20 @@ def with_a_changed_folder(root: Path, stand_in: Path) -> Path:
     return root / "sub"
 
 
-def with_code(root: Path, stand_in: Path) -> Path:
+def with_code(root: Path, stand_in: Path, below: str = ".") -> Path:
     """A folder with what was not signed, or a link to one with nothing."""
-    (root / "code").mkdir()
-    (root / "code/run.py").write_text("evil")
-    (root.parent / "other").mkdir()
+    (root / "code" / below).mkdir(parents=True)
+    (root / "code" / below / "run.py").write_text("evil")
+    (root.parent / "other" / below).mkdir(parents=True)
     stand_in.symlink_to("../other")
     return root / "code"
 
 
 def with_code_in_a_folder(root: Path, stand_in: Path) -> Path:
-    """As above, by the folder above."""
-    (root / "code/more").mkdir(parents=True)
-    (root / "code/more/run.py").write_text("evil")
-    (root.parent / "other/more").mkdir(parents=True)
-    stand_in.symlink_to("../other")
-    return root / "code"
+    return with_code(root, stand_in, "more")
 
 
 def with_another_list(root: Path, stand_in: Path) -> Path:
-    """A list that fits, or the one that was signed."""
     shutil.copy(root / "model.sig", stand_in)
     forge(root)
     return root / "model.sig"
@@ -259,12 +239,10 @@ SWAPS = (
 
 @pytest.fixture(params=SWAPS, ids=lambda swap: swap.__name__)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """What is swapped, in a model that is neither as it is nor swapped the one that was signed."""
     return request.param(of_few_files(tmp_path), tmp_path / "stand-in")
 
 
 def of_few_files(base: Path) -> Path:
-    """A model whose look takes few calls."""
     root = build(base, KINDS[0])
     for name in ("config.json", "sub/weights.bin", "sub/deep/same.bin", ".hidden", "empty"):
         (root / name).unlink()
@@ -282,9 +260,7 @@ def look(root: Path, tally: Tally) -> None:
 
 
 @pytest.mark.attack("a signed model swapped while it is looked at")
-def test_what_was_never_signed_is_not_accepted(
-    place: Path, tmp_path: Path, tally: Tally, monkeypatch
-) -> None:
+def test_what_was_never_signed_is_not_accepted(place, tmp_path, tally, monkeypatch) -> None:
     subject = functools.partial(look, tmp_path / "model", tally)
     subject()
     exchange(place, tmp_path, back=False)
@@ -319,13 +295,7 @@ def old_open(name: str, *, root: str, dir_fd: int, links: bool) -> int:
     ids=["a file", "a folder", "a walk"],
 )
 def test_a_look_as_it_was_is_caught_in_some_order(
-    swap: Callable[[Path, Path], Path],
-    room: Any,
-    name: str,
-    old: Any,
-    tmp_path: Path,
-    tally: Tally,
-    monkeypatch,
+    swap, room, name, old, tmp_path, tally, monkeypatch
 ) -> None:
     place = swap(of_few_files(tmp_path), tmp_path / "stand-in")
     monkeypatch.setattr(room, name, old)

@@ -1,14 +1,7 @@
-"""A folder is swapped for a link out of the root, again and again, while files of it are opened.
-
-So are the root itself, the directory of receipts, and a folder that is not there at all.
-
-What lies outside is a secret: neither its bytes, nor its digest, nor its size may show. Once every
-order of two swaps and the calls of one look is tried; and once, in processes of their own, luck.
-"""
+"""A folder is swapped for a link out of the root, again and again, while files of it are opened."""
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import itertools
 import json
@@ -16,6 +9,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,15 +17,7 @@ import numpy as np
 import pytest
 
 import shardproof
-from shardproof import (
-    Finding,
-    FindingKind,
-    Level,
-    ShardproofError,
-    checks,
-    testing,
-    validation,
-)
+from shardproof import Finding, FindingKind, ShardproofError, checks, testing, validation
 from shardproof._base import json as _json
 from shardproof._base import names
 from shardproof.checks import _look
@@ -40,6 +26,8 @@ from shardproof.manifest import ExpectedFile, Manifest
 from tests.attacks.swapping import Steps, n_steps, swapping
 from tests.attacks.tally import Tally
 from tests.helpers import token_files
+from tests.helpers.checkpoint_files import flip
+from tests.helpers.saving import saved
 
 ROW = "a folder swapped for a link"
 
@@ -53,17 +41,15 @@ FOLDERS = (".", "sub", "b", "x/sub")
 
 @dataclasses.dataclass(frozen=True)
 class Swap:
-    """What is asked for, and what is swapped meanwhile for which link."""
-
     asked: str
     place: str
     link: str
     ways: dict[str, str] = dataclasses.field(default_factory=dict)
     """Links that are there all the time."""
     folders: Sequence[str] = FOLDERS
-    """What folders there are."""
 
 
+ABSOLUTE, UP_AND_DOWN = {"way": "{base}/root/sub/a.bin"}, {"way": "sub/../b/a.bin"}
 SWAPS = {
     "a folder": Swap("sub/a.bin", "sub", "../outside"),
     "a folder, absolute": Swap("sub/a.bin", "sub", "{base}/outside"),
@@ -72,13 +58,9 @@ SWAPS = {
     "a file of a folder": Swap("sub/a.bin", "sub/a.bin", "../../outside/a.bin"),
     "a file": Swap("a.bin", "a.bin", "{base}/outside/a.bin"),
     "a folder behind a link": Swap("way", "sub", "../outside", {"way": "sub/a.bin"}),
-    "a folder behind an absolute link": Swap(
-        "way", "sub", "../outside", {"way": "{base}/root/sub/a.bin"}
-    ),
+    "a folder behind an absolute link": Swap("way", "sub", "../outside", ABSOLUTE),
     "a folder behind a link to a folder": Swap("way/a.bin", "sub", "../outside", {"way": "./sub/"}),
-    "a folder that a link leaves by ..": Swap(
-        "way", "sub", "../outside/sub", {"way": "sub/../b/a.bin"}
-    ),
+    "a folder that a link leaves by ..": Swap("way", "sub", "../outside/sub", UP_AND_DOWN),
     "a link that comes back": Swap("way", "sub", "../outside", {"way": "../root/sub/a.bin"}),
     "a link inside": Swap("sub/a.bin", "sub", "b"),
     "nothing": Swap("new/a.bin", "new", "../outside", folders=(".",)),
@@ -98,7 +80,6 @@ def build(base: Path, swap: Swap) -> Path:
 
 
 def exchange(place: Path, base: Path, *, back: bool) -> None:
-    """Put the link in the place of what is there, or that back."""
     kept, stand_in = base / "kept", base / "stand-in"
     source, target = (stand_in, kept) if back else (kept, stand_in)
     with contextlib.suppress(FileNotFoundError):  # nothing is swapped
@@ -108,19 +89,15 @@ def exchange(place: Path, base: Path, *, back: bool) -> None:
 
 
 def expected(root: Path, asked: str) -> Manifest:
-    return Manifest(
-        root=root,
-        path=root / "list.json",
-        format="test",
-        files=[ExpectedFile(name=asked, digest=DIGEST)],
-    )
+    files = [ExpectedFile(name=asked, digest=DIGEST)]
+    return Manifest(root=root, path=root / "list.json", format="test", files=files)
 
 
-LOOKS: tuple[tuple[Level, bool], ...] = (("valid", False), ("valid", True), ("present", True))
+LOOKS: tuple[tuple[str, bool], ...] = (("valid", False), ("valid", True), ("present", True))
 """How hard is looked, and whether the root is listed first, so that most files are opened once."""
 
 
-def look(manifest: Manifest, how: tuple[Level, bool], tally: Tally) -> None:
+def look(manifest: Manifest, how: tuple[str, bool], tally: Tally) -> None:
     level, list_first = how
     report = checks.check(manifest, level=level, workers=1, list_first=list_first)
     tally.count()
@@ -139,7 +116,6 @@ def judge(finding: Finding, tally: Tally) -> None:
 
 
 def old_open_inside(name: str, *, root: str, dir_fd: int, links: bool = True) -> int:
-    """As it was: the path is resolved, and then opened by name."""
     status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     if stat.S_ISLNK(status.st_mode) or "/" in name:
         name = os.path.realpath(os.path.join(root, name), strict=True)
@@ -154,13 +130,7 @@ def old_open_inside(name: str, *, root: str, dir_fd: int, links: bool = True) ->
 CALLS = ("stat", "open", "readlink", "lstat", "fstat", "scandir")
 
 
-def in_every_order(
-    subject: Callable[[], object],
-    place: Path,
-    base: Path,
-    tally: Tally,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def in_every_order(subject, place, base, tally, monkeypatch) -> None:
     """Swap before one call of a subject, and back before a later one; begin with either."""
     n = n_steps(subject, CALLS, monkeypatch) + 6  # a look that is disturbed takes more
     orders = itertools.product(itertools.combinations(range(n + 1), 2), (False, True))
@@ -168,8 +138,8 @@ def in_every_order(
         if begins_swapped:
             exchange(place, base, back=False)
         before = {
-            first: functools.partial(exchange, place, base, back=begins_swapped),
-            second: functools.partial(exchange, place, base, back=not begins_swapped),
+            first: partial(exchange, place, base, back=begins_swapped),
+            second: partial(exchange, place, base, back=not begins_swapped),
         }
         with monkeypatch.context() as patch:
             Steps(patch, CALLS, before)
@@ -190,7 +160,6 @@ def old_quick_look(question, dir_fd, regular, files) -> list[ExpectedFile]:
 
 
 def receipts_root(base: Path) -> Path:
-    """Where a shard is done; outside, a receipt says that it failed, and holds a secret."""
     root = testing.write_layout(testing.Layout(n_shards=1, format="receipts"), base)
     outside = base / "outside"
     shutil.copytree(root / "receipts", outside)
@@ -202,7 +171,6 @@ def receipts_root(base: Path) -> Path:
 
 
 def shows(read: Callable[[Path], object], root: Path, tally: Tally) -> None:
-    """Note what is read, or said of it, that is outside."""
     tally.count()
     try:
         shown = repr(read(root))
@@ -220,16 +188,10 @@ ASKED: dict[str, Callable[[Path], object]] = {
 
 
 def checkpoint_root(base: Path) -> Path:
-    """A checkpoint; of the one outside, a bit is flipped."""
     root, outside = base / "root", base / "outside"
-    saver = shardproof.MultiShardSaver()
-    saver.save_shard(root / "ckpt", 0, {"a": np.zeros(64)})
-    saver.save_metadata(root / "ckpt", world_size=1, step=1)
+    saved(root / "ckpt", [{"a": np.zeros(64)}], step=1)
     shutil.copytree(root, outside)
-    (shard,) = outside.glob("*.shard")
-    data = bytearray(shard.read_bytes())
-    data[-1] ^= 1
-    shard.write_bytes(data)
+    flip(next(outside.glob("*.shard")))
     (base / "stand-in").symlink_to("outside")
     return root
 
@@ -246,23 +208,15 @@ def look_at_root(root: Path, tally: Tally) -> None:
             tally.harm("lie", f"{finding.path}: {finding.found}")
 
 
-def old_open_root(root: str) -> int:
-    return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-
-
 HIDDEN = np.frombuffer(b"SECRET__" * 8, "<u4")
-"""What a shard outside holds."""
 
 
 def write_all(where: Path, tokens: np.ndarray) -> None:
-    """One of everything that has a public reader."""
     shutil.copytree(
         testing.write_layout(testing.Layout(n_shards=2), where), where, dirs_exist_ok=True
     )
     token_files.write_shard(where, 3, tokens)
-    saver = shardproof.MultiShardSaver()
-    saver.save_shard(where / "ckpt", 0, {"a": tokens})
-    saver.save_metadata(where / "ckpt", world_size=1, step=1)
+    saved(where / "ckpt", [{"a": tokens}], step=1)
 
 
 def linked(base: Path) -> Path:
@@ -318,46 +272,37 @@ class Scene(NamedTuple):
 Make = Callable[[Path], Scene]
 
 
-def of_swap(name: str, how: tuple[Level, bool]) -> Make:
-    def make(base: Path) -> Scene:
-        root, swap = build(base, SWAPS[name]), SWAPS[name]
-        return Scene(
-            functools.partial(look, expected(root, swap.asked), how), root / swap.place, base
-        )
-
-    return make
+def of_swap(name: str, how: tuple[str, bool], base: Path) -> Scene:
+    root, swap = build(base, SWAPS[name]), SWAPS[name]
+    return Scene(partial(look, expected(root, swap.asked), how), root / swap.place, base)
 
 
-def of_receipts(ask: str) -> Make:
-    def make(base: Path) -> Scene:
-        root = receipts_root(base)
-        return Scene(functools.partial(shows, ASKED[ask], root), root / "receipts", base)
-
-    return make
+def of_receipts(ask: str, base: Path) -> Scene:
+    root = receipts_root(base)
+    return Scene(partial(shows, ASKED[ask], root), root / "receipts", base)
 
 
 def of_the_root(base: Path) -> Scene:
     root = checkpoint_root(base)
-    return Scene(functools.partial(look_at_root, root), root, base)
+    return Scene(partial(look_at_root, root), root, base)
 
 
-def of_reader(name: str) -> Make:
-    def make(base: Path) -> Scene:
-        root = linked(base)
-        assert "SECRET" not in repr(READERS[name](root))
-        return Scene(functools.partial(shows, READERS[name], root), root / "data", base)
-
-    return make
+def of_reader(name: str, base: Path) -> Scene:
+    root = linked(base)
+    assert "SECRET" not in repr(READERS[name](root))
+    return Scene(partial(shows, READERS[name], root), root / "data", base)
 
 
 SCENES: dict[str, Make] = {
-    **{f"{name}, {how[0]} {how[1]}": of_swap(name, how) for name in SWAPS for how in LOOKS},
-    **{f"receipts, {ask}": of_receipts(ask) for ask in ASKED},
+    **{
+        f"{name}, {how[0]} {how[1]}": partial(of_swap, name, how) for name in SWAPS for how in LOOKS
+    },
+    **{f"receipts, {ask}": partial(of_receipts, ask) for ask in ASKED},
     "the directory itself": of_the_root,
 }
-OF_READERS = {name: of_reader(name) for name in READERS}
+OF_READERS = {name: partial(of_reader, name) for name in READERS}
 FAST = {
-    **{name: of_swap(name, how) for name, how in zip(SWAPS, itertools.cycle(LOOKS), strict=False)},
+    **{name: partial(of_swap, name, how) for name, how in zip(SWAPS, itertools.cycle(LOOKS))},
     **{name: make for name, make in SCENES.items() if ", " not in name or "receipts" in name},
     **OF_READERS,
 }
@@ -366,18 +311,16 @@ FAST = {
 @pytest.mark.attack(ROW)
 @pytest.mark.parametrize("name", SCENES)
 def test_nothing_outside_shows_in_any_order_of_two_swaps_and_the_calls_of_a_look(
-    name: str, tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
+    name, tmp_path, tally, monkeypatch
 ) -> None:
     scene = SCENES[name](tmp_path)
-    subject = functools.partial(scene.subject, tally)
+    subject = partial(scene.subject, tally)
     in_every_order(subject, scene.place, scene.base, tally, monkeypatch)
 
 
 @pytest.mark.attack(ROW)
 @pytest.mark.parametrize("name", FAST)
-def test_nothing_outside_shows_however_fast_it_is_swapped(
-    name: str, tmp_path: Path, tally: Tally
-) -> None:
+def test_nothing_outside_shows_however_fast_it_is_swapped(name, tmp_path, tally) -> None:
     scene = FAST[name](tmp_path)
     with swapping(scene.place, scene.base):
         for _ in tally.each(range(200 if name in OF_READERS else 2_000), 50):
@@ -393,7 +336,9 @@ HELD_BEFORE = {
 Patch = tuple[Any, str, Any]
 OLD_OPEN: Patch = (_look, "open_inside", old_open_inside)
 OLD_JSON: Patch = (_json, "open_inside", old_open_inside)
-OLD_ROOT: list[Patch] = [(m, "open_root", old_open_root) for m in (checks, _registry, validation)]
+open_as_it_was = partial(os.open, flags=os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+OLD_ROOT: list[Patch] = [(m, "open_root", open_as_it_was) for m in (checks, _registry, validation)]
+BEHIND = "a folder behind a link, valid False"
 AS_IT_WAS: dict[str, list[Patch]] = {
     **{f"{name}, valid False": [OLD_OPEN] for name in sorted(SWAPS.keys() - HELD_BEFORE)},
     "nothing, present True": [(_look, "_not_plainly_kept", old_quick_look)],
@@ -404,28 +349,21 @@ AS_IT_WAS: dict[str, list[Patch]] = {
 
 @pytest.mark.control("lie")
 @pytest.mark.parametrize("name", AS_IT_WAS)
-def test_a_look_as_it_was_is_caught_in_some_order(
-    name: str, tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_look_as_it_was_is_caught_in_some_order(name, tmp_path, tally, monkeypatch) -> None:
     for room, what, old in AS_IT_WAS[name]:
         monkeypatch.setattr(room, what, old)
     scene = SCENES[name](tmp_path)
-    subject = functools.partial(scene.subject, tally)
+    subject = partial(scene.subject, tally)
     in_every_order(subject, scene.place, scene.base, tally, monkeypatch)
 
 
 @pytest.mark.control("lie")
 @pytest.mark.parametrize(
     ("make", "old"),
-    [
-        (SCENES["a folder behind a link, valid False"], OLD_OPEN),
-        (OF_READERS["ShardInfo.load"], OLD_JSON),
-    ],
+    [(SCENES[BEHIND], OLD_OPEN), (OF_READERS["ShardInfo.load"], OLD_JSON)],
     ids=["a look", "a reader"],
 )
-def test_a_look_as_it_was_is_caught_by_luck_too(
-    make: Make, old: Patch, tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_look_as_it_was_is_caught_by_luck_too(make, old, tmp_path, tally, monkeypatch) -> None:
     monkeypatch.setattr(*old)
     scene = make(tmp_path)
     with swapping(scene.place, scene.base):
