@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from shardproof import FetchError
-from shardproof._base import files as _files
 from shardproof.fetching.cache._cache import Cache
 from shardproof.fetching.cache._leases import Lease
+from shardproof.fetching.cache._proofs import ProofFiles
 from shardproof.fetching.sources._source import RemoteFile
 
 NAME, DATA = "train/0.bin", b"1234"
@@ -114,13 +114,6 @@ def reads(root, monkeypatch) -> list[int]:
 
 
 class TestFind:
-    def test_what_was_placed(self, cache, other) -> None:
-        with bring(cache, remote()) as lease:
-            path = cache.find(remote(), lease)
-            assert path == Path(cache.root, NAME)
-            assert path.read_bytes() == DATA
-        assert found(other, remote())
-
     @pytest.mark.parametrize(
         "file", [remote(DATA, digest="sha256:" + "0" * 64), revision("v2"), revision("v1", 5)]
     )
@@ -139,14 +132,6 @@ class TestFind:
         foreign(root)
         assert not found(cache, file)
         assert files(root) == [NAME], "it may be right: it stays until another one is there"
-
-    def test_a_digest_is_computed_once(self, cache, root, reads) -> None:
-        foreign(root)
-        assert found(cache, remote())
-        assert reads
-        reads.clear()
-        assert found(cache, remote())
-        assert not reads
 
     def test_another_digest_than_the_one_that_is_remembered(self, cache, reads) -> None:
         put(cache, remote())
@@ -184,21 +169,16 @@ class TestFind:
         assert (root / aside).read_bytes() == data
         assert f"'{root / NAME}' was not the right one, and is '{root / aside}' now" in caplog.text
 
-    @pytest.mark.parametrize("kind", ["directory", "fifo", "link", "link to nowhere", "link out"])
+    @pytest.mark.parametrize(
+        "make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("../../../right.bin")]
+    )
     def test_what_is_no_file_is_moved_aside_and_not_followed(
-        self, cache, root, tmp_path, kind
+        self, cache, root, tmp_path, make
     ) -> None:
         path = root / NAME
         path.parent.mkdir()
-        (root / "right.bin").write_bytes(DATA)
         (tmp_path / "right.bin").write_bytes(DATA)
-        targets = {"link": root / "right.bin", "link to nowhere": root / "x"}
-        if kind == "directory":
-            path.mkdir()
-        elif kind == "fifo":
-            os.mkfifo(path)
-        else:
-            path.symlink_to(targets.get(kind, tmp_path / "right.bin"))
+        make(path)
         assert not found(cache, remote(size=None))
         assert not os.path.lexists(path)
         put(cache, remote())
@@ -257,14 +237,6 @@ class TestPlace:
         assert cache.discard(NAME)
         assert state(root) == []
 
-    def test_what_is_in_the_way_is_moved_aside(self, cache, root) -> None:
-        foreign(root, b"mine")
-        put(cache, revision("v1"))
-        name, aside = files(root)
-        assert name == NAME
-        assert (root / aside).read_bytes() == b"mine"
-        assert found(cache, revision("v1"))
-
     @pytest.mark.parametrize(
         "file", [revision("v1"), RemoteFile(NAME), remote(), revision("v1", 9)]
     )
@@ -302,25 +274,6 @@ class TestPlace:
         assert (root / name).read_bytes() == b"new!"
         assert (root / aside).read_bytes() == DATA
 
-    def test_who_is_too_late_with_another_revision_reads_nothing(
-        self, cache, other, root, monkeypatch
-    ) -> None:
-        real, first = _files.move_new, []
-
-        def move_new(*args, **keywords) -> bool:
-            if not first:
-                first.append(1)
-                first.append(bring(cache, revision("v1"), b"old!"))
-            return real(*args, **keywords)
-
-        monkeypatch.setattr(_files, "move_new", move_new)
-        lease = other.hold(NAME)
-        lease.part.write_bytes(b"new!")
-        with pytest.raises(FetchError, match="is read by"):
-            other.place(lease.part, revision("v2"), lease)
-        assert (root / NAME).read_bytes() == b"old!"
-        assert other.in_use(NAME, first[1]) == []
-
     def test_another_revision_that_is_read_stays(self, cache, other, root) -> None:
         reader = bring(cache, revision("v1"), b"old!")
         lease = other.hold(NAME)
@@ -338,26 +291,6 @@ class TestPlace:
         assert other.in_use(NAME) == []
         other.place(lease.part, revision("v2"), lease)
         assert (root / NAME).read_bytes() == b"new!"
-
-    def test_who_only_wants_it_hinders_nobody(self, cache, other) -> None:
-        """Else of many that come for the new revision, each would wait for the others."""
-        put(cache, revision("v1"), b"old!")
-        leases = [other.hold(NAME) for _ in range(3)]
-        for lease in leases:
-            assert other.find(revision("v2"), lease) is None
-            lease.part.write_bytes(b"new!")
-        paths = {other.place(lease.part, revision("v2"), lease).read_bytes() for lease in leases}
-        assert paths == {b"new!"}
-
-    def test_a_file_of_somebody_else_that_is_read_stays(self, cache, other, root) -> None:
-        foreign(root)
-        reader = cache.hold(NAME)
-        assert cache.find(remote(), reader)
-        lease = other.hold(NAME)
-        lease.part.write_bytes(b"new!")
-        with pytest.raises(FetchError, match="is read by"):
-            other.place(lease.part, remote(b"new!"), lease)
-        assert files(root) == [NAME]
 
     @pytest.mark.parametrize("call", ["link", "rename", "fsync"])
     @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
@@ -401,22 +334,12 @@ class TestDiscard:
     def test_not_what_changed(self, cache, root, change) -> None:
         path = put(cache, remote())
         before = path.stat()
-        if change == "rewritten":
-            path.write_bytes(b"mine")
+        if change == "touched":
+            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
         elif change == "replaced":
             path.unlink()
-            path.write_bytes(b"mine")
-        elif change == "touched":
-            os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
-        else:
-            path.write_bytes(DATA + b"5")
-        assert not cache.discard(NAME)
-        assert files(root) == [NAME]
-
-    def test_a_damaged_proof_gives_no_right_to_remove(self, cache, root) -> None:
-        put(cache, remote())
-        for proof in (root / ".shardproof/proofs").iterdir():
-            proof.write_bytes(proof.read_bytes()[:-1])
+        if change != "touched":
+            path.write_bytes(DATA + b"5" if change == "appended" else b"mine")
         assert not cache.discard(NAME)
         assert files(root) == [NAME]
 
@@ -470,13 +393,6 @@ class TestLures:
             with pytest.raises(NotADirectoryError):
                 call(NAME)
 
-    def test_even_to_the_very_same_directory(self, cache, root, beside) -> None:
-        put(cache, remote())
-        (root / "train").rename(root / "moved")
-        (root / "train").symlink_to(root / "moved")
-        assert not cache.discard(NAME)
-        assert (root / "moved/0.bin").exists()
-
     def test_the_shard_becomes_a_link(self, cache, root, beside) -> None:
         path = put(cache, remote())
         path.unlink()
@@ -501,18 +417,25 @@ class TestLures:
         assert path.read_bytes() == b"mine"
         assert files(root) == [NAME]
 
-    def test_what_the_cache_knows_may_not_be_elsewhere(self, root, beside) -> None:
-        root.mkdir(parents=True)
-        (root / ".shardproof").symlink_to(beside)
-        with pytest.raises(NotADirectoryError, match=r"\.shardproof'$"):
-            Cache(root)
-
     def test_parts_of_the_dead_that_are_links_are_not_followed(self, cache, root, beside) -> None:
         parts = root / ".shardproof/parts"
         (parts / "dead").mkdir()
         (parts / "dead" / "link").symlink_to(beside)
         Cache(root).close()
         assert list(parts.iterdir()) == []
+
+    def test_what_nfs_says_has_failed_may_have_been_done(self, cache, root, monkeypatch) -> None:
+        put(cache, remote())
+        real = os.rename
+
+        def rename(source, target, **fds) -> None:
+            real(source, target, **fds)
+            if str(source) == "0.bin":
+                raise FileNotFoundError(errno.ENOENT, "it was repeated")
+
+        monkeypatch.setattr(os, "rename", rename)
+        assert cache.discard(NAME)
+        assert files(root) == state(root) == []
 
     def test_foreign_files_stay(self, cache, root, beside) -> None:
         names = ["0.bin", "train/1.bin", "train/0.bin.bad-12345678", "x/.shardproof-x", "y.hold"]
@@ -555,8 +478,10 @@ class TestDistrust:
     def test_what_it_did_not_stays_and_is_proven_anew(self, cache, root, reads) -> None:
         foreign(root)
         assert found(cache, remote())
-        cache.distrust(NAME)
         reads.clear()
+        assert found(cache, remote())
+        assert not reads, "its digest was computed once"
+        cache.distrust(NAME)
         assert found(cache, remote())
         assert reads
 
@@ -608,15 +533,6 @@ class TestWhatTheKilledLeft:
         assert subprocess.run(command).returncode == -9
         assert files(root) == []
 
-    def test_its_proof_stays_while_it_is_being_taken_away(self, cache, root, new_cache) -> None:
-        put(cache, remote())
-        other = new_cache()  # before, or it would do the rest
-        self.killed(root, "discard")
-        other.discard_others([])
-        assert ".placed" in state(root)
-        new_cache()
-        assert (files(root), state(root)) == ([], [])
-
     def test_what_may_not_be_swept_hinders_nobody(
         self, cache, root, new_cache, make_shard_faults, caplog
     ) -> None:
@@ -648,3 +564,165 @@ def test_a_relative_root_below_a_link(tmp_path, monkeypatch) -> None:
         put(cache, remote())
         assert cache.path_of(NAME) == tmp_path / "disk/root" / NAME
         assert cache.discard(NAME)
+
+
+SIZE = 10
+
+
+def sized(name: str) -> RemoteFile:
+    return RemoteFile(name, SIZE)
+
+
+def place(cache: Cache, name: str, lease: Lease) -> None:
+    lease.part.write_bytes(b"x" * SIZE)
+    cache.place(lease.part, sized(name), lease)
+
+
+def bring_within(cache: Cache, name: str) -> None:
+    """Bring a shard as a prefetcher does, and let go of it."""
+    with cache.hold(name) as lease:
+        assert cache.make_room(SIZE, lease)
+        place(cache, name, lease)
+
+
+def has_room(cache: Cache, n_bytes: int) -> bool:
+    with cache.hold("new") as lease:
+        return cache.make_room(n_bytes, lease)
+
+
+def shards(root: Path) -> str:
+    return "".join(files(root))
+
+
+class TestSizeLimit:
+    """Where several processes share a cache, each reads little, and knows enough."""
+
+    @pytest.fixture
+    def cache(self, new_cache) -> Cache:
+        """One that holds three shards, and has looked at them."""
+        cache = new_cache(max_cache_bytes=3 * SIZE)
+        for name in "abc":
+            bring_within(cache, name)
+        assert has_room(cache, 0)
+        return cache
+
+    @pytest.fixture
+    def other(self, new_cache) -> Cache:
+        return new_cache(max_cache_bytes=3 * SIZE)
+
+    @pytest.mark.parametrize("share", [0.5, 2.0])
+    def test_no_more_proofs_are_read_for_each_of_many_shards_than_of_few(
+        self, tmp_path, monkeypatch, share
+    ) -> None:
+        n_read, read = [0], ProofFiles.of_file
+
+        def counting(self: ProofFiles, filename: str) -> object:
+            n_read[0] += 1
+            return read(self, filename)
+
+        monkeypatch.setattr(ProofFiles, "of_file", counting)
+        each = []
+        for n in (10, 40):
+            n_read[0] = 0
+            with Cache(tmp_path / str(n), max_cache_bytes=int(share * n) * SIZE) as cache:
+                for number in range(n):
+                    bring_within(cache, f"{number:03d}")
+            each.append(n_read[0] / n)
+        assert each[1] <= 1.2 * each[0]
+
+    def test_what_another_process_used_since_the_last_removal_stays(
+        self, cache, other, root
+    ) -> None:
+        bring_within(cache, "d")
+        assert found(other, sized("b"))
+        bring_within(cache, "e")
+        assert shards(root) == "bde"
+
+    def test_what_another_process_brought_counts(self, cache, other, root) -> None:
+        bring_within(other, "d")
+        assert shards(root) == "bcd"
+        assert has_room(cache, SIZE)
+        assert shards(root) == "cd"
+
+    def test_what_another_process_removed_counts_no_more(self, cache, other, root) -> None:
+        assert has_room(other, 2 * SIZE)
+        assert shards(root) == "c"
+        assert has_room(cache, 2 * SIZE)
+        assert shards(root) == "c"
+
+    def test_what_another_process_holds_stays_until_it_is_released(
+        self, cache, other, root
+    ) -> None:
+        with other.hold("a"):
+            assert has_room(cache, SIZE)
+            assert shards(root) == "ac"
+            assert not has_room(cache, 3 * SIZE)
+            assert shards(root) == "a"
+        assert has_room(cache, 3 * SIZE)
+        assert shards(root) == ""
+
+    def test_what_another_program_removed_is_noticed_when_its_turn_comes(self, cache, root) -> None:
+        for name in "ab":
+            (root / name).unlink()
+        assert has_room(cache, 2 * SIZE)
+        assert shards(root) == "c"
+        assert state(root).count(".placed") == 1
+
+    def test_but_not_of_what_is_about_to_be_placed(self, cache, other, root) -> None:
+        os.rename(root / "a", root / "elsewhere")
+        with cache.hold("a"):
+            assert has_room(other, SIZE)
+            os.rename(root / "elsewhere", root / "a")
+        assert state(root).count(".placed") == 3
+        assert has_room(other, SIZE)
+        assert shards(root) == "bc"
+
+    def test_a_shard_that_can_not_be_looked_at_keeps_its_proof(
+        self, cache, other, root, make_shard_faults
+    ) -> None:
+        make_shard_faults(root).fail("stat", errno.EIO, match="a", times=2)
+        assert has_room(other, SIZE)
+        assert shards(root) == "ac"
+        assert state(root).count(".placed") == 2
+
+    @pytest.mark.parametrize(
+        ("n_bytes", "left"), [(0, "abc"), (1, "bc"), (10, "bc"), (11, "c"), (30, ""), (31, "")]
+    )
+    def test_as_many_go_as_must(self, cache, root, n_bytes, left) -> None:
+        assert has_room(cache, n_bytes) is (n_bytes <= 3 * SIZE)
+        assert shards(root) == left
+
+    def test_what_others_fetch_counts_until_there_is_no_room_for_it(
+        self, cache, other, root
+    ) -> None:
+        with other.hold("d") as theirs, cache.hold("new") as lease:
+            assert other.make_room(SIZE, theirs)
+            assert cache.make_room(SIZE, lease)
+            assert shards(root) == "c"
+            assert not cache.make_room(2 * SIZE + 1, lease)
+            assert shards(root) == ""
+            assert other.make_room(3 * SIZE, theirs), "what there was no room for is not reserved"
+
+    @pytest.mark.parametrize(
+        "said", [b"[" * 4096, b'{"token":"","note":{"reserved":-9}}', b"\xff", b"null"]
+    )
+    def test_what_nobody_here_has_written_keeps_no_room(self, cache, other, root, said) -> None:
+        with other.hold("a") as theirs:
+            Path(theirs.path).write_bytes(said)
+            assert has_room(cache, SIZE)
+        assert shards(root) == "ac"
+
+    def test_what_is_placed_is_not_counted_twice(self, cache, root) -> None:
+        with cache.hold("d") as lease:
+            assert cache.make_room(SIZE, lease)
+            place(cache, "d", lease)
+            assert has_room(cache, SIZE)
+        assert shards(root) == "cd"
+
+    def test_what_is_taken_over_neither_counts_nor_goes(self, cache, other, root) -> None:
+        (root / "0").write_bytes(b"x" * SIZE)
+        cache.take_over(sized("0"), threading.Event(), trust=True)
+        for each in (cache, other):
+            assert has_room(each, 0)
+            assert not has_room(each, 4 * SIZE)
+            assert shards(root) == "0"

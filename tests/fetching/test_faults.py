@@ -117,6 +117,12 @@ def test_a_fault_that_happens_once_is_recovered_from(fault, mode, hub, tmp_path)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", list(HubFault))
+@pytest.mark.parametrize(
+    "mode",
+    ["fresh", "parallel"]
+    + [pytest.param(mode, marks=pytest.mark.exhaustive) for mode in ("resumed", "changed")],
+    indirect=True,
+)
 def test_a_fault_that_stays_ends_with_an_error_and_nothing(fault, mode, hub, tmp_path) -> None:
     wanted = NEW if mode == "changed" else OLD
     hub.fault("a/0.bin", fault)

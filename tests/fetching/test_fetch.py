@@ -27,8 +27,6 @@ from shardproof.fetching import (
 )
 from shardproof.fetching.sources import _http
 from shardproof.fetching.transfer import _partial_file, _relay
-from shardproof.fetching.transfer._attempts import Goal
-from shardproof.fetching.transfer._fetch import fetch_to
 from shardproof.fetching.transfer._partial_file import Extent
 from shardproof.fetching.transfer._requests import read_range
 from shardproof.testing.faults import FileSystemFaults, serve_hub
@@ -85,23 +83,6 @@ class TestWhatIsThere:
         assert (fetched.n_attempts, fetched.n_bytes, fetched.proven) == (0, 0, True)
         assert (path.stat().st_ino, path.stat().st_mtime_ns) == before
         assert not shard_hub.requests_for("a/0.bin", method="GET")
-
-    @pytest.mark.parametrize("algorithm", ["sha256", "md5"])
-    def test_its_proof_ends_when_the_fetch_is_stopped(self, source, tmp_path, algorithm) -> None:
-        path = tmp_path / "0.bin"
-        path.write_bytes(DATA)
-        stop = threading.Event()
-        stop.set()
-        digest = f"{algorithm}:{hashlib.new(algorithm, DATA).hexdigest()}"
-        file = RemoteFile("0.bin", len(DATA), digest=digest)
-
-        with pytest.raises(FetchError, match="it was stopped"):
-            fetch_to(
-                source, "0.bin", str(path), file=file, limits=LIMITS,
-                goal=Goal("0.bin", "", str(path)), stop=stop,
-            )  # fmt: skip
-
-        assert os.listdir(tmp_path) == ["0.bin"]
 
     @pytest.mark.parametrize(
         "there",

@@ -16,7 +16,6 @@ from shardproof._base.work import Deadline, Stop
 from shardproof.errors import (
     FetchError,
     FetchTimeoutError,
-    RevisionError,
     SourceError,
     SourceErrorKind,
 )
@@ -72,19 +71,13 @@ class TestFetch:
             fetched = fetch_file(source, name, tmp_path / "1.bin")
         assert fetched.path.read_bytes() == DATA
         assert type(fetched.file.name) is str
-
-    @pytest.mark.parametrize("name", TEXTS, ids=lambda name: type(name).__name__)
-    def test_names_of_a_prefetcher_that_are_of_a_subclass_of_str(
-        self, name, shard_hub, tmp_path
-    ) -> None:
-        shard_hub.put("s/0.bin", b"1234")
         with shardproof.ShardPrefetcher(
-            shard_hub.url, [name], tmp_path, max_cache_bytes=10**6
+            shard_hub.url, [name], tmp_path / "cache", max_cache_bytes=10**6
         ) as prefetcher:
             (path,) = prefetcher
-            assert (path.name, path.parent.name, path.read_bytes()) == ("0.bin", "s", b"1234")
+            assert (path.name, path.parent.name) == ("0.bin", "s")
             path.unlink()
-            assert prefetcher.wait_for(name).read_bytes() == b"1234"
+            assert prefetcher.wait_for(name).read_bytes() == DATA
 
     @pytest.mark.parametrize("archive", ["zip://in/0.bin::file:///x.zip", "zip://0.bin::/a/x.zip"])
     def test_an_address_that_ends_with_another_files_name(self, archive, tmp_path) -> None:
@@ -196,16 +189,11 @@ class TestSources:
 
 class TestRetry:
     @pytest.mark.parametrize(
-        ("kind", "n_attempts"),
+        ("n_attempts", "kind"),
         [
-            ("broken", 5),
-            ("late", 5),
-            ("refused", 2),
-            ("astray", 2),
-            ("other-bytes", 5),
-            ("no-parts", 5),
-            ("unusable", 1),
-            ("invalid", 1),
+            *((5, kind) for kind in ("broken", "late", "other-bytes", "no-parts")),
+            *((2, kind) for kind in ("refused", "astray")),
+            *((1, kind) for kind in ("unusable", "invalid")),
         ],
     )
     def test_how_often_it_is_tried(self, kind, n_attempts) -> None:
@@ -232,16 +220,6 @@ class TestRetry:
 
 
 class TestErrors:
-    @pytest.mark.parametrize("kind", [FetchError, FetchTimeoutError, SourceError, RevisionError])
-    def test_each_is_a_fetch_error_and_one_of_the_system(self, kind) -> None:
-        error = kind("it broke")
-        assert isinstance(error, FetchError)
-        assert isinstance(error, OSError)
-        assert isinstance(error, RuntimeError)
-        assert (error.problem, error.url, error.path, error.causes) == ("it broke", "", "", ())
-        assert (str(error), error.errno, error.filename) == ("it broke", None, None)
-        assert str(pickle.loads(pickle.dumps(error))) == "it broke"
-
     def test_a_source_error_goes_to_another_process_whole(self) -> None:
         error = pickle.loads(pickle.dumps(SourceError("x", kind="refused", retry_after=2.0)))
         assert (error.kind, error.retry_after, error.problem) == ("refused", 2.0, "x")

@@ -115,20 +115,6 @@ class TestHolding:
 
 
 class TestLife:
-    def test_it_is_shown_from_one_thread(self, dirs) -> None:
-        leases = Leases(dirs, heartbeat=0.01)
-        held = [leases.hold(NAME), leases.hold("b")]
-        names = [thread.name for thread in threading.enumerate()]
-        assert names.count("shardproof-leases") == 1
-        before = [Path(lease.path).read_bytes() for lease in held]
-        until(
-            lambda: all(
-                Path(lease.path).read_bytes() != content
-                for lease, content in zip(held, before, strict=True)
-            )
-        )
-        leases.close()
-
     def test_a_file_system_that_fails_once_does_not_end_it(self, dirs, monkeypatch, caplog) -> None:
         failures = []
 
@@ -194,14 +180,15 @@ class TestSilence:
 
 
 DIES = """
-import os, sys
+import os, sys, threading
 from shardproof.fetching.cache._leases import Leases
 from shardproof.fetching.cache._places import make_state
-lease = Leases(make_state(sys.argv[1])).hold("train/0.bin")
+leases = Leases(make_state(sys.argv[1]))
+lease = leases.hold("train/0.bin")
 lease.begin_reading()
 lease.part.write_bytes(b"1" * 100)
-lease.reserve(100)
-os.kill(os.getpid(), 9)
+with leases.downloading("train/0.bin", 60.0, threading.Event()):
+    os.kill(os.getpid(), 9)
 """
 
 
@@ -210,7 +197,7 @@ def killed(tmp_path, dirs) -> None:
     run = subprocess.run([sys.executable, "-c", DIES, tmp_path], capture_output=True)
     assert run.returncode == -9, run.stderr
     assert files(dirs) == ["hold"]
-    assert len(os.listdir(dirs.parts)) == 1
+    assert len(os.listdir(dirs.parts)) == len(os.listdir(dirs.locks)) == 1
 
 
 @pytest.mark.usefixtures("killed")
@@ -218,6 +205,10 @@ class TestWhoWasKilled:
     def test_does_not_count(self, leases, dirs) -> None:
         assert held_by(leases, readers=True) == []
         assert files(dirs) == []
+
+    def test_its_download_is_not_waited_for(self, leases) -> None:
+        with leases.downloading(NAME, 60.0, threading.Event()) as is_held:
+            assert is_held
 
     def test_of_another_user_neither(self, leases, dirs, make_shard_faults) -> None:
         make_shard_faults(Path(dirs.leases)).fail("rename", errno.EACCES)
@@ -265,11 +256,6 @@ class TestForks:
 
 class TestRemovals:
     """A directory, into which a shard is moved; who holds the shard takes it away before."""
-
-    def test_a_holder_breaks_it_off(self, leases) -> None:
-        with leases.removal(KEY) as directory:
-            leases.hold(NAME)
-            assert not os.path.exists(directory)
 
     def test_who_begins_to_read_does_too(self, leases) -> None:
         lease = leases.hold(NAME)
@@ -319,21 +305,6 @@ class TestDownloading:
         stop.set()
         with leases.downloading(NAME, 60.0, stop), other.downloading(NAME, 60.0, stop) as is_held:
             assert not is_held
-
-    def test_of_one_that_was_killed_nothing_is_waited_for(self, leases, dirs, tmp_path) -> None:
-        code = """
-import os, sys, threading
-from shardproof.fetching.cache._leases import Leases
-from shardproof.fetching.cache._places import make_state
-leases = Leases(make_state(sys.argv[1]))
-with leases.downloading("train/0.bin", 60.0, threading.Event()):
-    os.kill(os.getpid(), 9)
-"""
-        run = subprocess.run([sys.executable, "-c", code, tmp_path])
-        assert run.returncode == -9
-        assert len(os.listdir(dirs.locks)) == 1
-        with leases.downloading(NAME, 60.0, threading.Event()) as is_held:
-            assert is_held
 
     def test_where_none_can_be_made_it_goes_on_without(
         self, leases, dirs, make_shard_faults

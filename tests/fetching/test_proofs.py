@@ -47,20 +47,14 @@ class TestWhatAProofSays:
     @pytest.mark.parametrize(
         ("size", "identity", "digest", "fits"),
         [
-            (4, "v1", SHA, True),
             (4, "v1", None, True),
-            (None, "v1", None, True),
-            (4, None, SHA, True),
-            (4, None, MD5, True),
             (4, None, SHA.replace("a" * 64, "A" * 64), True),
-            (4, None, None, True),
+            (4, None, MD5, True),
             (None, None, None, True),
             (4, "v2", SHA, True),  # equal bytes by another name
             (4, "v2", None, False),
             (5, "v1", SHA, False),
-            (5, None, None, False),
             (4, "v1", OTHER_SHA, False),  # what is asked for is a digest
-            (4, None, OTHER_SHA, False),
             (4, "v1", "sha1:" + "a" * 40, None),
             (5, "v1", "sha1:" + "a" * 40, False),
         ],
@@ -142,25 +136,13 @@ def test_what_is_damaged_proves_nothing(proofs, proof, shard, damage) -> None:
     assert list(proofs.all()) == []
 
 
-@pytest.mark.parametrize("kind", ["directory", "fifo", "link to nowhere", "link out"])
-def test_what_is_no_file_proves_nothing(proofs, proof, shard, tmp_path, kind) -> None:
-    path = Path(proofs.path_of(proof))
+@pytest.mark.parametrize(
+    "make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("../outside")]
+)
+def test_what_is_no_file_proves_nothing(proofs, proof, shard, tmp_path, make) -> None:
     (tmp_path / "outside").write_bytes(fields(proof))
-    if kind == "directory":
-        path.mkdir()
-    elif kind == "fifo":
-        os.mkfifo(path)
-    else:
-        path.symlink_to(tmp_path / ("nowhere" if kind == "link to nowhere" else "outside"))
+    make(Path(proofs.path_of(proof)))
     assert proofs.read(NAME, shard.stat()) is None
-    assert list(proofs.all()) == []
-
-
-@pytest.mark.parametrize("name", ["../0.bin", "/etc/passwd", ".shardproof/proofs/x"])
-def test_one_for_a_name_that_leads_elsewhere_proves_nothing(proofs, proof, shard, name) -> None:
-    forged = msgspec.structs.replace(proof, name=name)
-    proofs.write(forged)
-    assert proofs.read(name, shard.stat()) is None
     assert list(proofs.all()) == []
 
 

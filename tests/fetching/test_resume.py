@@ -7,9 +7,6 @@ import os
 import random
 import re
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -96,27 +93,6 @@ def flip(path: Path, at: int) -> None:
 
 
 class TestKilled:
-    @pytest.mark.slow
-    def test_a_command_goes_on_from_where_it_was(self, tmp_path) -> None:
-        with serve_hub({"a/0.bin": DATA}, rate=200_000) as hub:
-            command = [sys.executable, "-m", "shardproof", "fetch", f"{hub.url}/a/0.bin", tmp_path]
-            child = subprocess.Popen(command, stderr=subprocess.PIPE)
-            while got(hub).n_bytes < 200_000:
-                time.sleep(0.005)
-            child.send_signal(signal.SIGKILL)
-            child.communicate()
-            assert not (tmp_path / "0.bin").exists()
-            hub._server.rate = None
-
-            subprocess.run(command, check=True, capture_output=True)
-
-            (first, second), n_bytes = got(hub)
-        assert first == 0
-        assert second > 120_000
-        assert n_bytes < 480_000
-        assert (tmp_path / "0.bin").read_bytes() == DATA
-        assert os.listdir(tmp_path) == ["0.bin"]
-
     @pytest.mark.slow
     @pytest.mark.parametrize(
         ("begins", "digest"),
@@ -413,16 +389,6 @@ class TestChanged:
         hub.put("a/0.bin", new)
 
         assert fetch(hub, tmp_path, digest=sha256 if digest else None) == new
-
-    @pytest.mark.parametrize("fault", [f for f in HubFault if f.startswith("range-")])
-    @pytest.mark.parametrize("digest", [None, DIGEST])
-    def test_a_server_that_gives_no_range_or_a_wrong_one(
-        self, hub, tmp_path, fault, digest
-    ) -> None:
-        fail(hub, tmp_path, digest=digest)
-        hub.fault("a/0.bin", fault, times=1)
-
-        assert fetch(hub, tmp_path, digest=digest) == DATA
 
     @pytest.mark.parametrize("digest", [None, DIGEST])
     @pytest.mark.parametrize("damage", DAMAGES)

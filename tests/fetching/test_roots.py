@@ -6,7 +6,6 @@ import os
 
 import pytest
 
-from shardproof.fetching import cache
 from shardproof.fetching.cache._places import make_state, place_of
 from shardproof.fetching.cache._settings import cache_root, cleanup_policy
 from shardproof.fetching.sources import HttpSource
@@ -43,10 +42,6 @@ SOURCES = [
     ("own://mirror", None),
     ("../../etc", None),
 ]
-
-
-def test_what_only_our_rooms_need_is_no_public_name() -> None:
-    assert not {"Cache", "cache_root", "cleanup_policy"} & set(cache.__all__)
 
 
 def test_no_two_sources_share_a_directory_and_none_is_in_another() -> None:

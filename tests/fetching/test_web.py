@@ -191,22 +191,6 @@ def test_what_comes_slowly_is_not_held_back(hub, tmp_path) -> None:
     assert seen[-1] == 6_000_000
 
 
-def test_what_came_of_a_large_answer_that_is_cut_is_where_the_next_fetch_begins(
-    hub, tmp_path
-) -> None:
-    hub.fault("a/huge.bin", HubFault.TRUNCATED, at=6_000_000, times=1)
-    limits = Limits(attempts=1, connections=1)
-    with HttpSource(f"{hub.url}/a") as source:
-        with pytest.raises(FetchError) as caught:
-            fetch_file(source, "huge.bin", tmp_path / "1.bin", limits=limits)
-        fetched = fetch_file(source, "huge.bin", tmp_path / "1.bin", limits=limits)
-
-    assert "the connection ended 10000000 bytes too early" in str(caught.value)
-    assert "6000000 of 16000000 bytes are kept" in str(caught.value)
-    assert fetched.n_bytes == 10_000_000
-    assert fetched.path.read_bytes() == DATA * 400
-
-
 def test_a_prefetcher_too_asks_once_for_each(hub, tmp_path) -> None:
     with ShardPrefetcher(f"{hub.url}/a", ["0.bin", "1.bin"], tmp_path, lookahead=1) as prefetcher:
         assert [path.read_bytes() for path in prefetcher] == [DATA, DATA]
