@@ -33,7 +33,7 @@ LIST, JOURNAL = "SHA256SUMS", ".SHA256SUMS.journal"
 @pytest.fixture
 def settled(monkeypatch) -> None:
     """No file has changed lately: a change time can't be set back."""
-    monkeypatch.setattr("shardproof._base.proofs.SETTLED_SECONDS", -3600.0)
+    monkeypatch.setattr("shardproof.checks._proofs.SETTLED_SECONDS", -3600.0)
 
 
 class TestSealed:

@@ -15,7 +15,7 @@ from shardproof._base.names import open_root, replaced
 from shardproof._base.opening import refuse_empty
 from shardproof._base.progress import bar
 from shardproof._base.work import apart, to_waiter
-from shardproof.checks import Links, OnProgress, check
+from shardproof.checks import Links, OnProgress, check, proofs_of
 from shardproof.promises import promise_of
 from shardproof.report import MOST_KEPT, Level, Report
 
@@ -102,7 +102,7 @@ def validate(
         with _held(located.root):
             promise = promise_of(located.path, form=form, against=against, level=level)
             how["beside"] = promise.beside if strict else None
-            how["proofs"] = formats.proofs_in(promise.manifest) if quick else None
+            how["proofs"] = proofs_of(os.fspath(promise.manifest.root)) if quick else None
             how |= {"level": level, "links": links, "most": MOST_KEPT, "on_progress": on_progress}
             report = check(promise.manifest, **how)
         return dataclasses.replace(report, path=Path(located.path))

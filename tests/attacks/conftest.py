@@ -52,4 +52,4 @@ def no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """No file has changed lately: a change time can't be set back."""
-    monkeypatch.setattr("shardproof._base.proofs.SETTLED_SECONDS", -3600.0)
+    monkeypatch.setattr("shardproof.checks._proofs.SETTLED_SECONDS", -3600.0)

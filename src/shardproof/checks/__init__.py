@@ -18,7 +18,6 @@ from shardproof._base.fanout import Executor
 from shardproof._base.messages import quoted
 from shardproof._base.names import file_type, open_root
 from shardproof._base.opening import UNFINISHED, files_below, is_conclusive, mode_of, names_in
-from shardproof._base.proofs import SealedProof
 from shardproof.checks._look import (
     FileRead,
     Links,
@@ -30,10 +29,22 @@ from shardproof.checks._look import (
     judge,
     look_at_all,
 )
+from shardproof.checks._proofs import SealedProof, journal, journal_name, proofs_of
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, RefusedEntry, disagreements
 from shardproof.report import Finding, FindingKind, Level, MoreFindings, Report
 
-__all__ = ["FileRead", "Links", "Noting", "OnProgress", "check", "flaw_of"]
+__all__ = [
+    "FileRead",
+    "Links",
+    "Noting",
+    "OnProgress",
+    "SealedProof",
+    "check",
+    "flaw_of",
+    "journal",
+    "journal_name",
+    "proofs_of",
+]
 
 OnProgress = Callable[[int, int], None]
 """Called in the caller's thread with how many files were looked at, and of how many."""

@@ -23,8 +23,8 @@ from shardproof._base.names import (
     open_inside,
     open_regular,
 )
-from shardproof._base.proofs import SealedProof
 from shardproof._base.work import go_on
+from shardproof.checks._proofs import SealedProof
 from shardproof.manifest import ExpectedFile, Mismatch, Probe, Prove
 from shardproof.probes.impostors import impostor, is_text
 from shardproof.report import Finding, FindingKind, Level

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 from shardproof._base import digest as _digest
+from shardproof._base import digest_lists
 from shardproof._base.liveness import SETTLED_SECONDS, Stamp, stamp_of
 from shardproof._base.names import opened
 from shardproof.errors import SealError
@@ -74,10 +75,11 @@ def journal_name(list_name: str) -> str:
 
 
 def proofs_of(root: str, *list_names: str) -> Mapping[str, SealedProof]:
-    """Return what journals that are ours tell of each file; a kill tears the last line of one."""
+    """Return what journals that are ours tell of each file: those of some lists, or of any."""
     proofs: dict[str, SealedProof] = {}
-    for line in (line for name in list_names for line in _lines(root, journal_name(name))):
-        with contextlib.suppress(ValueError, RecursionError, msgspec.DecodeError):
+    names = list_names or digest_lists.NAMES.values()
+    for line in (line for name in names for line in _lines(root, journal_name(name))):
+        with contextlib.suppress(ValueError, RecursionError, msgspec.DecodeError):  # torn by a kill
             told = _decode(line)
             found = _digest.parse(told.digest)
             known = proofs.get(told.name)

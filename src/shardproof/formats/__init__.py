@@ -9,10 +9,7 @@ _NAMES = {
     "_flat": ("Manifest", "ExpectedFile", "flat"),
     "_format": ("Format", "SignerKey"),
     "_jobs": ("Contradiction", "Mismatch"),
-    "_reading": (
-        *("LISTS", "key_at", "parts_of", "proofs_in", "read_manifest", "read_signed"),
-        "with_digests",
-    ),
+    "_reading": ("LISTS", "key_at", "parts_of", "read_manifest", "read_signed", "with_digests"),
     "_registry": ("Located", "claims", "detect", "find", "get", "locate", "names", "stating"),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}

@@ -4,7 +4,6 @@ from shardproof.formats._format import SignerKey as SignerKey
 from shardproof.formats._reading import LISTS as LISTS
 from shardproof.formats._reading import key_at as key_at
 from shardproof.formats._reading import parts_of as parts_of
-from shardproof.formats._reading import proofs_in as proofs_in
 from shardproof.formats._reading import read_manifest as read_manifest
 from shardproof.formats._reading import read_signed as read_signed
 from shardproof.formats._reading import with_digests as with_digests

@@ -10,7 +10,7 @@ import fnmatch
 import functools
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,7 +18,6 @@ import msgspec
 from shardproof._base import digest, digest_lists, json
 from shardproof._base.names import opened
 from shardproof._base.opening import is_regular, mode_of, permission_denied, read_at, real_path
-from shardproof._base.proofs import SealedProof, proofs_of
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.formats._format import Format, SignerKey
 from shardproof.manifest import ExpectedFile, Manifest, RefusedEntry
@@ -101,11 +100,6 @@ def parts_of(form: Format) -> tuple[str, ...]:
     """Return patterns of what may lie beside expected files: their promise, a seal, a journal."""
     lists = [name for each in digest_lists.NAMES.values() for name in (each, f".{each}.journal")]
     return (form.manifest_file, *form.further_parts, *form.beside, *lists)
-
-
-def proofs_in(manifest: Manifest) -> Mapping[str, SealedProof]:
-    """Return what the journals of seals tell of files that a directory promises."""
-    return proofs_of(os.fspath(manifest.root), *digest_lists.NAMES.values())
 
 
 def with_digests(file: ExpectedFile, stated: Sequence[tuple[str, int]]) -> ExpectedFile:

@@ -14,8 +14,7 @@ from shardproof._base.fanout import in_threads
 from shardproof._base.messages import is_unreached, quoted, told
 from shardproof._base.names import OPEN_FLAGS, open_root
 from shardproof._base.opening import is_there, may_be_whole
-from shardproof._base.proofs import SealedProof
-from shardproof.checks import check, flaw_of
+from shardproof.checks import SealedProof, check, flaw_of
 from shardproof.errors import FetchError
 from shardproof.fetching import Limits, RemoteFile, Source, transfer
 from shardproof.fetching.transfer import key_in

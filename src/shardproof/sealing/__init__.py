@@ -14,9 +14,8 @@ from shardproof._base.liveness import stamp_of
 from shardproof._base.names import open_root
 from shardproof._base.opening import is_there, refuse_empty
 from shardproof._base.progress import bar
-from shardproof._base.proofs import journal, journal_name, proofs_of
 from shardproof._base.work import apart, to_waiter
-from shardproof.checks import FileRead, Noting, check
+from shardproof.checks import FileRead, Noting, check, journal, journal_name, proofs_of
 from shardproof.errors import SealError
 from shardproof.manifest import Manifest
 from shardproof.report import MOST_KEPT
