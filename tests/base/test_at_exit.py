@@ -32,7 +32,7 @@ BY_A_MODULE = "import json\njson.held = held"
     ("script", "holder", "said"),
     [
         (ROWS, BY_A_MODULE, "{'n': 0}"),
-        (PREFETCHER, BY_A_MODULE, "train-0.parquet"),
+        pytest.param(PREFETCHER, BY_A_MODULE, "train-0.parquet", marks=pytest.mark.exhaustive),
         (PREFETCHER, "", "train-0.parquet"),
     ],
 )

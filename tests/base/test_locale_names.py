@@ -56,7 +56,7 @@ def test_the_command_could_not_look(directory: Path) -> None:
     assert run("-m", "shardproof", "validate", directory, locale=UTF8).returncode == 0
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_plugin_could_not_look(directory: Path) -> None:
     done = run("-m", "pytest", "-p", "no:cacheprovider", "--validate-shards", directory, locale=C)
 

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from shardproof import ClaimLostError, ReceiptStore, ShardClaimedError, ShardCompletedError
 from shardproof.testing import Layout, write_layout
+from tests.helpers.hand_clock import HandClock
 
 STALE_AFTER = 36_000.0
 _MAX_PLANS = 3
@@ -22,28 +23,6 @@ _DAYS = st.sampled_from([0, 1, -1])
 _SHARES = st.sampled_from([1.1, 0.9, 0.0])
 _ERRORS = st.sampled_from([None, ValueError, KeyboardInterrupt])
 _NO_RECEIPTS = (b"", b"{", b"null", b"[]", b'{"status": "completed"}', b"\0" * 100)
-
-
-@dataclasses.dataclass(eq=False)
-class _ModelClock:
-    """Two clocks: one that only goes on, and the one on the wall, which is days off."""
-
-    now: float = 0.0
-    days: int = 0
-
-    def read(self) -> float:
-        return self.now
-
-    @contextlib.contextmanager
-    def on_the_wall(self) -> Iterator[None]:
-        """Let `time.time` and `time.time_ns` be off, for as long as the context lasts."""
-        seconds, ns = time.time, time.time_ns
-        with mock.patch.multiple(
-            time,
-            time=lambda: seconds() + 86_400 * self.days,
-            time_ns=lambda: ns() + 86_400 * 10**9 * self.days,
-        ):
-            yield
 
 
 @dataclasses.dataclass(eq=False)
@@ -111,7 +90,7 @@ class ReceiptsMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._stack = contextlib.ExitStack()
-        self._clock = _ModelClock()
+        self._clock, self._days_off = HandClock(), 0
         self._n_works = 0
         self._base = Path()
         self._plans: dict[int, _ModelPlan] = {}
@@ -124,13 +103,18 @@ class ReceiptsMachine(RuleBasedStateMachine):
         """Begin with a plan of which nothing is done, and a clock that is not the machine's."""
         base = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="shardproof-"))
         self._base = Path(base)
-        self._stack.enter_context(self._clock.on_the_wall())
+        seconds, ns = time.time, time.time_ns
+        wall_clock = {
+            "time": lambda: seconds() + 86_400 * self._days_off,
+            "time_ns": lambda: ns() + 86_400 * 10**9 * self._days_off,
+        }
+        self._stack.enter_context(mock.patch.multiple(time, **wall_clock))
         self._open_plan(n_shards, seed=0)
 
     def _open_plan(self, n_shards: int, seed: int) -> None:
         value = Layout(n_shards, format="receipts", seed=seed, absent=range(n_shards))
         path = write_layout(value, self._base)
-        self._plan = _ModelPlan(path, n_shards, self.open_store(path, self._clock.read))
+        self._plan = _ModelPlan(path, n_shards, self.open_store(path, self._clock))
         self._plans[seed] = self._plan
 
     @rule(which=_PLACES, place=_PLACES)
@@ -175,7 +159,7 @@ class ReceiptsMachine(RuleBasedStateMachine):
     def let_time_pass(self, share: float, days: int) -> None:
         """Let no worker show life for a while; and the wall clock jump, which decides nothing."""
         self._clock.now += share * STALE_AFTER
-        self._clock.days = days
+        self._days_off = days
 
     def _some_work(self, place: int) -> _ModelWork:
         if not self._works:
@@ -184,7 +168,7 @@ class ReceiptsMachine(RuleBasedStateMachine):
         return self._works[place % len(self._works)]
 
     def _new_worker(self) -> _ModelWorker:
-        worker = _ModelWorker(self._plan, self.open_store(self._plan.path, self._clock.read))
+        worker = _ModelWorker(self._plan, self.open_store(self._plan.path, self._clock))
         self._workers.append(worker)
         return worker
 
@@ -219,8 +203,11 @@ class ReceiptsMachine(RuleBasedStateMachine):
 
     def _begin(self, work: _ModelWork) -> bool:
         is_lost = work.is_lost
-        work.is_begun = work.is_begun or self.begin(work.handle)
-        if not work.is_begun:
+        try:
+            if not work.is_begun:
+                work.handle.__enter__()
+            work.is_begun = True
+        except ClaimLostError:
             assert is_lost, f"shard {work.index}: expected that the claim holds"
             self._works.remove(work)
         return work.is_begun
@@ -237,7 +224,7 @@ class ReceiptsMachine(RuleBasedStateMachine):
         if not self._write(work):
             return
         if error is not None:
-            self.fail(work.handle, error("a reason"))
+            work.handle.__exit__(error, error("a reason"), None)
         elif self.complete(work.handle) == is_lost:
             raise AssertionError(f"shard {work.index}: completed, and its claim lost? {is_lost}")
         self._works.remove(work)
@@ -256,7 +243,7 @@ class ReceiptsMachine(RuleBasedStateMachine):
             name, content = next(iter(victim.outputs.items()))
             victim.handle.output(name).write_bytes(content[:3])
         for work in [work for work in self._works if work.worker is victim.worker]:
-            self.crash(work.handle)
+            work.handle.abandon()  # on disk all stays as it is, and no sign of life comes
             self._works.remove(work)
         self._workers.remove(victim.worker)
 
@@ -294,7 +281,7 @@ class ReceiptsMachine(RuleBasedStateMachine):
     def says_what_is_so(self) -> None:
         """Nothing is skipped that is not done, and nothing is done twice."""
         for plan in self._plans.values():
-            for store in (plan.onlooker, self.open_store(plan.path, self._clock.read)):
+            for store in (plan.onlooker, self.open_store(plan.path, self._clock)):
                 assert list(self.pending(store)) == plan.pending
             for index in range(plan.n_shards):
                 assert plan.onlooker.is_completed(index) == (index in plan.done)
@@ -327,14 +314,6 @@ class ReceiptsMachine(RuleBasedStateMachine):
         except (ShardClaimedError, ShardCompletedError):
             return None
 
-    def begin(self, work: Any) -> bool:
-        """Begin what was claimed, now or much later; return False if the claim was lost since."""
-        try:
-            work.__enter__()
-        except ClaimLostError:
-            return False
-        return True
-
     def complete(self, work: Any) -> bool:
         """End the work as completed; return False if the claim was found to be lost."""
         try:
@@ -343,17 +322,9 @@ class ReceiptsMachine(RuleBasedStateMachine):
             return False
         return True
 
-    def fail(self, work: Any, error: BaseException) -> None:
-        """End the work by an exception; a KeyboardInterrupt is how a scheduler stops a job."""
-        work.__exit__(type(error), error, error.__traceback__)
-
-    def crash(self, work: Any) -> None:
-        """End the work as SIGKILL does: on disk all stays as it is, and no sign of life comes."""
-        work.abandon()
-
     def teardown(self) -> None:
         """End what still runs, and remove the directory."""
         for work in self._works:
-            self.crash(work.handle)
+            work.handle.abandon()
         self._stack.close()
         super().teardown()
