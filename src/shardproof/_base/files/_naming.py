@@ -11,7 +11,7 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from shardproof._base.files._syncing import as_unsynced, opened_directory, sync, sync_name
@@ -212,8 +212,14 @@ def sweep_leftovers(
     """Remove temporary files of this package whose writer is surely dead; return their names."""
     # What writers of other hosts and namespaces left stays, and what can't be removed, as another
     # user's in a directory like /tmp: no work fails by what another user has left.
-    found = map(_LEFTOVER.fullmatch, os.listdir(directory) if names is None else names)
-    leftovers = sorted(each[0] for each in found if each and is_gone(process_of(each["tag"])))
+    leftovers = sorted(_dead_leftovers(os.listdir(directory) if names is None else names))
     if isinstance(directory, int):
         return [name for name in leftovers if discard(name, dir_fd=directory)]
     return [name for name in leftovers if discard(os.path.join(directory, name))]
+
+
+def _dead_leftovers(names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        match = _LEFTOVER.fullmatch(name)
+        if match and is_gone(process_of(match["tag"])):
+            yield name
