@@ -6,14 +6,11 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from hypothesis import strategies as st
-
 from shardproof.testing.faults import Hub
 
 COMMIT, TAG = "c" * 40, "e" * 64
 PART_NAMES = [".incomplete", f"{TAG}.incomplete", "x.y.incomplete"]
 SHARDS = [f"model-0000{n}-of-00003.safetensors" for n in (1, 2, 3)]
-NAMES = st.from_regex(r"[a-z]{1,3}(/[A-Z]{1,3}){0,2}\.(bin|txt|py)", fullmatch=True)
 
 
 def tensors(n_bytes: int = 64) -> bytes:

@@ -13,15 +13,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shardproof import validate
 from shardproof.errors import ManifestError
 from shardproof.formats.samples import ENERGON as FORMAT
 from shardproof.testing import ShardState
 from tests.formats.looking import archive, contract, named
-from tests.helpers.drawing import examples
 
 INFO = ".nv-meta/.info.json"
 OLD_INFO = ".nv-meta/.info.yaml"
@@ -213,13 +210,3 @@ def test_counts_of_old_that_are_refused(root: Path, text: str) -> None:
     with pytest.raises(ManifestError) as refused:
         FORMAT.read_manifest(str(root))
     assert str(root / OLD_INFO) in str(refused.value)
-
-
-@examples(30)
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=5), st.booleans())
-def test_sound_directories_have_no_findings(tmp_path_factory, counts, has_database) -> None:
-    root = tmp_path_factory.mktemp("shards") / "new"
-    write_dir({f"shard_{i}.tar": n for i, n in enumerate(counts)}, root)
-    if has_database:
-        write_database(root)
-    assert look(root, "valid") == []

@@ -19,7 +19,6 @@ from tests.formats import looking
 from tests.formats.hub_files import (
     COMMIT,
     FILES,
-    NAMES,
     PART_NAMES,
     SHARDS,
     TAG,
@@ -519,30 +518,3 @@ def test_whatever_stands_there_only_our_errors_come(
     for path in (repository.path, folder):
         with contextlib.suppress(ManifestError):
             look(path)
-
-
-@pytest.mark.slow
-@settings(examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    snapshots=st.lists(st.dictionaries(NAMES, st.binary(max_size=20), min_size=1), max_size=3),
-    listed=st.booleans(),
-    change=st.binary(min_size=1, max_size=20),
-)
-def test_sound_repositories_have_no_findings_and_damaged_ones_have(
-    tmp_path_factory, snapshots, listed, change
-) -> None:
-    repository = Repository(tmp_path_factory.mktemp("cache"))
-    for number, files in enumerate(snapshots):
-        commit = f"{number}" * 40
-        for name, data in files.items():
-            repository.put(name, data, commit, ref=f"v{number}")
-        if listed:
-            repository.list(files, commit)
-    if not snapshots:
-        return
-    report = look(repository.path)
-    assert report.ok, report
-    assert not report.unproven
-    blob = min((repository.path / "blobs").iterdir())
-    blob.write_bytes(blob.read_bytes() + change)
-    assert len(look(repository.path).findings) == 1

@@ -10,13 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shardproof import ManifestError, validate
 from shardproof.formats.samples import LITDATA as FORMAT
 from tests.formats.looking import contract, found_in, said_of
-from tests.helpers.drawing import examples
 
 CONFIG: dict[str, Any] = {
     "compression": None,
@@ -272,20 +269,6 @@ def test_harm_that_keeps_the_size(tmp_path, harm: str, keys) -> None:
     path.write_bytes(change(path.read_bytes()))
     assert found_in(tmp_path) == [("structure", path.name)]
     assert said_of(tmp_path) == [tuple(said)]
-
-
-@pytest.mark.slow
-@examples(100)
-@given(st.lists(st.lists(st.binary(max_size=30), min_size=1, max_size=40), min_size=1, max_size=3))
-def test_sound_ones_have_no_findings(tmp_path_factory, contents: list[list[bytes]]) -> None:
-    path = tmp_path_factory.mktemp("x")
-    for make in (chunk, framed, lambda samples: with_arrow(chunk(samples))):
-        made = [(f"chunk-0-{n}.bin", make(each), len(each)) for n, each in enumerate(contents)]
-        assert found_in(write_litdata(path, [(*each, len(each[1])) for each in made])) == []
-        if make is chunk:
-            sizes = [sum(map(len, samples)) for samples in contents]
-            stated = [(*each, size) for each, size in zip(made, sizes, strict=True)]
-            assert found_in(write_litdata(path, stated, keys=OLD)) == []
 
 
 @pytest.mark.parametrize(

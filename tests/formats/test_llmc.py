@@ -6,13 +6,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shardproof.errors import ManifestNotFoundError
 from shardproof.formats.plain import LLMC as FORMAT
 from tests.formats.looking import named
-from tests.helpers.drawing import examples
 
 GPT2, LLAMA3, EVALUATION = (20240520, 1, 2), (20240801, 7, 4), (20240522, 1, 0)
 
@@ -113,16 +110,3 @@ def test_other_directories(tmp_path: Path) -> None:
     assert not FORMAT.recognizes(str(tmp_path))
     with pytest.raises(ManifestNotFoundError, match=r"\(\*\.bin\), found none"):
         FORMAT.read_manifest(str(tmp_path))
-
-
-@examples(50)
-@given(
-    st.lists(st.tuples(st.integers(0, 50), st.sampled_from([GPT2, LLAMA3])), min_size=1),
-    st.lists(st.integers(0, 50)),
-)
-def test_sound_directories_have_no_findings(tmp_path_factory, shards, lengths) -> None:
-    root = tmp_path_factory.mktemp("shards")
-    for index, (n_tokens, kind) in enumerate(shards):
-        (root / f"train_{index:06d}.bin").write_bytes(shard(n_tokens, kind))
-    (root / "eval.bin").write_bytes(evaluation_shard(*lengths))
-    assert look(root, "valid") == []

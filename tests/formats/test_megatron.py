@@ -6,14 +6,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shardproof.errors import ManifestNotFoundError
 from shardproof.formats.samples import MEGATRON as FORMAT
 from tests.formats.looking import named
 from tests.helpers import megatron
-from tests.helpers.drawing import examples
 
 DOCUMENTS = [[[1, 2, 3], [4]], [[5, 6]], [], [[7, 8, 9, 10]]]
 N_SEQUENCES, N_TOKENS = 4, 10
@@ -136,22 +133,3 @@ def test_other_directories(tmp_path: Path) -> None:
     assert not FORMAT.recognizes(str(tmp_path))
     with pytest.raises(ManifestNotFoundError, match=r"\(\*\.idx\), found none"):
         FORMAT.read_manifest(str(tmp_path))
-
-
-documents = st.lists(st.lists(st.lists(st.integers(0, 255), max_size=5), max_size=4), max_size=4)
-
-
-@examples(50)
-@given(st.lists(documents, min_size=1, max_size=4))
-def test_sound_directories_have_no_findings(tmp_path_factory, shards: list) -> None:
-    root = tmp_path_factory.mktemp("shards")
-    for index, each in enumerate(shards):
-        write(root, f"shard_{index}", each)
-    assert look(root, "valid") == []
-
-
-@pytest.mark.parametrize("dtype", ["u1", "i1", "<i2", "<i4", "<i8", "<f8", "<f4", "<u2"])
-@pytest.mark.parametrize("documents", [DOCUMENTS, [], [[]], [[[]]], [[[1]], [[], []]]])
-def test_all_types(tmp_path: Path, dtype: str, documents: list) -> None:
-    write(tmp_path, "a", documents, dtype)
-    assert look(tmp_path, "valid") == []

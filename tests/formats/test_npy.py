@@ -8,12 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from shardproof.formats.plain import NPY as FORMAT
 from tests.formats import looking
-from tests.helpers.drawing import examples
 
 LENGTH = 16
 
@@ -158,14 +155,3 @@ def test_a_directory_with_mostly_other_files(root: Path) -> None:
         (root / f"{index}.tar").write_bytes(b"")
     assert not FORMAT.recognizes(str(root))
     assert len(FORMAT.read_manifest(str(root)).files) == 6
-
-
-@examples(50)
-@given(
-    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3), st.booleans()), min_size=1, max_size=4)
-)
-def test_sound_directories_have_no_findings(tmp_path_factory, shards: list) -> None:
-    root = tmp_path_factory.mktemp("shards")
-    for index, (n, rest, is_float) in enumerate(shards):
-        write(root, index, n, rest=rest, is_float=is_float)
-    assert look(root, "valid") == []

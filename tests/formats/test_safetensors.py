@@ -10,15 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import safetensors.numpy
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats.weights import SAFETENSORS as FORMAT
 from shardproof.testing.samples._states import ShardState
 from tests.formats import looking
 from tests.formats.looking import contract
-from tests.helpers.drawing import examples
 
 INDEX = "model.safetensors.index.json"
 DAMAGED = [
@@ -195,21 +192,3 @@ def test_a_pipeline_has_its_models_in_folders(tmp_path: Path) -> None:
         put_index(pipeline / "vae" / INDEX, {"a": name})
         with pytest.raises(ManifestError):
             FORMAT.read_manifest(str(pipeline))
-
-
-@given(data=st.data(), n_files=st.integers(1, 4))
-@settings(examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_whatever_an_index_maps_is_sound_where_it_is_so(
-    tmp_path: Path, data: st.DataObject, n_files: int
-) -> None:
-    names = st.text("abc.0", min_size=1, max_size=9)
-    tensors = data.draw(st.lists(names, unique=True, min_size=n_files, max_size=12))
-    folder = tmp_path / "model"
-    weight_map = {each: name_of(i % n_files, n_files) for i, each in enumerate(tensors)}
-    for file in {*weight_map.values()}:
-        mine = {name: np.ones(2) for name, owner in weight_map.items() if owner == file}
-        put(folder / file, mine)
-    put_index(folder / INDEX, weight_map)
-    assert found(folder) == []
-    for path in folder.iterdir():
-        path.unlink()
