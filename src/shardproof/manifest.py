@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -15,6 +15,7 @@ from shardproof.errors import ManifestError
 
 __all__ = [
     "Contradiction",
+    "Count",
     "ExpectedFile",
     "Manifest",
     "Mismatch",
@@ -104,6 +105,9 @@ def disagreements(files: Iterable[ExpectedFile]) -> Iterator[Contradiction]:
                 expected = f"one digest by {algorithm}"
                 yield Contradiction(file.name, expected, f"{known} and {text}")
 
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+"""What JSON states of bytes or samples: exact in every reader (RFC 8259, section 6)."""
 
 Probe = Callable[[ExpectedFile, int, int], Mismatch | None]
 """A format's structural probe: ``probe(promised, fd, size)``, with bounded reads by `os.pread`.

@@ -6,7 +6,7 @@ import hashlib
 import weakref
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
 
@@ -18,8 +18,7 @@ from shardproof.datasets.rows._parquet import ParquetShard
 from shardproof.datasets.rows._shard_lists import ParquetShards, TextShards
 from shardproof.errors import ShardReadError
 from shardproof.fetching.sources import RemoteFile
-
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+from shardproof.manifest import Count
 
 
 class RowPosition(NamedTuple):

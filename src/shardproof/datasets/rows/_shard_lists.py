@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,6 +27,7 @@ from shardproof.fetching import ShardPrefetcher
 from shardproof.fetching.cache import CleanupPolicy
 from shardproof.fetching.sources import RemoteFile, Source
 from shardproof.fetching.transfer import Limits
+from shardproof.manifest import Count
 
 logger = logging.getLogger("shardproof.fetching")
 
@@ -162,7 +163,7 @@ def _sized(path: str) -> RemoteFile:
 
 
 class _Counts(msgspec.Struct):
-    row_counts: dict[str, Annotated[int, msgspec.Meta(ge=0)]]  # by digest or identity
+    row_counts: dict[str, Count]  # by digest or identity
 
 
 def known_counts(path: str) -> dict[str, int]:

@@ -13,7 +13,7 @@ from shardproof._base import json
 from shardproof._base.names import refusals
 from shardproof._base.opening import names_in
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
-from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
+from shardproof.manifest import Contradiction, Count, ExpectedFile, Manifest, Mismatch
 
 Listing = Mapping[str, ExpectedFile]
 """What the client kept of the Hub's listing of a commit, by paths."""
@@ -30,14 +30,13 @@ _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _PART = re.compile(r"(?:\.[0-9a-f]{8})?\.incomplete")
 _INDEX = ".index.json"
 
-_Size = Annotated[int, msgspec.Meta(ge=0)]
 _Digits = Annotated[str, msgspec.Meta(pattern="^([0-9a-f]{40}|[0-9a-f]{64})$")]
 
 
 class _ListedAtHub(msgspec.Struct, gc=False):
     """A file, as the Hub lists it: with ``lfs_sha256`` it is large, and not in git itself."""
 
-    size: _Size
+    size: Count
     blob_id: _Digits
     lfs_sha256: _Digits | None = None
 

@@ -13,7 +13,7 @@ import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -23,7 +23,7 @@ from shardproof._base.names import refusals
 from shardproof._base.opening import files_below, is_directory, is_of_a_desktop, names_in, real_path
 from shardproof._base.yaml import NotYamlError, YamlReader
 from shardproof.errors import ManifestError, ManifestNotFoundError
-from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
+from shardproof.manifest import Contradiction, Count, ExpectedFile, Manifest, Mismatch
 
 _SUFFIX, _LIST = ".dvc", ".dir"
 _LOCK, _PIPELINE = "dvc.lock", "dvc.yaml"
@@ -35,7 +35,6 @@ _MAX_CONFIG_BYTES = 2**16
 _LIST_NAME = re.compile(r"([0-9a-f]{2})([0-9a-f]{30})\.dir")
 _OLD_NAME = re.compile(r"[0-9a-f]{32}")
 
-_Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 _T = TypeVar("_T")
 
 
@@ -44,7 +43,7 @@ class _DvcEntry(msgspec.Struct):
 
     relpath: str
     md5: str | None = None
-    size: _Count | None = None
+    size: Count | None = None
 
 
 class _DvcOutput(msgspec.Struct):
@@ -52,8 +51,8 @@ class _DvcOutput(msgspec.Struct):
 
     path: str
     md5: str | None = None
-    size: _Count | None = None
-    nfiles: _Count | None = None
+    size: Count | None = None
+    nfiles: Count | None = None
     hash: str | None = None
     files: list[_DvcEntry] | None = None
     cache: bool = True

@@ -11,7 +11,6 @@ import os
 import re
 import struct
 from collections.abc import Iterable, Iterator
-from typing import Annotated
 
 import msgspec
 
@@ -20,7 +19,7 @@ from shardproof._base.messages import quoted
 from shardproof._base.names import opened
 from shardproof._base.opening import files_below, is_there, matching, read_at
 from shardproof.errors import ManifestError
-from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
+from shardproof.manifest import Contradiction, Count, ExpectedFile, Manifest, Mismatch
 from shardproof.probes import tar
 
 _FOLDER = ".nv-meta"
@@ -46,11 +45,9 @@ _YAML_ENTRY = re.compile(
     r" +(?:(?P<plain>[\w./][^:#]*)|'(?P<quoted>[^']+)'): (?P<count>\d{1,15})\s*"
 )
 
-_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-
 
 class _EnergonInfo(msgspec.Struct, omit_defaults=True):
-    shard_counts: dict[str, _Count]
+    shard_counts: dict[str, Count]
     energon_version: str | None = None
 
 

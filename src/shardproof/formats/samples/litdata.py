@@ -11,7 +11,7 @@ import os
 import re
 import struct
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
@@ -21,7 +21,7 @@ from shardproof._base.opening import names_in, read_at
 from shardproof.errors import ManifestError
 from shardproof.formats._reading import begin_of
 from shardproof.formats.samples._offsets import FIRST_BYTES, INDEX, INDEX_BYTES, read_offsets
-from shardproof.manifest import ExpectedFile, Manifest, Mismatch
+from shardproof.manifest import Count, ExpectedFile, Manifest, Mismatch
 from shardproof.probes import packed, parquet
 
 _BEGIN = re.compile(rb'"chunks"\s*:\s*\[')
@@ -34,13 +34,11 @@ _ARROW_END = struct.Struct("<I8s")
 _PARQUET = "ParquetLoader"
 _KNOWN_LEVELS = {None, "batch", "chunk", "sample", msgspec.UNSET}
 
-_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
-
 
 class _LitChunk(msgspec.Struct, omit_defaults=True, gc=False):
     filename: str
-    chunk_bytes: _Count
-    chunk_size: _Count
+    chunk_bytes: Count
+    chunk_size: Count
     dim: Any = msgspec.UNSET
 
 

@@ -7,7 +7,7 @@ https://github.com/mosaicml/streaming/tree/main/streaming/base/format
 import os
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
@@ -17,7 +17,7 @@ from shardproof._base.opening import files_below, read_at
 from shardproof.errors import ManifestError
 from shardproof.formats._reading import begin_of
 from shardproof.formats.samples._offsets import FIRST_BYTES, INDEX, INDEX_BYTES, read_offsets
-from shardproof.manifest import ExpectedFile, Manifest, Mismatch
+from shardproof.manifest import Count, ExpectedFile, Manifest, Mismatch
 from shardproof.probes import packed
 
 _BEGIN = re.compile(rb'"shards"\s*:\s*\[\s*([{\]])')
@@ -34,12 +34,10 @@ _OF_HASHES = {
 }
 """What Streaming calls an algorithm; of one that is not here nothing is proven."""
 
-_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
-
 
 class _MdsFile(msgspec.Struct, omit_defaults=True, gc=False):
     basename: str
-    bytes: _Count
+    bytes: Count
     hashes: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -50,7 +48,7 @@ class _MdsShard(msgspec.Struct, omit_defaults=True):
     """What the index says of a shard; only JSON lines and separated values have ``meta``."""
 
     format: str
-    samples: _Count
+    samples: Count
     raw_data: _MdsFile
     zip_data: _MaybeFile = msgspec.UNSET
     raw_meta: _MaybeFile = msgspec.UNSET

@@ -9,7 +9,6 @@ import os
 import posixpath
 import re
 from collections.abc import Collection, Iterator, Sequence
-from typing import Annotated
 
 import msgspec
 
@@ -18,7 +17,7 @@ from shardproof._base.messages import quoted
 from shardproof._base.opening import is_there, matching, names_in
 from shardproof.errors import ManifestError
 from shardproof.formats._reading import begin_of
-from shardproof.manifest import Contradiction, ExpectedFile, Manifest
+from shardproof.manifest import Contradiction, Count, ExpectedFile, Manifest
 from shardproof.probes import tar
 
 _USUAL_NAME = "shardindex.json"
@@ -28,14 +27,13 @@ _MOST_LOOKED_AT = 64
 """Files of JSON: there may be one beside each archive."""
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
-_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class _WidsShard(msgspec.Struct, omit_defaults=True, gc=False):
     url: str
-    nsamples: _Count
+    nsamples: Count
     md5sum: str | None = None
-    filesize: _Count | None = None
+    filesize: Count | None = None
 
 
 class _WidsPart(msgspec.Struct, omit_defaults=True):
