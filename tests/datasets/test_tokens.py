@@ -6,12 +6,9 @@ import copy
 import dataclasses
 import errno
 import gc
-import hashlib
-import itertools
 import logging
 import os
 import pickle
-import struct
 import subprocess
 import sys
 import threading
@@ -32,6 +29,7 @@ from shardproof.datasets.tokens._token_files import TokenFiles, TokenShard
 from shardproof.datasets.tokens._tokens import SharedShardedDataset
 from shardproof.errors import FetchError, FetchTimeoutError
 from shardproof.testing.faults import FileSystemFaults, damage
+from tests.goldens import golden
 from tests.helpers.token_files import ids_of, write_shard
 from tests.helpers.waiting import files_below, until
 
@@ -294,45 +292,25 @@ class TestLengths:
 
 
 class TestIdsOfTemplarsScript:
-    """Written as ``02_consolidate_shards.py`` does it, by the same operations of numpy."""
+    """They are of the file with its header, and bits of a number of numpy's."""
 
-    LENGTH, N = 64, 20
+    def opened(self, path: Path) -> SharedShardedDataset:
+        how = {"token_dtype": np.uint16, "level": "valid"}
+        return SharedShardedDataset(0, 128, shards_path=path, **how)
 
-    def handled(self, tokens: np.ndarray) -> int:
-        digest = hashlib.blake2b(tokens.tobytes(), digest_size=8).digest()
-        return struct.unpack("<Q", digest)[0]
+    def test_they_prove_their_sequences(self, caplog) -> None:
+        assert len(self.opened(golden("npy-templar").path)) == 4
+        assert "none proves its last 128 bytes" in caplog.text
 
-    def prepared(self, path: Path, dtype=np.uint32, *, header: bool = True) -> Path:
-        """The script maps the whole file, of which the header is a part."""
-        length = self.LENGTH * 4 // np.dtype(dtype).itemsize
-        tokens = path / "train_000003.npy"
-        np.save(tokens, np.random.default_rng(3).integers(0, 250, self.N * length).astype(dtype))
-        view = np.memmap(tokens, dtype=dtype, mode="r") if header else np.load(tokens)
-        words = view.view(np.uint32)
-        bounds = np.arange(0, words.shape[0] + 1, self.LENGTH)
-        bits = [self.handled(words[i:j]) for i, j in itertools.pairwise(bounds)]
-        ids = np.stack(bits).view(np.uint64)
-        assert np.stack(bits).dtype == np.float64, "else it is no such shard"
-        np.save(path / "sample_ids_000003.npy", ids)
-        return tokens
-
-    @pytest.mark.parametrize(("dtype", "header"), [(np.uint32, True), (np.uint8, False)])
-    def test_they_prove_their_sequences(self, tmp_path, caplog, dtype, header: bool) -> None:
-        self.prepared(tmp_path, dtype, header=header)
-        length = self.LENGTH * 4 // np.dtype(dtype).itemsize
-        dataset = opened(tmp_path, length, token_dtype=dtype, level="valid")
-        assert len(dataset) == self.N
-        warning = "none proves its last 128 bytes"
-        assert (warning in caplog.text) == header
-
-    @pytest.mark.parametrize(("sequence", "header"), [(0, True), (19, True), (7, False)])
-    def test_a_wrong_token_is_found(self, tmp_path, sequence: int, header: bool) -> None:
-        tokens = self.prepared(tmp_path, header=header)
-        with tokens.open("r+b") as file:
-            file.seek((0 if header else 128) + (sequence * self.LENGTH + 50) * 4)
+    @pytest.mark.parametrize("sequence", [0, 3])
+    def test_a_wrong_token_is_found(self, tmp_path, sequence: int) -> None:
+        path = golden("npy-templar").copy(tmp_path)
+        with (path / "train_000000.npy").open("r+b") as file:
+            file.seek(sequence * 256 + 200)
             file.write(b"\xff")
-        note = why(refusal(tmp_path, self.LENGTH, level="valid"))
-        assert note.endswith(f"found others: {sequence}")
+        with pytest.raises(ShardValidationError) as caught:
+            self.opened(path)
+        assert why(caught.value).endswith(f"found others: {sequence}")
 
 
 def npy(header: str, data: bytes = b"") -> bytes:

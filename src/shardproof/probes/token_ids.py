@@ -86,11 +86,6 @@ class TokensWithIds(NamedTuple):
                 if made != stated[place * ID_BYTES : (place + 1) * ID_BYTES]:
                     yield index
 
-    def proves_all(self, recipe: IdRecipe, n_ids: int) -> bool:
-        """Whether the ids, if all are right, prove every token."""
-        start = 0 if recipe.has_header else self.tokens.start
-        return start + n_ids * recipe.n_bytes == self.tokens.end
-
 
 def told_of(wrong: Iterable[int], n_ids: int) -> Mismatch | None:
     """Return what is said of sequences that are others, however many; None where there is none."""
@@ -117,7 +112,8 @@ class IdsProof:
             if recipe is None or not _fits(shard, recipe.n_bytes):
                 return False
             others = told_of(shard.wrong(recipe, range(n_ids)), n_ids)
-            return others or shard.proves_all(recipe, n_ids)
+            start = 0 if recipe.has_header else shard.tokens.start
+            return others or start + n_ids * recipe.n_bytes == shard.tokens.end
 
     def _of_others(self, name: str) -> IdRecipe | None:
         """Return how the ids of a shard in the same series were made, one of the first."""
