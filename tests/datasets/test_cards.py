@@ -13,7 +13,7 @@ import pytest
 
 from shardproof.datasets.rows import _file_names, _listings, hf_load_dataset_sharded
 from shardproof.datasets.rows._card import configs_of, told_default, yaml_block
-from shardproof.datasets.rows._file_names import matching
+from shardproof.datasets.rows._file_names import meant
 from shardproof.datasets.rows._splits import chosen_files, split_files
 from shardproof.errors import SourceError
 from shardproof.fetching.sources._source import RemoteFile
@@ -224,7 +224,7 @@ def test_without_a_package_for_yaml_the_command_is_told(
 )
 def test_what_a_pattern_means(pattern: str, expected: list[str]) -> None:
     names = sorted(["a", "b.c", "d/e", "d/f/e", "d/f/g", ".h/a", "__p/a", "README.md"])
-    assert matching(pattern, names) == expected
+    assert [*meant(pattern, names)] == expected
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_what_a_pattern_means(pattern: str, expected: list[str]) -> None:
 )
 def test_a_pattern_that_no_name_could_fit_is_refused(pattern: str, said: str) -> None:
     with pytest.raises(ValueError, match=said) as caught:
-        matching(pattern, ["x"])
+        next(meant(pattern, ["x"]))
     assert len(str(caught.value)) < 400
 
 

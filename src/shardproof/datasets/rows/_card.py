@@ -21,7 +21,9 @@ CARD_FILES = ("README.md", ".huggingface.yaml")  # where a card is; the second g
 
 _BLOCK = re.compile(r"\A\s*---(?:\r\n|\r|\n)(.*?)(?:\r\n|\r|\n)---[ \t]*(?:\r\n|\n|\Z)", re.DOTALL)
 _MISSING = object()
-_UNREAD = ("columns", "filters", "fragment_scan_options", "on_bad_files")
+UNREAD = ("columns", "filters", "fragment_scan_options", "on_bad_files")
+"""Fields of a configuration that change the rows, and are not read here."""
+
 _TO_DO = "Mend the card, or name the files: data_files"
 _SHOWN = 20
 _Path = Annotated[str, msgspec.Meta(min_length=1)]
@@ -67,11 +69,6 @@ class Config(msgspec.Struct, frozen=True, rename={"name": "config_name"}):
         paths = paths or {"train": [each for each in some if isinstance(each, str)]}
         return {split: [path] if isinstance(path, str) else path for split, path in paths.items()}
 
-    @property
-    def unread(self) -> list[str]:
-        """Its fields that change the rows, and are not read here."""
-        return [name for name in _UNREAD if getattr(self, name) is not None]
-
 
 def yaml_block(text: str) -> str:
     """Return what stands between the lines ``---`` at the beginning of a README; or nothing."""
@@ -82,7 +79,14 @@ def yaml_block(text: str) -> str:
 def configs_of(texts: Mapping[str, str], url: str) -> list[Config]:
     """Return the configurations that the YAML of `CARD_FILES` has, in their order."""
     found, where = _field(texts, "configs", url)
-    return _configs(found, where) if found else []
+    try:
+        items = msgspec.convert(found or [], list[Config])
+    except msgspec.ValidationError as error:
+        raise SourceError(f"{where}, configs: {told(error)}. {_TO_DO}", kind="unusable") from None
+    if twice := [name for name, n in Counter(each.name for each in items).items() if n > 1]:
+        problem = f"configs: expected different names, found {quoted(twice[0])} twice"
+        raise SourceError(f"{where}, {problem}. {_TO_DO}", kind="unusable")
+    return items
 
 
 def _field(
@@ -112,17 +116,6 @@ def told_default(texts: Mapping[str, str], url: str) -> str | None:
             raise SourceError(f"{where}, {problem}. {_TO_DO}", kind="unusable")
         names.append(name)
     return names[0] if len(set(names)) == 1 else None
-
-
-def _configs(value: Any, where: str) -> list[Config]:
-    try:
-        items = msgspec.convert(value, list[Config])
-    except msgspec.ValidationError as error:
-        raise SourceError(f"{where}, configs: {told(error)}. {_TO_DO}", kind="unusable") from None
-    if twice := [name for name, n in Counter(each.name for each in items).items() if n > 1]:
-        problem = f"configs: expected different names, found {quoted(twice[0])} twice"
-        raise SourceError(f"{where}, {problem}. {_TO_DO}", kind="unusable")
-    return items
 
 
 def config_of(

@@ -53,13 +53,8 @@ class Budget:
             raise ValueError("the card has too many patterns for so many files")
 
 
-def matching(pattern: str, names: Sequence[str], budget: Budget | None = None) -> list[str]:
-    """Return which of all files, sorted, a pattern means; a ValueError says why it can't."""
-    return [*meant(pattern, names, budget)]
-
-
 def meant(pattern: str, names: Sequence[str], budget: Budget | None = None) -> Iterator[str]:
-    """Yield the same one by one."""
+    """Yield which of all files, sorted, a pattern means; a ValueError says why it can't."""
     parts = pattern.split("/")
     _refuse_parts(pattern, parts)
     ignored = _NO_DATA - {parts[-1]}
@@ -67,7 +62,9 @@ def meant(pattern: str, names: Sequence[str], budget: Budget | None = None) -> I
     if "[]" not in pattern and "[!]" not in pattern:  # where a set ends is less plain there
         pieces = [piece.strip("/") for piece in _WILD.split(pattern)]
         has = max((piece for piece in pieces if "]" not in piece), key=len, default="")
-    start, effort = _MAGIC.split(pattern)[0], _effort(pattern)
+    start, behind = _MAGIC.split(pattern)[0], pattern.split("**")[1:] or [""]
+    # How often a part of a name is compared: those behind a ``**`` take turns.
+    effort = max(parts.strip("/").count("/") + 1 for parts in behind)
     for name in map(names.__getitem__, range(bisect.bisect_left(names, start), len(names))):
         if not name.startswith(start):
             return
@@ -80,12 +77,6 @@ def meant(pattern: str, names: Sequence[str], budget: Budget | None = None) -> I
             and _n_hidden(found) == hidden
         ):
             yield name
-
-
-def _effort(pattern: str) -> int:
-    """Return how often a part of a name is compared: those behind a ``**`` take turns."""
-    behind = pattern.split("**")[1:] or [""]
-    return max(parts.strip("/").count("/") + 1 for parts in behind)
 
 
 def _refuse_parts(pattern: str, parts: Sequence[str]) -> None:
@@ -184,7 +175,7 @@ def default_patterns(
 ) -> dict[str, list[str]]:
     """Return the patterns of each split that the names of files below a directory tell."""
     start = f"{below}/" if below else ""
-    if sharded := matching(start + _SHARDED.format("*"), names, budget):
+    if sharded := [*meant(start + _SHARDED.format("*"), names, budget)]:
         said = (_SHARDED_SPLIT.match(name.rpartition("/")[2]) for name in sharded)
         splits = sorted({found[1] for found in said if found})
         if wrong := [split for split in splits if not SPLIT_NAME.fullmatch(split)]:
@@ -194,7 +185,7 @@ def default_patterns(
         with_files = {
             split: list(some)
             for split, some in patterns.items()
-            if any(matching(start + pattern, names, budget) for pattern in some)
+            if any([*meant(start + pattern, names, budget)] for pattern in some)
         }
         if with_files:
             return with_files

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import MAX_PATH_BYTES
-from shardproof.datasets.rows._card import Config, config_of, first_of
+from shardproof.datasets.rows._card import UNREAD, Config, config_of, first_of
 from shardproof.datasets.rows._file_names import (
     PARQUET,
     SUFFIX,
@@ -19,7 +19,6 @@ from shardproof.datasets.rows._file_names import (
     has_magic,
     is_data,
     is_for_parquet,
-    matching,
     meant,
 )
 from shardproof.errors import SourceError
@@ -39,7 +38,7 @@ def chosen_files(files: Sequence[RemoteFile], wanted: Sequence[str], url: str) -
     missing = []
     for name in wanted:
         try:
-            found = [name] if name in there else matching(name, sorted(there))
+            found = [name] if name in there else [*meant(name, sorted(there))]
         except ValueError as error:
             raise ValueError(f"data_files: {told(error)}") from None
         names += found
@@ -119,7 +118,7 @@ class _Repository:
         first, config = configs[0], config_of(configs, name, self._url, told)
         where = f"the configuration {quoted(config.name)}"
         self._refuse_those_without_files([each for each in configs if each.patterns is None])
-        if unread := config.unread:
+        if unread := [each for each in UNREAD if getattr(config, each) is not None]:
             raise self._refusal(f"{where} has {', '.join(unread)}, which is not read here")
         self._refuse_other_formats(self._resolved(first.patterns, "", "the first configuration"))
         return self._resolved(config.patterns, config.directory, where)
@@ -165,7 +164,7 @@ class _Repository:
             splits: Splits = {split: [] for split in patterns}
             for split, some in patterns.items():
                 for pattern in some:
-                    all_found = matching(start + pattern, self._names, self._budget)
+                    all_found = meant(start + pattern, self._names, self._budget)
                     found = list(filter(is_data, all_found))
                     if not found and not has_magic(pattern):
                         raise ValueError(f"there is no file {quoted(pattern)}")
