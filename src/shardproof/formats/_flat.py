@@ -44,7 +44,12 @@ def flat(
     def expected(path: str, most: int | None = None) -> _jobs.CountedSet:
         here = names_in(path)
         if job_names is not None:
-            return _jobs.set_of_jobs(here, job_names)
+            from shardproof._base.files import is_aside  # noqa: PLC0415 - writes; few ask it
+
+            found = filter(job_names.fullmatch, _jobs.expected_of(here))
+            counted = _jobs.expected_by_names(each for each in found if not is_aside(each))
+            odd = [*counted.contradictions, *_jobs.uncommitted(here)]
+            return _jobs.CountedSet(counted.names, odd)
         names = [each for each in here if each.endswith(suffixes) and not is_never_a_shard(each)]
         return _jobs.CountedSet(sorted(choose(path, names[:most])), ())
 

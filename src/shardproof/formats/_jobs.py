@@ -83,15 +83,6 @@ def expected_of(names: Iterable[str]) -> list[str]:
     return sorted(name for name in found if not is_never_a_shard(name))
 
 
-def set_of_jobs(names: Iterable[str], kind: re.Pattern[str]) -> CountedSet:
-    """Return what is expected where such names are, of files that jobs write, all of one kind."""
-    from shardproof._base.files import is_aside  # noqa: PLC0415 - what writes, for few formats
-
-    found = filter(kind.fullmatch, expected_of(names))
-    counted = expected_by_names(each for each in found if not is_aside(each))
-    return CountedSet(counted.names, [*counted.contradictions, *uncommitted(names)])
-
-
 def uncommitted(names: Iterable[str]) -> Iterator[Contradiction]:
     """Yield the folder of a job that has not ended: its files may not all be here."""
     if TEMPORARY in names:
