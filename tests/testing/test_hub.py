@@ -539,7 +539,7 @@ def test_questions_that_cannot_be_read(hub: Hub) -> None:
 
 
 def test_a_gated_repository(hub, hf, api, repo, download) -> None:
-    with pytest.raises(TypeError, match="token: expected a str, found NoneType"):
+    with pytest.raises(TypeError, match="token: expected str, found None"):
         hub.gate("owner/shards", None)
     hub.gate("owner/shards", "hf_right", repo_type=repo["repo_type"])
     assert api.repo_info(**repo).gated == "manual"

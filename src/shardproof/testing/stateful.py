@@ -96,7 +96,7 @@ class ShardsDirMachine(RuleBasedStateMachine):
     @rule()
     def append(self) -> None:
         """Let the writer add a shard; like saev's it writes the manifest anew."""
-        self._become([*self.layout.states, ShardState.OK])
+        self.layout = self.layout.replace([*self.layout.states, ShardState.OK])
         self._write_shard(self.layout.n_shards - 1)
         for name in self.layout.manifest_names:
             (self.path / name).write_bytes(self.layout.read_bytes(name))
@@ -130,19 +130,18 @@ class ShardsDirMachine(RuleBasedStateMachine):
         """Bring whole shards into other states."""
         paths = [self.path / self.layout.shard_name(index) for index in changes]
         apply_states(paths, list(changes.values()))
-        self._become(changes.get(i, state) for i, state in enumerate(self.layout.states))
+        states = enumerate(self.layout.states)
+        self.layout = self.layout.replace(changes.get(i, state) for i, state in states)
 
     def _mend(self, index: int) -> None:
         """Make a shard whole, and with one that was swapped all those."""
         if self.layout.states[index] is ShardState.OK:
             return  # not even a time changes, for a validator that goes by those
-        swapped = self.layout.indices(ShardState.SWAPPED)
-        mended = swapped if index in swapped else (index,)
-        for each in mended:
+        swapped, states = self.layout.indices(ShardState.SWAPPED), [*self.layout.states]
+        for each in swapped if index in swapped else (index,):
             self._write_shard(each)
-        self._become(
-            ShardState.OK if i in mended else state for i, state in enumerate(self.layout.states)
-        )
+            states[each] = ShardState.OK
+        self.layout = self.layout.replace(states)
 
     def _write_shard(self, index: int) -> None:
         name = self.layout.shard_name(index)
@@ -152,9 +151,6 @@ class ShardsDirMachine(RuleBasedStateMachine):
             except IsADirectoryError:
                 path.rmdir()
         (self.path / name).write_bytes(self.layout.read_bytes(name))
-
-    def _become(self, states: Iterable[str]) -> None:
-        self.layout = self.layout.replace(states)
 
     @invariant()
     def reports_what_the_oracle_expects(self) -> None:

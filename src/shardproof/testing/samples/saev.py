@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from shardproof.testing.samples._keywords import integer, integers
+from shardproof.testing.samples._keywords import expect, integer, integers
 from shardproof.testing.samples._layout import Layout, SampleFormat, SampleOptions, index_of
 from shardproof.testing.samples._states import apply_states
 
@@ -58,8 +58,7 @@ class SaevOptions(SampleOptions):
         self.settle("n_examples", integer("n_examples", n_examples, at_least=0))
         self.settle("layers", integers("layers", self.layers, what="integers"))
         for name in ("cls_token", "labels"):
-            if type(getattr(self, name)) is not bool:
-                raise TypeError(f"{name}: expected bool, found {getattr(self, name)!r}")
+            expect(name, getattr(self, name), bool)
         if not self.layers or len(set(self.layers)) != len(self.layers):
             raise ValueError(f"layers: expected one or more, none twice, found {self.layers}")
         # The writer opens the next shard as soon as one is full: the last may have no examples.

@@ -8,7 +8,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -138,10 +138,33 @@ def damaged(
     """
     expect("keep_times", keep_times, bool)
     done, plan = _planned(path, kind, seed, boundary)
-    stray = done.other if done.kind is DamageKind.STRAY else None
     paths = [each for each in (done.path, done.other) if each is not None]
-    with _put_back(paths, lambda: _inflict(done, plan, keep_times), may_be_gone=stray):
-        yield done
+    with contextlib.ExitStack() as copies:
+        before = {each: _before(each, copies) for each in paths}
+        times = os.lstat(done.path.parent)
+        _inflict(done, plan, keep_times)
+        left = [*map(_look, paths)]
+        try:
+            yield done
+        finally:
+            now = [*map(_look, paths)]
+            if done.kind is DamageKind.STRAY and now[1] is None:
+                left[1] = None
+            if left == now:
+                for each, was in before.items():
+                    _restore(each, was)
+                with contextlib.suppress(PermissionError):  # another user's, such as /tmp
+                    _set_times(done.path.parent, times)
+            else:
+                pairs = zip(paths, left, now, strict=True)
+                changed = ", ".join(f"'{each}'" for each, one, other in pairs if one != other)
+                text = (
+                    f"Nothing was put back, because this changed after it was damaged: {changed}. "
+                    "Where the code under test repairs, use damage() instead of damaged()."
+                )
+                if (error := sys.exception()) is None:
+                    raise RuntimeError(text)
+                error.add_note(text)
 
 
 def _planned(
@@ -193,39 +216,6 @@ def _status(path: Path) -> os.stat_result | None:
 
 _Before = tuple[os.stat_result, IO[bytes]]
 """A file as it was; its copy is in a nameless temporary file, which no listing shows."""
-
-
-@contextlib.contextmanager
-def _put_back(
-    paths: Sequence[Path], change: Callable[[], None], *, may_be_gone: Path | None = None
-) -> Iterator[None]:
-    """Change files of one directory, and put them back at the end if nobody else changed them."""
-    folder = paths[0].parent
-    with contextlib.ExitStack() as copies:
-        before = {path: _before(path, copies) for path in paths}
-        times = os.lstat(folder)
-        change()
-        left = {path: _look(path) for path in paths}
-        try:
-            yield
-        finally:
-            now = {path: _look(path) for path in paths}
-            if may_be_gone is not None and now[may_be_gone] is None:
-                left[may_be_gone] = None
-            changed = ", ".join(f"'{path}'" for path in paths if now[path] != left[path])
-            if not changed:
-                for path, was in before.items():
-                    _restore(path, was)
-                with contextlib.suppress(PermissionError):  # another user's, such as /tmp
-                    _set_times(folder, times)
-            else:
-                text = (
-                    f"Nothing was put back, because this changed after it was damaged: {changed}. "
-                    "Where the code under test repairs, use damage() instead of damaged()."
-                )
-                if (error := sys.exception()) is None:
-                    raise RuntimeError(text)
-                error.add_note(text)
 
 
 def _before(path: Path, copies: contextlib.ExitStack) -> _Before | None:

@@ -152,26 +152,23 @@ def _swap(target: Target) -> PlannedDamage:
     for other in partners[first:] + partners[:first]:
         filecmp.clear_cache()  # it goes by times
         if not filecmp.cmp(path, other, shallow=False):
-            what = f"contents of {target} and '{other}'"
-            return PlannedDamage(what, lambda: _exchange(path, other), (path, other), other)  # noqa: B023
-    raise ValueError(
-        f"{target.kind}: expected a file with the same suffix and other contents beside {target}, "
-        f"found {len(partners)} with the same suffix, and none with other contents"
-    )
+            break
+    else:
+        raise ValueError(
+            f"{target.kind}: expected a file with the same suffix and other contents beside "
+            f"{target}, found {len(partners)} with the same suffix, and none with other contents"
+        )
 
+    def act() -> None:
+        modes = [stat.S_IMODE(os.lstat(each).st_mode) for each in (path, other)]
+        aside = path.with_name(f".{uuid.uuid4().hex}")
+        os.rename(path, aside)
+        os.rename(other, path)
+        os.rename(aside, other)
+        for each, mode in zip((path, other), modes, strict=True):
+            os.chmod(each, mode)
 
-def _exchange(path: Path, other: Path) -> None:
-    modes = [stat.S_IMODE(os.lstat(each).st_mode) for each in (path, other)]
-    aside = path.with_name(f".{uuid.uuid4().hex}")
-    os.rename(path, aside)
-    os.rename(other, path)
-    os.rename(aside, other)
-    for each, mode in zip((path, other), modes, strict=True):
-        os.chmod(each, mode)
-
-
-def _drop(target: Target) -> PlannedDamage:
-    return PlannedDamage(f"gone: {target}", target.path.unlink)
+    return PlannedDamage(f"contents of {target} and '{other}'", act, (path, other), other)
 
 
 def _copy_or_rename(target: Target) -> PlannedDamage:
@@ -186,17 +183,16 @@ def _copy_or_rename(target: Target) -> PlannedDamage:
     following = next(candidate for candidate in numbered if candidate not in taken)
     free = [following, *(name + end for end in _ENDINGS if name + end not in taken)]
     other = path.with_name(free[target.draw(len(free))])
-    if target.kind is DamageKind.STRAY:
-        what = f"'{other}', a copy of {target}"
-        return PlannedDamage(what, lambda: _copy(path, other), (other,), other)
-    return PlannedDamage(f"{target} to '{other}'", lambda: os.rename(path, other), other=other)
+    if target.kind is DamageKind.RENAMED:
+        return PlannedDamage(f"{target} to '{other}'", lambda: os.rename(path, other), other=other)
 
+    def act() -> None:
+        # Not by `shutil.copy`, whose sendfile(2) pyfakefs 5.7 lets through to real files.
+        with open(path, "rb") as source, open(other, "xb") as copy:
+            shutil.copyfileobj(source, copy)
+        shutil.copymode(path, other)
 
-def _copy(path: Path, other: Path) -> None:
-    # Not by `shutil.copy`, whose sendfile(2) pyfakefs 5.7 lets through to real files.
-    with open(path, "rb") as source, open(other, "xb") as target:
-        shutil.copyfileobj(source, target)
-    shutil.copymode(path, other)
+    return PlannedDamage(f"'{other}', a copy of {target}", act, (other,), other)
 
 
 PLANS: dict[DamageKind, Callable[[Target], PlannedDamage]] = {
@@ -206,7 +202,7 @@ PLANS: dict[DamageKind, Callable[[Target], PlannedDamage]] = {
     DamageKind.TRUNCATED_AT_END: _cut,
     DamageKind.EXTENDED: _grow,
     DamageKind.SWAPPED: _swap,
-    DamageKind.MISSING: _drop,
+    DamageKind.MISSING: lambda target: PlannedDamage(f"gone: {target}", target.path.unlink),
     DamageKind.STRAY: _copy_or_rename,
     DamageKind.RENAMED: _copy_or_rename,
     DamageKind.ZERO_TAIL: _zero,

@@ -222,8 +222,7 @@ class Hub:
             TypeError: A token that is no str.
             ValueError: No repository of this name has a file; the error names the nearest.
         """
-        if not isinstance(token, str):
-            raise TypeError(f"token: expected a str, found {type(token).__name__}")
+        expect("token", token, str)
         with self._lock:
             self._repos.known(repo_type, repo).token = token
 

@@ -350,11 +350,9 @@ def elsewhere(layout: Layout) -> str:
 def wrapping_shape(n_elements: int, item_size: int) -> list[int]:
     """Return a shape that has so many elements only where 64 bits are all that there is."""
     modulus = 2**64 // item_size
-    for one in itertools.count(2**32 + 1, 2):
-        other = n_elements * pow(one, -1, modulus) % modulus
-        if other < 2**63 and one * other != n_elements:
-            return [one, other]
-    raise AssertionError  # pragma: no cover - there are many odd numbers
+    odd = itertools.count(2**32 + 1, 2)
+    pairs = ([one, n_elements * pow(one, -1, modulus) % modulus] for one in odd)
+    return next(pair for pair in pairs if pair[1] < 2**63 and math.prod(pair) != n_elements)
 
 
 def _break_law(layout: Layout, document: dict[str, Any]) -> None:
