@@ -40,7 +40,6 @@ class Bug(enum.StrEnum):
     STOPS = "a short read is the end of the file"
     ZEROS = "the rest of a short read is zeros"
     KEEPS_OPEN = "the operating system closes descriptors"
-    KEEPS_THREAD = "a daemon thread does no harm"
     KEEPS_PROCESS = "a worker that ends some time by itself"
     CACHES = "an index beside the shards makes the next start faster"
     SHARES = "one buffer for all loaders"
@@ -102,8 +101,6 @@ class Loader:
             (self._path / "index.cache").touch()
         if bug is Bug.KEEPS_PROCESS:
             self._worker = subprocess.Popen(["sleep", "30"])
-        if bug is Bug.KEEPS_THREAD:
-            threading.Thread(target=threading.Event().wait, daemon=True).start()
 
     def _read_names(self) -> list[str]:
         manifest = self._path / "shards.json"

@@ -27,7 +27,7 @@ from shardproof.testing import (
     write_layout,
 )
 from shardproof.testing.samples import saev
-from shardproof.testing.samples._directories import restore_modes, writer
+from shardproof.testing.samples._directories import writer
 from shardproof.testing.samples._layout import FORMATS
 from shardproof.testing.strategies import layouts
 from tests.helpers.drawing import examples
@@ -178,19 +178,6 @@ class TestShardsDir:
 
 
 class TestRestoreModes:
-    def test_all_the_way_down(self, tmp_path: Path) -> None:
-        inner = tmp_path / "outer" / "inner"
-        inner.mkdir(parents=True)
-        (inner / "file").write_bytes(b"1")
-        for path in (inner / "file", inner, inner.parent):
-            path.chmod(0o050)
-        with without_root_override():
-            restore_modes(tmp_path)
-        modes = [
-            stat.S_IMODE(path.stat().st_mode) for path in (inner.parent, inner, inner / "file")
-        ]
-        assert modes == [0o750, 0o750, 0o650]
-
     def test_a_link_that_was_given_is_where_it_leads(self, tmp_path: Path) -> None:
         link, inside = tmp_path / "link", tmp_path / "inside"
         inside.mkdir()

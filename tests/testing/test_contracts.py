@@ -85,11 +85,7 @@ TESTS_OF_LOADERS = {
     "test_str_and_path_are_the_same": [loaders.Bug.STR_ONLY],
     "test_damage_during_iteration": [loaders.Bug.MAPS, loaders.Bug.SKIPS, loaders.Bug.ANONYMOUS],
     "test_reads_that_fail": [loaders.Bug.STOPS, loaders.Bug.ZEROS],
-    "test_nothing_is_left_behind": [
-        loaders.Bug.KEEPS_OPEN,
-        loaders.Bug.KEEPS_THREAD,
-        loaders.Bug.KEEPS_PROCESS,
-    ],
+    "test_nothing_is_left_behind": [loaders.Bug.KEEPS_OPEN, loaders.Bug.KEEPS_PROCESS],
     "test_the_directory_is_left_as_it_was": [loaders.Bug.CACHES],
     "test_two_loaders_do_not_disturb_each_other": [loaders.Bug.SHARES],
     "test_what_is_no_shards_directory_is_refused": [loaders.Bug.EMPTY_IS_FINE],
@@ -141,7 +137,7 @@ class TestOurValidator(ValidatorContract):
         return find
 
 
-@pytest.mark.slow
+@pytest.mark.mutants
 class TestRightValidator(ValidatorContract):
     deadline = 60.0
 
@@ -157,14 +153,14 @@ class TestOurWriter(WriterContract):
         return write_whole
 
 
-@pytest.mark.slow
+@pytest.mark.mutants
 class TestRightWriter(WriterContract):
     @pytest.fixture
     def write(self):
         return writers.write
 
 
-@pytest.mark.slow
+@pytest.mark.mutants
 class TestRightLoader(ResumableLoaderContract):
     deadline = 60.0
 
@@ -173,7 +169,7 @@ class TestRightLoader(ResumableLoaderContract):
         return loaders.Loader
 
 
-@pytest.mark.slow
+@pytest.mark.mutants
 class TestRightSeededLoader(SeededLoaderContract):
     deadline = 60.0
 

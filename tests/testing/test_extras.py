@@ -56,12 +56,3 @@ def test_others_need_none(use: str) -> None:
 def test_a_package_of_somebody_else_is_not_ours() -> None:
     with pytest.raises(ModuleNotFoundError, match="named 'another'"), extra():
         __import__("another")
-
-
-@pytest.mark.slow
-def test_the_fixture_says_it_too(pytester: pytest.Pytester) -> None:
-    pytester.makeconftest("import sys; sys.modules['pyfakefs'] = None")
-    pytester.makepyfile("def test(make_fake_shards_dir): make_fake_shards_dir()")
-    result = pytester.runpytest_subprocess("-p", "no:pytest_fakefs", "-p", "no:cacheprovider")
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["E*: pip install 'shardproof[[]testing]'"])

@@ -50,7 +50,13 @@ WORK: dict[str, Callable[[Layout, Path], object]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(
+    "form",
+    [
+        *("saev", "receipts", "checkpoint"),
+        *(pytest.param(each, marks=pytest.mark.exhaustive) for each in [*FORMATS][3:]),
+    ],
+)
 @pytest.mark.parametrize("name", WORK)
 def test_the_work_grows_with_the_number_of_shards(name: str, form: str, tmp_path: Path) -> None:
     few, many = (

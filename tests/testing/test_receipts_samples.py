@@ -3,25 +3,18 @@
 import hashlib
 import json
 import os
-import stat
 from pathlib import Path
 
 import pytest
 from hypothesis import find, given
 
 from shardproof import ReceiptStore, receipts
-from shardproof.testing import (
-    Layout,
-    MakeShardsDir,
-    shards_dir,
-    write_layout,
-)
+from shardproof.testing import Layout, shards_dir, write_layout
 from shardproof.testing.samples.receipts import (
     ReceiptState,
     expected_pending,
     output_bytes,
     receipt_bytes,
-    receipts_dir_maker,
 )
 from shardproof.testing.strategies import hostile_manifests, layouts
 from tests.helpers.drawing import examples
@@ -92,19 +85,6 @@ class TestOracle:
             for level in LEVELS:
                 pending = expected_pending(value, level=level)
                 assert ReceiptStore(path).pending(level=level) == [*pending]
-
-
-class TestFixture:
-    def test_states(self, make_receipts_dir: MakeShardsDir) -> None:
-        assert ReceiptStore(make_receipts_dir()).pending(level="valid") == []
-        path = make_receipts_dir(n_shards=8, started=[1], missing_outputs=[2], missing_bin=[5])
-        assert ReceiptStore(path).pending() == [1, 2, 5]
-
-    def test_modes_are_restored_at_the_end(self, tmp_path: Path) -> None:
-        with receipts_dir_maker(lambda: tmp_path / "one") as make:
-            path = make(2, unreadable=[0])
-            assert stat.S_IMODE((path / "shard_000000.bin").stat().st_mode) == 0
-        assert stat.S_IMODE((path / "shard_000000.bin").stat().st_mode) == 0o600
 
 
 class TestHostileReceipts:

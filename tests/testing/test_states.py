@@ -28,13 +28,6 @@ from tests.helpers.drawing import examples
 LEVELS: tuple[Level, ...] = ("present", "complete", "valid")
 
 
-def one_in(state: ShardState) -> Layout:
-    """Two whole shards around one in this state; swapped ones come in pairs."""
-    rest = [state if state is ShardState.SWAPPED else ShardState.OK, ShardState.OK]
-    states = (ShardState.OK, state, *rest)
-    return Layout.of(states, n_examples=15)
-
-
 def is_so(path: Path, state: ShardState, whole: bytes) -> bool:
     """Whether a shard is in a state, as the operating system sees it."""
     mode = os.lstat(path).st_mode if os.path.lexists(path) else 0
@@ -80,14 +73,6 @@ def with_digests(value: Layout, root: Path) -> Manifest:
         for name, content in whole.items()
     ]
     return Manifest(root=root, path=root / "shards.json", format="test", files=files)
-
-
-@pytest.mark.parametrize("state", ShardState)
-def test_a_state_is_what_its_name_says(state: ShardState, tmp_path: Path) -> None:
-    value = one_in(state)
-    path = write_layout(value, tmp_path)
-    for name, each in zip(value.shard_names, value.states, strict=True):
-        assert is_so(path / name, each, value.read_bytes(name)), name
 
 
 @examples(100)

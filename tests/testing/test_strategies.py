@@ -3,29 +3,23 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from hypothesis import find, given, settings
+from hypothesis import find, given
 from hypothesis import strategies as st
 
-from shardproof import ManifestError, Metadata, ShardInfo
+from shardproof import Metadata, ShardInfo
 from shardproof.testing import DamageKind, Layout, ShardState, shards_dir
 from shardproof.testing.strategies import (
     damages,
     hostile_json,
-    hostile_names,
     layouts,
     manifests,
     shard_states,
-    twin_names,
 )
 from tests.helpers.drawing import drawn, drawn_until, examples
 
 FOUR = {"missing", "empty", "unreadable", "directory"}
-
-
-once = settings(max_examples=300, derandomize=True, database=None)
 
 
 class TestLayouts:
@@ -34,19 +28,9 @@ class TestLayouts:
         assert least == Layout(2, swapped=[0, 1])
 
     @pytest.mark.slow
-    def test_a_failure_prints_the_call_that_makes_the_least_layout(self, capsys) -> None:
-        @settings(once, print_blob=False)
-        @given(value=layouts())
-        def fails(value: Layout) -> None:
-            assert "fifo" not in value.states
-
-        with pytest.raises(AssertionError) as failure:
-            fails()
-        notes = "".join(getattr(failure.value, "__notes__", [])) + capsys.readouterr().out
-        assert "value=Layout(n_shards=1, fifo=[0])" in notes
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("number", range(5))
+    @pytest.mark.parametrize(
+        "number", [0, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in range(1, 5))]
+    )
     def test_the_four_common_states_come_together_within_200_examples(self, number: int) -> None:
         values = drawn(layouts(), 200, start=number)
         assert any(set(value.states) >= FOUR for value in values)
@@ -124,26 +108,6 @@ def test_readers_must_accept_each_spelling_of_a_manifest(data: st.DataObject) ->
 
 
 class TestHostile:
-    @examples(300)
-    @given(hostile_names())
-    def test_no_reader_may_accept_a_name(self, name: str) -> None:
-        with pytest.raises(ManifestError):
-            read_shards([name])
-
-    @examples(100)
-    @given(twin_names())
-    def test_no_reader_may_accept_twins(self, names: tuple[str, str]) -> None:
-        with pytest.raises(ManifestError):
-            read_shards(names)
-
-    @examples(300)
-    @given(hostile_json())
-    def test_no_reader_may_accept_the_json(self, text: bytes) -> None:
-        with shards_dir(Layout(2)) as path:
-            (path / "shards.json").write_bytes(text)
-            with pytest.raises(ManifestError):
-                ShardInfo.load(path)
-
     def test_json_of_every_kind(self) -> None:
         def all_came(texts: list[bytes]) -> None:
             for part in (b"NaN", b"Infinity", b"1e400", b"\\ud800", b"\xed\xa0\x80", b"\xff"):
@@ -176,11 +140,3 @@ def members_stand_twice(text: bytes) -> bool:
     except (ValueError, RecursionError):
         return False
     return any(len(set(keys)) < len(keys) for keys in found)
-
-
-def read_shards(names: list[str] | tuple[str, str]) -> None:
-    with shards_dir(Layout(0)) as path:
-        Path(path, "shards.json").write_text(
-            json.dumps([{"name": name, "n_examples": 4} for name in names])
-        )
-        ShardInfo.load(path)
