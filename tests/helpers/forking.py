@@ -8,8 +8,13 @@ import signal
 import traceback
 import warnings
 from collections.abc import Callable
+from typing import Any
 
-__all__ = ["PATIENCE", "ended", "forked"]
+import pytest
+
+from shardproof.testing.contracts._child import ChildResult, crash_of
+
+__all__ = ["PATIENCE", "ended", "forked", "returned"]
 
 PATIENCE = 60
 """Seconds after which a child is killed by SIGALRM."""
@@ -40,3 +45,10 @@ def forked(function: Callable[[], object]) -> int:
 def ended(pid: int) -> int:
     """Wait for a child; return its exit code, or minus the signal that killed it."""
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def returned(outcome: ChildResult) -> Any:
+    """Return what a child of the kit returned; any other end fails the test."""
+    if end := crash_of(outcome) or (outcome.error and outcome.error.report):
+        pytest.fail(end, pytrace=False)
+    return outcome.value

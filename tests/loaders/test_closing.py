@@ -13,7 +13,8 @@ from shardproof.loaders.io import _file_pool
 from shardproof.loaders.io._open_shards import OpenShards
 from shardproof.loaders.io._row_source import RowSource
 from shardproof.loaders.io._submissions import Submissions, open_submissions
-from shardproof.testing.contracts._child import returned, run_in_child
+from shardproof.testing.contracts._child import run_in_child
+from tests.helpers.forking import returned
 
 PATIENCE = 30.0
 

@@ -12,7 +12,8 @@ from shardproof import IndexedDataset, OrderedDataLoader, ShardReadError
 from shardproof.loaders.io import _read_ahead
 from shardproof.loaders.io._file_pool import FilePool
 from shardproof.loaders.io._submissions import Submissions, open_submissions
-from shardproof.testing.contracts._child import returned, run_in_child
+from shardproof.testing.contracts._child import run_in_child
+from tests.helpers.forking import returned
 
 PATIENCE = 60.0
 N_SHARDS = 200

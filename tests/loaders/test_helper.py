@@ -13,7 +13,8 @@ from shardproof import IndexedDataset
 from shardproof.loaders.io._crew import Helper
 from shardproof.loaders.io._memory import BufferPool
 from shardproof.loaders.io._open_shards import SharedReads
-from shardproof.testing.contracts._child import returned, run_in_child
+from shardproof.testing.contracts._child import run_in_child
+from tests.helpers.forking import returned
 from tests.helpers.waiting import until
 
 PATIENCE = 30.0

@@ -26,8 +26,9 @@ from shardproof import (
 from shardproof.loaders.io import _file_pool, _memory, _open_shards, _read_ahead
 from shardproof.loaders.io._crew import Crew
 from shardproof.testing import Layout, shards_dir
-from shardproof.testing.contracts._child import returned, run_in_child
+from shardproof.testing.contracts._child import run_in_child
 from shardproof.testing.faults import FileSystemFaults
+from tests.helpers.forking import returned
 from tests.helpers.loading import flat, taken
 from tests.helpers.waiting import until
 

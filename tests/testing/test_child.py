@@ -16,10 +16,10 @@ from shardproof.testing.contracts._child import (
     ChildResult,
     Raised,
     left_behind,
-    returned,
     run_in_child,
     traces,
 )
+from tests.helpers.forking import returned
 
 
 def ended(function) -> ChildResult:

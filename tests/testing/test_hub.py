@@ -220,7 +220,7 @@ def test_a_name_with_odd_characters(hub: Hub, name: str) -> None:
             for name in ("", "/x", "x/", ".", "a/../b", "a\nb", "a\0b", "\ud800")
         ),
         (TypeError, "path: expected str, found b'x'", {"path": b"x"}),
-        (TypeError, "content: expected bytes or a Path, found str", {"content": "x"}),
+        (TypeError, "content: expected PathLike or bytes, found 'x'", {"content": "x"}),
         (ValueError, "regular file, .* '/dev/null'", {"content": Path("/dev/null")}),
         (FileNotFoundError, "nothing", {"content": Path("/nothing")}),
         (ValueError, "repo: expected 'owner/name', found 1", {"repo": 1}),
@@ -242,7 +242,7 @@ def test_what_cannot_be_put(hub, error, text, arguments) -> None:
         (ValueError, "rate: .*, found nan", {"rate": float("nan")}),
         (TypeError, "latency: expected int or float, found True", {"latency": True}),
         (ValueError, "latency: .*, found inf", {"latency": float("inf")}),
-        (TypeError, "content: expected bytes", {"files": {"a": 1}}),
+        (TypeError, "content: expected PathLike or bytes", {"files": {"a": 1}}),
     ],
 )
 def test_what_cannot_be_served(error: type[Exception], text: str, arguments: dict) -> None:

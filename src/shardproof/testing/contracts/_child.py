@@ -159,15 +159,6 @@ def crash_of(outcome: ChildResult) -> str:
     return ""
 
 
-def returned(outcome: ChildResult) -> Any:
-    """Return what a child returned; any other end fails the test."""
-    import pytest  # noqa: PLC0415 - a time limit needs none
-
-    if end := crash_of(outcome) or (outcome.error and outcome.error.report):
-        pytest.fail(end, pytrace=False)
-    return outcome.value
-
-
 def _be_the_child(function: Callable[[], Any], writing: Any, about: Path | None) -> NoReturn:
     code = 1
     try:

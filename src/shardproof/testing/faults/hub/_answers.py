@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from shardproof.testing.samples._keywords import expect
+
 Header = tuple[str, str]
 """Name and value; a header is a tuple of these, because a name may come twice."""
 
@@ -42,8 +44,7 @@ class Content:
         """Take bytes or a regular file, which is read through once, for its digest."""
         if isinstance(source, bytes):
             return cls(source, len(source), hashlib.sha256(source).hexdigest(), time.time())
-        if not isinstance(source, os.PathLike):
-            raise TypeError(f"content: expected bytes or a Path, found {type(source).__name__}")
+        expect("content", source, os.PathLike, bytes)
         path = Path(os.path.abspath(source))
         found = os.stat(path)
         if not stat.S_ISREG(found.st_mode):
