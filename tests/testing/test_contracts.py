@@ -111,6 +111,7 @@ class TestOurFormat(FormatContract):
         return shardproof.formats.get("saev")
 
 
+@pytest.mark.mutants
 class TestRightFormat(FormatContract):
     """Without a bug the mutants' stock is right: so it is the bug that is caught."""
 
