@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from shardproof._base.arguments import checked, count
-from shardproof.loaders._loader import BatchLoader, LoaderOptions
+from shardproof.loaders._loader import BatchLoader, refuse_options
 from shardproof.loaders._reader import Framework
 from shardproof.loaders.io._row_source import UNLABELLED, RowSource, open_source
+from shardproof.loaders.order._epoch_plan import RankShare
 from shardproof.loaders.order._orders import Order, ShuffledOrder
 from shardproof.loaders.order._selection import LayerChoice, TokenChoice
 
@@ -68,18 +69,11 @@ class OrderedDataLoader(BatchLoader):
         workers: int = 2,
         framework: Framework = "numpy",
     ) -> None:
-        options = LoaderOptions(
-            batch_size=batch_size,
-            drop_last=drop_last,
-            even_batches=even_batches,
-            rank=rank,
-            world_size=world_size,
-            workers=workers,
-            framework=framework,
-        )
+        refuse_options(batch_size, rank, world_size, workers, framework)
         source = open_source(shards_dir, layer, tokens)
         order = Order(n_rows=source.selection.n_rows, window_rows=batch_size)
-        super().__init__(source, order, options)
+        share = RankShare(order, rank, world_size, batch_size, drop_last, even_batches)
+        super().__init__(source, share, workers, framework)
 
 
 class ShuffledDataLoader(BatchLoader):
@@ -139,15 +133,7 @@ class ShuffledDataLoader(BatchLoader):
         even_batches: bool = False,
         framework: Framework = "numpy",
     ) -> None:
-        options = LoaderOptions(
-            batch_size=batch_size,
-            drop_last=drop_last,
-            even_batches=even_batches,
-            rank=rank,
-            world_size=world_size,
-            workers=workers,
-            framework=framework,
-        )
+        refuse_options(batch_size, rank, world_size, workers, framework)
         count("seed", seed)
         if buffer_size is not None:
             count("buffer_size", buffer_size, 1)
@@ -164,7 +150,8 @@ class ShuffledDataLoader(BatchLoader):
             selection=source.selection,
             kept=kept,
         )
-        super().__init__(source, order, options)
+        share = RankShare(order, rank, world_size, batch_size, drop_last, even_batches)
+        super().__init__(source, share, workers, framework)
 
 
 def _rows_kept(source: RowSource, ignored: list[int]) -> npt.NDArray[np.bool_]:

@@ -29,32 +29,16 @@ from shardproof.loaders.order._epoch_plan import (
     RankShare,
 )
 from shardproof.loaders.order._epochs import EpochCursor, LoaderState
-from shardproof.loaders.order._orders import Order
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class LoaderOptions:
-    """How both loaders of batches deliver; their docstrings say what each option means."""
-
-    batch_size: int
-    drop_last: bool
-    rank: int
-    world_size: int
-    even_batches: bool
-    workers: int
-    framework: Framework
-
-    def __post_init__(self) -> None:
-        count("batch_size", self.batch_size, 1)
-        count("workers", self.workers, 1)
-        rank_of(self.rank, self.world_size)
-        refuse_no_torch(self.framework)
-
-    def share_of(self, order: Order) -> RankShare:
-        """Return what this rank is dealt of an order."""
-        return RankShare(
-            order, self.rank, self.world_size, self.batch_size, self.drop_last, self.even_batches
-        )
+def refuse_options(
+    batch_size: int, rank: int, world_size: int, workers: int, framework: Framework
+) -> None:
+    """Raise if a loader of batches can't deliver so, before anything is read."""
+    count("batch_size", batch_size, 1)
+    count("workers", workers, 1)
+    rank_of(rank, world_size)
+    refuse_no_torch(framework)
 
 
 class BatchLoader(DirectoryReader):
@@ -62,8 +46,9 @@ class BatchLoader(DirectoryReader):
 
     Args:
         source: The directory, proven.
-        order: Which of its rows come when.
-        options: How they are delivered.
+        share: Which of its rows come when, and in batches of how many.
+        workers: How many threads read.
+        framework: Whose arrays the batches hold.
 
     Attributes:
         batch_size: None: torch's DataLoaders and their like learn by this that what `dataset`
@@ -78,16 +63,17 @@ class BatchLoader(DirectoryReader):
     batch_size = sampler = batch_sampler = prefetch_factor = None
     drop_last, num_workers = False, 0
 
-    def __init__(self, source: RowSource, order: Order, options: LoaderOptions) -> None:
-        n_ranks = options.world_size
-        if n_ranks > max(1, order.n_rows):
+    def __init__(
+        self, source: RowSource, share: RankShare, workers: int, framework: Framework
+    ) -> None:
+        n_ranks, n_rows = share.world_size, share.order.n_rows
+        if n_ranks > max(1, n_rows):
             raise ValueError(
-                f"world_size: expected at most {order.n_rows}, as many as there are rows, found "
+                f"world_size: expected at most {n_rows}, as many as there are rows, found "
                 f"{n_ranks}: some ranks would have none"
             )
-        self._order, self._options = order, options
-        self._share = options.share_of(order)
-        self._cursor = EpochCursor(self._share, EpochPosition(0))
+        self._share, self._workers, self._framework = share, workers, framework
+        self._cursor = EpochCursor(share, EpochPosition(0))
         super().__init__(source)
 
     def _start(self) -> None:
@@ -97,25 +83,27 @@ class BatchLoader(DirectoryReader):
 
     def _new_pool(self) -> BufferPool:
         """Memory for two windows, those that threads have begun, and the caller's batch."""
-        size, workers = self._options.batch_size, self._options.workers
+        size, order = self._share.batch_size, self._share.order
         row_bytes = self._source.selection.row_bytes
-        n_kept = 2 * (self._order.window_rows // size) + workers + 1
+        n_kept = 2 * (order.window_rows // size) + self._workers + 1
         n_kept *= windows_at_once(self._share, row_bytes)
-        return BufferPool(min(size, max(1, self._order.n_rows)), row_bytes, n_kept)
+        return BufferPool(min(size, max(1, order.n_rows)), row_bytes, n_kept)
 
     def _arguments(self) -> dict[str, object]:
-        options = dataclasses.asdict(self._options)
-        return super()._arguments() | self._order.settings | options
+        names = ("batch_size", "drop_last", "rank", "world_size", "even_batches")
+        dealt = {name: getattr(self._share, name) for name in names}
+        how = {"workers": self._workers, "framework": self._framework}
+        return super()._arguments() | self._share.order.settings | dealt | how
 
     @property
     def n_samples(self) -> int:
         """How many rows this rank delivers in an epoch."""
-        return self._share.counted().n_delivered(self._options.rank)
+        return self._share.counted().n_delivered(self._share.rank)
 
     @property
     def n_batches(self) -> int:
         """How many batches this rank delivers in an epoch; the same as ``len()``."""
-        return self._share.counted().n_batches(self._options.rank)
+        return self._share.counted().n_batches(self._share.rank)
 
     @property
     def n_left(self) -> int:
@@ -133,17 +121,16 @@ class BatchLoader(DirectoryReader):
     def _run(self, start: EpochPosition, n_choices: int) -> Generator[Batch, None, None]:
         arrive = functools.partial(self._cursor.arrive, n_choices=n_choices)
         self._cursor.begin(start, n_choices)
-        rank, framework = self._options.rank, self._options.framework
-        plan = self._share.plan(start)
+        plan, rank = self._share.plan(start), self._share.rank
         n_done, n_own = start.n_batches, plan.n_batches(rank)
-        ahead = ReadAhead(self._source, plan, rank, self._options.workers, self._pool)
+        ahead = ReadAhead(self._source, plan, rank, self._workers, self._pool)
         # Closed here: an interrupt is lost where the interpreter closes what has no reference.
         with contextlib.closing(ahead.batches(n_done)) as batches:
             for batch in batches:
                 n_done += 1
                 position = EpochPosition(start.epoch, start.before, n_done)
                 arrive(position, is_last=n_done == n_own)
-                finished = [as_arrays_of(framework, batch, self.metadata.dtype)]
+                finished = [as_arrays_of(self._framework, batch, self.metadata.dtype)]
                 del batch  # what is still named here could not be used again
                 yield finished.pop()
         # A rank that asked for one more batch is in step with the rank that has one more.
@@ -159,16 +146,13 @@ class BatchLoader(DirectoryReader):
             start: Where it begins; by default where the next iteration would.
         """
         start = start or self._cursor.next_start
-        part, options = copy.copy(self), self._options
+        part, share = copy.copy(self), self._share
         if n_workers > 1:  # what was delivered was dealt to fewer
-            done = DeliveredPart(options.world_size, start.n_batches)
+            done = DeliveredPart(share.world_size, start.n_batches)
             start = EpochPosition(start.epoch, (*start.before, done))
-        part._options = dataclasses.replace(
-            options,
-            rank=options.rank * n_workers + worker,
-            world_size=options.world_size * n_workers,
+        part._share = dataclasses.replace(
+            share, rank=share.rank * n_workers + worker, world_size=share.world_size * n_workers
         )
-        part._share = part._options.share_of(self._order)
         part._cursor = EpochCursor(part._share, start)
         return part
 
@@ -245,23 +229,23 @@ class BatchLoader(DirectoryReader):
         of training. So the state of any rank is that of all.
         """
         position = self._cursor.position
-        now = DeliveredPart(self._options.world_size, position.n_batches)
+        now = DeliveredPart(self._share.world_size, position.n_batches)
         state: dict[str, Any] = msgspec.to_builtins(
             self._state(position.epoch, [*position.before, now])
         )
         return state
 
     def _state(self, epoch: int, delivered: list[DeliveredPart]) -> LoaderState:
-        selection, options = self._source.selection, self._options
+        selection, share = self._source.selection, self._share
         return LoaderState(
             loader=type(self).__name__,
             directory=selection.metadata.hash,
             layer=selection.layer,
             tokens=selection.tokens,
-            batch_size=options.batch_size,
-            drop_last=options.drop_last,
-            even_batches=options.even_batches,
-            order=self._order.settings,
+            batch_size=share.batch_size,
+            drop_last=share.drop_last,
+            even_batches=share.even_batches,
+            order=share.order.settings,
             epoch=epoch,
             delivered=delivered,
         )
@@ -290,11 +274,11 @@ class BatchLoader(DirectoryReader):
         ]
         if wrong:
             raise ValueError(f"this state is of another loader: {'; '.join(wrong)}")
-        *before, last = found.delivered or [DeliveredPart(self._options.world_size, 0)]
-        if any(part.world_size > max(1, self._order.n_rows) for part in found.delivered):
+        *before, last = found.delivered or [DeliveredPart(self._share.world_size, 0)]
+        if any(part.world_size > max(1, self._share.order.n_rows) for part in found.delivered):
             raise ValueError("delivered: expected at most as many ranks as there are rows")
         start = EpochPosition(found.epoch, tuple(before), last.n_batches)
-        if last.world_size != self._options.world_size:
+        if last.world_size != self._share.world_size:
             start = EpochPosition(found.epoch, (*before, last))
         self._cursor.resume(start)
 
