@@ -219,13 +219,8 @@ def claims_in(plan_dir: str | os.PathLike[str]) -> Iterator[tuple[int, ObservedH
     refuse_empty(plan_dir=plan_dir)
     root = real_root(plan_dir)  # now: the current directory may be another one later
     read_header(root)
-    return _claims_of(root)
-
-
-def _claims_of(root: str) -> Iterator[tuple[int, ObservedHold]]:
     _refuse_link(root)
     matches = map(_NAME.fullmatch, sorted(names_in(os.path.join(root, CLAIMS))))
-    for index in [int(match[1]) for match in matches if match and not match[2]]:
-        found = observe(_path_of(root, index))
-        if found is not None:
-            yield index, found
+    indices = [int(match[1]) for match in matches if match and not match[2]]
+    seen = ((index, observe(_path_of(root, index))) for index in indices)
+    return ((index, found) for index, found in seen if found is not None)

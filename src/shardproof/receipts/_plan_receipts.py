@@ -64,7 +64,10 @@ class PlanVerdicts:
         """Return the verdicts on all shards, or on those that are not done, ascending."""
         indices = range(self._header.n_shards)
         found, names = look_at(self._header, indices, level, workers, pending=pending)
-        if _are_all_apart(names):
+        # No two names are one file, mostly, so all are folded at once.
+        text = "\n".join(names)  # no name has a control character
+        folded = _folded(text)
+        if len(set(names if folded == text else folded.split("\n"))) >= len(names):
             return found
         self._by_name = self._read_all()
         shared = [indices for indices in self._by_name.values() if len(indices) > 1]
@@ -121,13 +124,6 @@ class PlanVerdicts:
         said = judge_receipt(self._header, index)
         names = tuple(file.name for file in said.files)
         return _Named(said.completed_at, names, frozenset(map(_folded, names)))
-
-
-def _are_all_apart(names: Sequence[str]) -> bool:
-    """Whether no two names are one file: all are folded at once, since mostly that is so."""
-    text = "\n".join(names)  # no name has a control character
-    folded = _folded(text)
-    return len(set(names if folded == text else folded.split("\n"))) >= len(names)
 
 
 def _folded(name: str) -> str:

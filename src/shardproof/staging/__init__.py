@@ -124,12 +124,6 @@ class CopyDirectory:
 
     def prepare(self) -> None:
         """Make the directory to work in, and those in it."""
-        self._choose_place()
-        for directory in (self.place, *(os.path.join(self.place, name) for name in self._folders)):
-            _make_own(directory)
-            _files.sweep_leftovers(directory)
-
-    def _choose_place(self) -> None:
         self.place = self._unfinished
         if not is_there(self.final):
             _make_own(self._unfinished)
@@ -138,6 +132,9 @@ class CopyDirectory:
             # A process still at work there finds it gone, and then finds the finished copy.
             with contextlib.suppress(OSError):  # it costs room, no more
                 _files.remove_tree(self._unfinished)
+        for directory in (self.place, *(os.path.join(self.place, name) for name in self._folders)):
+            _make_own(directory)
+            _files.sweep_leftovers(directory)
 
     def is_finished_by_others(self) -> bool:
         """Whether another process finished the copy while this one was at it."""
