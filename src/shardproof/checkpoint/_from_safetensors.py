@@ -10,6 +10,7 @@ from itertools import islice
 import msgspec
 
 from shardproof._base.arguments import checked
+from shardproof._base.liveness import mark_of
 from shardproof._base.messages import quoted
 from shardproof._base.names import refusals
 from shardproof._base.opening import is_directory, read_at, refuse_empty
@@ -116,7 +117,7 @@ def _pieces(file: SafetensorsFile, fd: int, stored: TensorEntry) -> Iterator[mem
             break
         yield buffer[:n]
         at += n
-    if at < end or _safetensors.stamp_of(fd) != file.stamp:
+    if at < end or mark_of(os.fstat(fd)) != file.stamp:
         problem = "it changed while it was converted: convert it when nothing writes to it"
         raise CheckpointError(problem, path=file.path)
 

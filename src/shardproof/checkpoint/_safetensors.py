@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from shardproof._base import json
+from shardproof._base.liveness import Mark, mark_of
 from shardproof._base.messages import quoted, told
 from shardproof._base.names import OPEN_FLAGS, file_type
 from shardproof._base.opening import read_at
@@ -75,7 +76,7 @@ class SafetensorsFile(NamedTuple):
     path: str
     tensors: tuple[TensorEntry, ...]
     of_set: str
-    stamp: tuple[int, ...]
+    stamp: Mark
 
 
 @contextlib.contextmanager
@@ -95,16 +96,11 @@ def opened(path: str) -> Iterator[int]:
         os.close(fd)
 
 
-def stamp_of(fd: int) -> tuple[int, ...]:
-    """Return what tells whether a file was changed or replaced."""
-    found = os.fstat(fd)
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
 def read_header(path: str) -> SafetensorsFile:
     """Read the header of a file, and prove that it obeys every law, or list each that it breaks."""
     with opened(path) as fd:
-        size, stamp = os.fstat(fd).st_size, stamp_of(fd)
+        status = os.fstat(fd)
+        size, stamp = status.st_size, mark_of(status)
         text = _header_text(fd, size, path)
     entries, texts = _decoded(text, path)
     problems = []
