@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import pickle
-import re
 import shutil
 import signal
 import socket
@@ -182,9 +181,12 @@ def enlarge(said: dict[str, Any], n: int) -> None:
     shard["file_size"] = tensor["offset"] + 8 * n
 
 
+LEVELS = ["valid", pytest.param("complete", marks=pytest.mark.exhaustive)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("what", LIES)
-@pytest.mark.parametrize("level", ["valid", "complete"])
+@pytest.mark.parametrize("level", LEVELS)
 def test_metadata_that_lies(prefix: Path, what: str, level: str) -> None:
     lie(prefix, LIES[what])
     path = files.metadata_path(prefix)
@@ -213,11 +215,8 @@ class TestMetadataText:
         [
             b"",
             b"[]",
-            b"\xff\xfe{\0}\0",
             b"\x80\x04N.",  # a pickle
             b'{"schema_version": 1',
-            b"[" * 10_000 + b"]" * 10_000,
-            b'{"a":' * 10_000 + b"1" + b"}" * 10_000,
         ],
     )
     @pytest.mark.parametrize("is_signed", [False, True])
@@ -230,13 +229,6 @@ class TestMetadataText:
         text = files.signed(said)[: -files.TAIL] + b'"}'
         twice = b'{"%b": %b, ' % (name.encode(), json.dumps(said[name]).encode())
         self.refused(prefix, files.sign(twice + text[1:]))
-
-    def test_digits_without_end(self, prefix: Path) -> None:
-        """As many as Python prints, so that one more is too many."""
-        text = files.signed(files.metadata_of(prefix))[: -files.TAIL] + b'"}'
-        for n_digits in (4300, 4301, 100_000):
-            changed = re.sub(rb'"offset": \d+', b'"offset": ' + b"9" * n_digits, text, count=1)
-            self.refused(prefix, files.sign(changed))
 
     def test_the_checksum_is_of_another_field(self, prefix: Path) -> None:
         """It stands at the end, and what is named checksum says something else."""
@@ -276,7 +268,7 @@ class TestHeaders:
             (80, b"\xff" * 7 + b"\x7f"),
         ],
     )
-    @pytest.mark.parametrize("level", ["valid", "complete"])
+    @pytest.mark.parametrize("level", LEVELS)
     def test_a_field_that_lies(self, prefix: Path, at: int, field: bytes, level: str) -> None:
         path = files.shard_path(prefix, 0)
         data = bytearray(path.read_bytes())

@@ -53,7 +53,10 @@ def damaged(path: Path, damage: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("layout", "keep"), [("step_{}", 2), ("step_{}/model", 1)])
+@pytest.mark.parametrize(
+    ("layout", "keep"),
+    [("step_{}", 2), pytest.param("step_{}/model", 1, marks=pytest.mark.exhaustive)],
+)
 def test_the_newest_whole_one_is_found_and_the_last_ones_stay(tmp_path, layout, keep: int) -> None:
     """In every state of a tree."""
     template, path = tmp_path / "template", tmp_path / "x"
@@ -192,7 +195,9 @@ def test_a_name_with_a_line_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
+@pytest.mark.parametrize(
+    "number", [errno.EIO, pytest.param(errno.ESTALE, marks=pytest.mark.exhaustive)]
+)
 @pytest.mark.parametrize("level", ["present", "complete", "valid"])
 def test_where_nobody_could_look_it_is_the_newest_or_an_error(tmp_path, number, level) -> None:
     for step in (1, 2):

@@ -18,14 +18,11 @@ from shardproof import (
 )
 from shardproof._base import digest, fanout
 from shardproof.checkpoint import CheckpointStorage, FsspecStorage, LocalStorage
+from tests.helpers.checkpoint_files import shard_path
 
 
 def verify(prefix, level="valid") -> VerificationResult:
     return ShardFileVerifier().verify_checkpoint(prefix, level=level)
-
-
-def shard(prefix: Path, rank: int) -> Path:
-    return Path(f"{prefix}_shard_{rank}.shard")
 
 
 def test_everything_that_is_wrong_is_in_one_report(make_checkpoint) -> None:
@@ -45,11 +42,11 @@ def test_everything_that_is_wrong_is_in_one_report(make_checkpoint) -> None:
     kinds = {Path(finding.path).name: finding.kind for finding in result.findings}
     expected = ["MISSING", "EMPTY", "SIZE", "DIGEST", "STRUCTURE", "NOT_REGULAR", "STRUCTURE"]
     for rank, kind in enumerate(expected):
-        assert kinds[shard(prefix, rank).name] is FindingKind[kind]
-    assert shard(prefix, 7).name in kinds
+        assert kinds[shard_path(prefix, rank).name] is FindingKind[kind]
+    assert shard_path(prefix, 7).name in kinds
     assert len(result.errors) == len(result.findings)
     assert result.errors[0] == (
-        f"{shard(prefix, 0)}: missing: expected a regular file, found nothing"
+        f"{shard_path(prefix, 0)}: missing: expected a regular file, found nothing"
     )
     assert not result.is_valid
     assert result.exit_code == 1

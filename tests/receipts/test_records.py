@@ -101,21 +101,12 @@ def test_unknown_fields_are_kept(extra) -> None:
     ("text", "match"),
     [
         (b"[]", "expected `object`"),
-        (b"\xff", "not JSON"),
         (b'{"status": "completed"}', "missing required field `plan_hash`"),
         (json.dumps(BASE | {"status": "done"}).encode(), r"field \$\.status"),
         (json.dumps(BASE | {"shard_index": True}).encode(), r"field \$\.shard_index"),
         (json.dumps(BASE | {"files": []}).encode(), r"field \$\.files"),
         (json.dumps(BASE).encode()[:-1] + b', "status": "failed"}', "'status' stands twice"),
         (json.dumps(BASE | {"x": "y" * 2**20}).encode(), "expected at most 1048576 bytes"),
-        (
-            json.dumps(BASE | {"w": "\n"}).encode()[:-1] + b', "x": ' + b"9" * 9999 + b"}",
-            "out of range",
-        ),
-        (
-            json.dumps(BASE).encode()[:-1] + b', "x": ' + b"[" * 9999 + b"]" * 9999 + b"}",
-            "too deep",
-        ),
     ],
 )
 def test_what_is_no_receipt(text: bytes, match: str) -> None:

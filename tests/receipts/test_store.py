@@ -19,6 +19,7 @@ from shardproof import ManifestError, ManifestNotFoundError, ReceiptError, Recei
 from shardproof._base.work import Cancelled, apart
 from shardproof.receipts import _plan_receipts, _verdict
 from shardproof.testing import without_root_override
+from tests.helpers.checkpoint_files import flip
 from tests.helpers.drawing import examples
 from tests.helpers.planning import complete, new_store, receipt_path, rewrite_receipt
 
@@ -32,12 +33,6 @@ def store(tmp_path) -> ReceiptStore:
     for index in range(3):
         complete(store, index)
     return store
-
-
-def flip(path) -> None:
-    data = bytearray(path.read_bytes())
-    data[0] ^= 1
-    path.write_bytes(data)
 
 
 def outputs(store: ReceiptStore, index: int = 1):
