@@ -6,7 +6,6 @@ looked at: the disk failed, or a host can't be reached; 130, 143 and 129 are `si
 
 import contextlib
 import dataclasses
-import json
 import os
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
@@ -15,7 +14,7 @@ import click
 
 from shardproof._base.messages import shown, told
 from shardproof._base.opening import is_too_long
-from shardproof.cli.output import warn
+from shardproof.cli.output import print_json, warn
 from shardproof.errors import ShardproofError
 from shardproof.report import Report
 
@@ -103,5 +102,5 @@ def end_with(problem: str, code: int, *, json_of: str | None = None) -> NoReturn
     warn(problem)
     if json_of is not None:
         outcome: PathOutcome[Report] = PathOutcome(json_of, None, problem, code)
-        click.echo(json.dumps(outcome.to_dict(), indent=2))
+        print_json(outcome.to_dict())
     raise click.exceptions.Exit(code)

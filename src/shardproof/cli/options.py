@@ -8,7 +8,6 @@ from typing import Any, TypeVar, get_args
 
 import click
 
-from shardproof import formats
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.opening import EMPTY, mode_of
 from shardproof.cli.exits import COULD_NOT_CHECK, end_with, errors_end_it
@@ -39,18 +38,9 @@ against_option = click.option(
 )
 
 
-def _known_format(name: str) -> str:
-    try:
-        formats.get(name)
-    except ValueError as error:
-        raise click.BadParameter(told(error).removeprefix("format: ")) from None
-    return name
-
-
 format_option = click.option(
     "--format",
     metavar="NAME",
-    type=_known_format,
     help="Format, if it can't be detected; `shardproof formats` lists them.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -75,7 +75,10 @@ def validate(
         if outcome.result is None:
             output.warn(outcome.error)
     if broken:
-        _print_broken(outcomes, broken)
+        for outcome in outcomes:
+            files = BrokenFiles() if outcome.result is None else outcome.result.broken()
+            for line in files.names if broken == "names" else filter(None, [files.ranges]):
+                click.echo(shown(line))
     elif as_json:
         output.print_json([outcome.to_dict() for outcome in outcomes])
     elif not quiet:
@@ -105,14 +108,6 @@ def _counted(outcomes: Sequence[exits.PathOutcome[Report]]) -> str:
     n_whole, n_damaged = codes.count(exits.KEPT), codes.count(exits.FINDINGS)
     states = f"{n_whole} whole, {n_damaged} damaged, {n - n_whole - n_damaged} unreadable"
     return f"{n} director{'y' if n == 1 else 'ies'}: {states}"
-
-
-def _print_broken(outcomes: Iterable[exits.PathOutcome[Report]], what: str) -> None:
-    for outcome in outcomes:
-        report = outcome.result
-        broken = BrokenFiles() if report is None else report.broken()
-        for line in broken.names if what == "names" else filter(None, [broken.ranges]):
-            click.echo(shown(line))
 
 
 def _warn_of_unproven(report: Report) -> int:
