@@ -24,6 +24,7 @@ from shardproof.fetching.transfer._kept import key_in
 from shardproof.testing import without_root_override
 from shardproof.testing.faults import FileSystemFaults, serve_hub
 from tests.goldens import golden
+from tests.helpers.checkpoint_files import flip
 
 LIMITS = Limits(attempts=2, max_backoff=0.01)
 
@@ -55,12 +56,6 @@ def sealed(make_shards_dir) -> Path:
 @pytest.fixture
 def whole(sealed) -> dict[str, bytes]:
     return contents(sealed)
-
-
-def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[5] ^= 4
-    path.write_bytes(data)
 
 
 def snapshot() -> str:

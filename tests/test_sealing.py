@@ -24,6 +24,7 @@ from shardproof import (
 )
 from shardproof._base import digest, digest_lists
 from shardproof.cli import app
+from tests.formats.looking import format_of, sampled
 from tests.formats.test_model_signing import HOW, STATEMENT, resource, stated, write_statement
 from tests.goldens import GOLDENS, golden
 
@@ -102,7 +103,7 @@ class TestDenied:
 
     @pytest.mark.slow
     @pytest.mark.parametrize(("algorithm", "update"), [("sha256", False), ("blake3", True)])
-    @pytest.mark.parametrize("one", GOLDENS, ids=lambda one: one.name)
+    @pytest.mark.parametrize("one", sampled(GOLDENS))
     def test_by_any_format(self, one, tmp_path: Path, algorithm: str, update: bool) -> None:
         path = one.copy(tmp_path)
         promised = formats.read_manifest(formats.detect(str(path)), str(path))
@@ -182,13 +183,9 @@ TITLED = "SHA-256 checksums, made by make\n===\n\n# of this release\n{}  a.bin\n
 LISTS = {
     **dict.fromkeys(["MD5SUMS", "a.bin.sha512", "SHASUMS256.txt", "hashes.txt"], "{}  a.bin\n"),
     "sub/SHA1SUMS": "{}  ../a.bin\n",
-    "sums/SHA256SUMS": "{}  ../a.bin\n",
-    "sums/checksums.txt": "{} *./../a.bin\n",
-    "meta/checksums.sha256": "{}  data/../a.bin\n",
     "meta/of-the-root.sha256": "{}  a.bin\n",
     "a.bin.sha256": "{}  -\n",
     "sums/of.sha256": "{}  ROOT/a.bin\n",
-    "checksums.txt": "{}  ROOT/a.bin\n",
     "old/checksums.txt": "{}  /moved/from/root/a.bin\n",
     "x-checksums.txt": "{}  ../root/a.bin\n",
     "digests.txt": "SHA256 (a.bin) = {}\n",
@@ -297,10 +294,11 @@ class TestAnyFormat:
 
     @pytest.mark.slow
     def test_what_is_whole_below_is_sealed(self, tmp_path: Path) -> None:
-        for one in GOLDENS:
-            if one.name != "parquet-spark":  # whose _SUCCESS is empty
-                one.copy(tmp_path / one.name)
-        assert seal(tmp_path).n_files > len(GOLDENS)
+        # Not the one whose _SUCCESS is empty.
+        one_of_each = {format_of(one): one for one in GOLDENS if one.name != "parquet-spark"}
+        for one in one_of_each.values():
+            one.copy(tmp_path / one.name)
+        assert seal(tmp_path).n_files > len(one_of_each)
         assert validate(tmp_path, level="valid").ok
 
     def test_a_signature_beside_another_format(self, tmp_path: Path) -> None:
@@ -358,7 +356,7 @@ class TestEveryDigest:
         assert validate(tmp_path, level="valid", quick=True).n_unread == 1
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("one", GOLDENS, ids=lambda one: one.name)
+    @pytest.mark.parametrize("one", sampled(GOLDENS))
     def test_what_a_list_alone_names_is_none_of_the_shards(self, one, tmp_path: Path) -> None:
         """As by ``sha256sum * > SHA256SUMS``, which names that list too."""
         path = one.copy(tmp_path)
