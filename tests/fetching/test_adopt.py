@@ -254,15 +254,6 @@ class TestWhatLiesThere:
         (finding,) = report.findings
         assert (finding.path, finding.errno, report.exit_code) == (root / NAMES[1], number, 3)
 
-    @pytest.mark.parametrize("error", [FileNotFoundError, NotADirectoryError])
-    def test_no_directory(self, tmp_path, error) -> None:
-        path = tmp_path / "x"
-        if error is NotADirectoryError:
-            path.write_bytes(b"")
-        with pytest.raises(error):
-            adopt(path)
-        assert path.exists() == (error is NotADirectoryError)
-
     def test_what_is_stopped(self, tmp_path) -> None:
         put_there(tmp_path)
         cancellation = Cancellation()

@@ -86,14 +86,6 @@ class TestHolding:
         lease.release()
         assert os.listdir(dirs.parts) == []
 
-    def test_room_that_is_reserved(self, leases, other) -> None:
-        first, second = leases.hold(NAME), leases.hold("b")
-        first.reserve(5)
-        second.reserve(7)
-        assert leases.reserved() == other.reserved() == 12
-        first.release()
-        assert other.reserved() == 7
-
     def test_closing_releases_all_and_joins_the_thread(self, dirs) -> None:
         before = threading.active_count()
         leases = Leases(dirs)
@@ -218,7 +210,9 @@ class TestWhoWasKilled:
     def test_leaves_nothing_once_it_was_swept(self, leases, dirs) -> None:
         held = leases.hold("b")
         held.part.write_bytes(b"2")
-        leases.sweep()
+        with leases.downloading("b", 60.0, threading.Event()):
+            leases.sweep()
+            assert len(os.listdir(dirs.locks)) == 1
         assert files(dirs) == ["hold"]
         assert held.part.read_bytes() == b"2"
         assert len(os.listdir(dirs.parts)) == 1
@@ -312,11 +306,3 @@ class TestDownloading:
         make_shard_faults(Path(dirs.locks)).fail("open", errno.EROFS)
         with leases.downloading(NAME, 60.0, threading.Event()) as is_held:
             assert not is_held
-
-    def test_what_killed_ones_left_is_swept(self, leases, dirs, monkeypatch) -> None:
-        with leases.downloading(NAME, 60.0, threading.Event()):
-            leases.sweep()
-            assert len(os.listdir(dirs.locks)) == 1
-            monkeypatch.setattr(holds, "is_gone", lambda _: True)
-            leases.sweep()
-            assert os.listdir(dirs.locks) == []

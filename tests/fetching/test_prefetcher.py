@@ -316,12 +316,6 @@ def write_over(path: Path) -> None:
     os.utime(path, ns=(0, 1))
 
 
-def replace(path: Path) -> None:
-    other = path.with_name("other")
-    other.write_bytes(b"Z" * path.stat().st_size)
-    other.replace(path)
-
-
 def put_a_link(path: Path) -> None:
     path.unlink()
     path.symlink_to("nowhere")
@@ -334,7 +328,7 @@ def leases_in(cache: Path) -> list[Path]:
 class TestWhatAnotherProgramDoesBeforeItIsRead:
     @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["with digests", "without"])
-    @pytest.mark.parametrize("harm", [Path.unlink, write_over, replace, put_a_link])
+    @pytest.mark.parametrize("harm", [Path.unlink, write_over, put_a_link])
     def test_it_is_brought_again(self, source, tmp_path, harm, kind) -> None:
         for name in NAMES:
             (tmp_path / "remote" / name).parent.mkdir(parents=True, exist_ok=True)
