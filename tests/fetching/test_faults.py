@@ -152,13 +152,6 @@ def test_what_was_resumed_was_not_fetched_twice(hub, tmp_path) -> None:
     assert fetched.n_attempts == 2
 
 
-def test_one_byte_now_and_then_is_a_stall(hub, tmp_path) -> None:
-    hub.fault("a/0.bin", HubFault.DRIP, interval=0.02)
-
-    with pytest.raises(FetchError, match=r"stalled: [0-9]+ bytes"):
-        fetch(hub, tmp_path / "0.bin", OLD, limits=Limits(stall_timeout=0.2, attempts=1))
-
-
 def test_the_log_tells_of_attempts_waits_and_the_end(hub, tmp_path, caplog) -> None:
     hub.fault("a/0.bin", HubFault.STALL_IN_BODY)
 

@@ -7,7 +7,6 @@ import errno
 import hashlib
 import os
 import pickle
-import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,9 +36,8 @@ from shardproof.fetching import (
     open_source,
 )
 from shardproof.fetching.sources import _http
-from shardproof.fetching.transfer import _fetch, _partial_file, _relay
+from shardproof.fetching.transfer import _fetch, _relay
 from shardproof.fetching.transfer._attempts import Goal, retry
-from shardproof.fetching.transfer._partial_file import Extent
 from shardproof.fetching.transfer._requests import read_range
 from shardproof.testing.faults import FileSystemFaults, serve_hub
 from tests.helpers.file_limit import no_file_above
@@ -49,22 +47,6 @@ DATA = bytes(range(256)) * 40
 DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
 LIMITS = Limits(max_backoff=0.01, stall_timeout=0.5)
 DEADLINE = Deadline(None, threading.Event())
-
-
-def left_with_gaps(directory: Path, n: int) -> _partial_file.PartialFile:
-    """A part that goes on from one of which every other byte has come."""
-    found = [_partial_file.hash_of(at, at + 1) for at in range(0, 2 * n, 2)]
-    for each in found:
-        each.update(b"x")
-    extents = [Extent(2 * k, 2 * k + 1, each.hexdigest()) for k, each in enumerate(found)]
-    provenance = _partial_file.Provenance(source="", resource="", name="x", digest=DIGEST)
-    with open(directory / "x", "w+b", buffering=0) as file:
-        file.write(b"x" * 2 * n)
-        record = _partial_file.PartRecord(str(directory / "record"))
-        part = _partial_file.PartialFile(file.fileno(), record)
-        part.take_over(provenance, extents, file.fileno(), DEADLINE)
-        record.close()
-    return part
 
 
 @pytest.fixture
@@ -440,27 +422,6 @@ class TestParts:
         assert len(ranges) >= 4
         assert ranges[0] is None
         assert all(text.startswith("bytes=") for text in ranges[1:])
-
-    def test_bytes_that_come_twice_or_side_by_side_leave_no_gap(self, tmp_path) -> None:
-        chance = random.Random(0)
-        for _ in range(200):
-            with open(tmp_path / "x", "w+b", buffering=0) as file:
-                part = _partial_file.PartialFile(file.fileno(), _partial_file.PartRecord(""))
-                have = [False] * 20
-                for _ in range(6):
-                    start, n_bytes = chance.randrange(16), chance.randrange(1, 4)
-                    part.write(start, [b"x" * n_bytes])
-                    have[start : start + n_bytes] = [True] * n_bytes
-                part.expect(20)
-            gaps = {at for start, stop in part.missing() for at in range(start, stop or 0)}
-            assert gaps == {at for at in range(20) if not have[at]}
-            assert part.n_bytes == sum(have)
-
-    def test_of_a_record_with_too_many_gaps_some_is_taken_over(self, tmp_path, monkeypatch) -> None:
-        """Each gap is another request, and no fetch of ours leaves so many."""
-        monkeypatch.setattr(_partial_file, "_MAX_SPANS", 3)
-        part = left_with_gaps(tmp_path, 5)
-        assert part.missing() == [(1, 2), (3, 4), (5, None)]
 
     def test_a_piece_of_a_file_that_stays(self, source, shard_hub) -> None:
         shard_hub.fault("a/0.bin", "truncated", times=1)

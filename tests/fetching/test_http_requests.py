@@ -95,11 +95,12 @@ class TestRedirects:
                 cookie = f"Set-Cookie: c{n}={n}; Path=/; Max-Age=999999"
                 yield from [redirect(cookie, "Content-Length: 0"), "keep"]
 
-        with RawServer(respond) as server:
-            source = HttpSource(f"http://127.0.0.1:{server.port}/a")
-            with contextlib.closing(source):
-                for _ in range(3):
-                    read(source, "x.bin")
+        with (
+            RawServer(respond) as server,
+            HttpSource(f"http://127.0.0.1:{server.port}/a") as source,
+        ):
+            for _ in range(3):
+                read(source, "x.bin")
 
         sent = [request.headers.get("cookie") for request in server.requests]
         assert sent == [None, "c0=0", None, "c1=1", None, "c2=2"]
@@ -130,16 +131,14 @@ class TestSecrets:
             HttpSource("http://host", headers={"Authorization": token})
         shard_hub.put("0.bin", b"1234", repo="org/name")
         shard_hub.gate("org/name", SECRET)
-        source = HubSource("org/name", endpoint=shard_hub.url, token=token)
-        with contextlib.closing(source):
+        with HubSource("org/name", endpoint=shard_hub.url, token=token) as source:
             assert [file.name for file in source.files()] == ["0.bin"]
 
     @pytest.mark.parametrize("token", ["", " \n"])
     def test_a_blank_token_is_none(self, token, shard_hub, monkeypatch) -> None:
         monkeypatch.setenv("HF_TOKEN", SECRET)
         shard_hub.put("0.bin", b"1234", repo="org/name")
-        source = HubSource("org/name", endpoint=shard_hub.url, token=token)
-        with contextlib.closing(source):
+        with HubSource("org/name", endpoint=shard_hub.url, token=token) as source:
             source.files()
         assert not any("authorization" in request.headers for request in shard_hub.requests)
 

@@ -248,24 +248,6 @@ class TestForks:
         assert files(dirs) == []
 
 
-class TestRemovals:
-    """A directory, into which a shard is moved; who holds the shard takes it away before."""
-
-    def test_who_begins_to_read_does_too(self, leases) -> None:
-        lease = leases.hold(NAME)
-        with leases.removal(KEY) as directory:
-            lease.begin_reading()
-            assert not os.path.exists(directory)
-
-    def test_not_one_that_has_happened(self, leases) -> None:
-        with leases.removal(KEY) as directory:
-            taken = Path(directory, "0.bin")
-            taken.write_bytes(b"1")
-            leases.hold(NAME)
-            assert taken.exists()
-            taken.unlink()
-
-
 class TestDownloading:
     def test_one_at_a_time(self, leases, other, dirs) -> None:
         stop = threading.Event()

@@ -124,17 +124,6 @@ def test_what_an_earlier_run_left_goes(source, tmp_path) -> None:
     assert foreign.read_bytes() == b"not ours"
 
 
-def test_a_shard_that_was_harmed_is_fetched_again(source, tmp_path) -> None:
-    with ShardPrefetcher(source, NAMES, tmp_path, cleanup="keep") as prefetcher:
-        paths = list(prefetcher)
-    paths[1].write_bytes(b"x" * paths[1].stat().st_size)
-    paths[2].unlink()
-    paths[3].write_bytes(b"")
-
-    with ShardPrefetcher(source, NAMES, tmp_path, cleanup="keep") as prefetcher:
-        assert [path.read_bytes() for path in prefetcher] == [content(name) for name in NAMES]
-
-
 def test_without_a_network_what_was_proven_is_there(shard_hub, tmp_path, caplog) -> None:
     shard_hub.put("a/0.bin", b"1234")
     source = HttpSource(f"{shard_hub.url}/a")

@@ -69,24 +69,8 @@ class TestWhatAProofSays:
         proof = proof_of(RemoteFile(NAME), shard.stat(), (), placed=True)
         assert proof.fits(RemoteFile(NAME, 4, identity, digest)) is fits
 
-    @pytest.mark.parametrize(
-        ("identity", "asked", "fits"),
-        [(None, "v1", True), (None, None, True), ("v1", "v1", True), ("v1", "v2", False)],
-    )
-    def test_of_one_that_somebody_vouches_for(self, shard, identity, asked, fits) -> None:
-        file = RemoteFile(NAME, identity=identity)
-        proof = proof_of(file, shard.stat(), (), placed=False, vouched=True)
-        assert proof.fits(RemoteFile(NAME, 4, asked)) is fits
-        assert proof.fits(RemoteFile(NAME, 5, asked)) is False
-        assert proof.fits(RemoteFile(NAME, 4, asked, SHA)) is None
-
 
 class TestOnDisk:
-    def test_it_is_read_again(self, proofs, proof, shard) -> None:
-        proofs.write(proof)
-        assert proofs.read(NAME, shard.stat()) == proof
-        assert [*proofs.all()] == [proof]
-
     def test_two_files_of_one_shard_have_each_their_own(self, proofs, proof, shard) -> None:
         """Of two that fetch one shard at once, neither takes the other's file for unknown."""
         proofs.write(proof)

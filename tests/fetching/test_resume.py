@@ -29,7 +29,7 @@ from shardproof.fetching import (
     fetch_file,
 )
 from shardproof.fetching.sources import _fsspec, _http
-from shardproof.fetching.transfer import _relay
+from shardproof.fetching.transfer import _partial_file, _relay
 from shardproof.fetching.transfer._kept import sweep_parts
 from shardproof.testing.faults import Hub, HubFault, serve_hub
 from tests.helpers.forking import ended, forked
@@ -176,9 +176,6 @@ class TestWhoseItIs:
         assert got(hub) == ([0, 300_000], 400_000)
         assert (part / "data").read_bytes() == DATA[:300_000]
         assert (part / "data").stat().st_nlink == 1
-        age(part, 8)
-        sweep_parts(str(tmp_path / PARTS))
-        assert os.listdir(tmp_path) == ["0.bin"]
 
     @pytest.mark.parametrize(("days", "stays"), [(6.9, True), (7.1, False)])
     def test_a_week_is_long_enough(self, hub, tmp_path, days, stays) -> None:
@@ -236,6 +233,22 @@ class TestWhoseItIs:
 
         assert fetch(hub, tmp_path) == DATA
         assert got(hub).starts == [0, 300_000]
+
+    def test_of_a_record_with_too_many_gaps_some_is_taken_over(
+        self, hub, tmp_path, monkeypatch
+    ) -> None:
+        """Each gap is another request, and no fetch of ours leaves so many."""
+        monkeypatch.setattr(_partial_file, "_MAX_SPANS", 3)
+        record = leave(hub, tmp_path, "left") / "record"
+        lines = [record.read_text().partition("\n")[0]]
+        for at in range(0, 20, 2):
+            found = _partial_file.hash_of(at, at + 1)
+            found.update(DATA[at : at + 1])
+            lines.append(f"{at} {at + 1} {found.hexdigest()}")
+        record.write_text("\n".join([*lines, ""]))
+
+        assert fetch(hub, tmp_path) == DATA
+        assert got(hub, 1).starts == [1, 3, 5]
 
     @pytest.mark.parametrize("tag", [r"\"a\r\nb: c\"", r"\"\u00e4\"", f'\\"{"a" * 9999}\\"'])
     def test_what_is_no_entity_tag_is_not_sent(self, hub, tmp_path, tag) -> None:

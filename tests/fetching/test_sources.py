@@ -10,7 +10,7 @@ import sys
 import threading
 import traceback
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import fsspec
@@ -34,8 +34,9 @@ from shardproof.fetching import (
 from shardproof.fetching.sources._http import is_page, seconds_to_wait
 from shardproof.fetching.sources._open import is_repository, split_name
 from shardproof.fetching.sources._urls import bare
-from shardproof.testing.faults import FileSystemFaults, Hub
+from shardproof.testing.faults import FileSystemFaults
 from tests.helpers.forking import ended, forked
+from tests.helpers.hub_sources import repository
 
 SECRET = "s3cr3t"
 LIMITS = Limits(max_backoff=0.01, stall_timeout=0.3)
@@ -93,23 +94,22 @@ class TestHttp:
 
 
 class TestHub:
-    def put(self, hub: Hub) -> None:
-        hub.put("data/0.bin", b"large", repo="org/name")
-        hub.put("README.md", b"# small", repo="org/name")
+    @pytest.fixture(autouse=True)
+    def source(self, shard_hub) -> Iterator[HubSource]:
+        files = {"data/0.bin": b"large", "README.md": b"# small"}
+        with repository(shard_hub, files) as source:
+            yield source
 
     @pytest.mark.parametrize("name", ["data/0.bin", "README.md"])
-    def test_wrong_bytes_are_refused(self, name, shard_hub, tmp_path) -> None:
-        self.put(shard_hub)
+    def test_wrong_bytes_are_refused(self, name, source, shard_hub, tmp_path) -> None:
         shard_hub.fault(name, "flipped")
 
         with pytest.raises(FetchError, match="expected the digest"):
-            fetch(HubSource("org/name", endpoint=shard_hub.url), name, tmp_path)
+            fetch(source, name, tmp_path)
 
         assert not (tmp_path / name).exists()
 
-    def test_it_stays_at_one_commit(self, shard_hub, tmp_path) -> None:
-        self.put(shard_hub)
-        source = HubSource("org/name", endpoint=shard_hub.url)
+    def test_it_stays_at_one_commit(self, source, shard_hub, tmp_path) -> None:
         before = source.files()
 
         shard_hub.put("data/0.bin", b"newer", repo="org/name")
@@ -118,14 +118,10 @@ class TestHub:
         assert source.files() == before
 
     def test_a_token_is_for_the_hub_alone(self, shard_hub, tmp_path, everything_logged) -> None:
-        self.put(shard_hub)
         shard_hub.gate("org/name", f"hf_{SECRET}")
 
-        fetch(
-            HubSource("org/name", endpoint=shard_hub.url, token=f"hf_{SECRET}"),
-            "data/0.bin",
-            tmp_path,
-        )
+        with HubSource("org/name", endpoint=shard_hub.url, token=f"hf_{SECRET}") as source:
+            fetch(source, "data/0.bin", tmp_path)
 
         asked = {(r.host, "authorization" in r.headers) for r in shard_hub.requests}
         hub, cdn = (url.removeprefix("http://") for url in (shard_hub.url, shard_hub.cdn_url))
@@ -133,15 +129,11 @@ class TestHub:
         assert SECRET not in everything_logged()
 
     def test_a_wrong_token_is_told(self, shard_hub, tmp_path) -> None:
-        self.put(shard_hub)
         shard_hub.gate("org/name", f"hf_{SECRET}")
 
+        other = HubSource("org/name", endpoint=shard_hub.url, token="hf_other")
         with pytest.raises(FetchError, match="credentials are missing, wrong or not enough"):
-            fetch(
-                HubSource("org/name", endpoint=shard_hub.url, token="hf_other"),
-                "data/0.bin",
-                tmp_path,
-            )
+            fetch(other, "data/0.bin", tmp_path)
 
     def test_folder_revision_and_address(self, shard_hub) -> None:
         shard_hub.put("data/0.bin", b"1", repo="org/name", revision="v1")
@@ -163,7 +155,6 @@ class TestHub:
 
     @pytest.mark.parametrize("ask", [HubSource.files, lambda source: source.commit])
     def test_a_revision_that_is_not_there(self, ask, shard_hub, tmp_path) -> None:
-        self.put(shard_hub)
         with HubSource("org/name", revision="v9", endpoint=shard_hub.url) as source:
             with pytest.raises(RevisionError, match="RevisionNotFound") as caught:
                 ask(source)
@@ -173,43 +164,32 @@ class TestHub:
         assert isinstance(failed.value.__cause__, RevisionError)
 
     def test_a_hub_that_is_out_of_order_is_asked_again_for_the_revision(
-        self, shard_hub, tmp_path
+        self, source, shard_hub
     ) -> None:
-        self.put(shard_hub)
         shard_hub.fault("api/datasets/org/name", "status-503", times=1, method=None)
-        with HubSource("org/name", endpoint=shard_hub.url) as source:
-            with pytest.raises(SourceError, match="503") as caught:
-                source.files()
-            assert not isinstance(caught.value, RevisionError)
-            assert source.files()
+        with pytest.raises(SourceError, match="503") as caught:
+            source.files()
+        assert not isinstance(caught.value, RevisionError)
+        assert source.files()
 
-    def test_a_file_that_is_not_there(self, shard_hub, tmp_path) -> None:
-        self.put(shard_hub)
-
+    def test_a_file_that_is_not_there(self, source, tmp_path) -> None:
         with pytest.raises(FetchError, match=r"has no file 'x' at [0-9a-f]{40}"):
-            fetch(HubSource("org/name", endpoint=shard_hub.url), "x", tmp_path)
+            fetch(source, "x", tmp_path)
 
 
 class TestFsspec:
-    def test_what_cannot_be_listed_is_not_left_out(self, tmp_path, monkeypatch) -> None:
+    @pytest.mark.parametrize("bad", ["in/a/b", "in/a", "in"])
+    def test_what_cannot_be_listed_is_not_left_out(self, tmp_path, make_shard_faults, bad) -> None:
         for name in ("a/b/0.bin", "a/1.bin"):
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).write_bytes(b"1234")
-        source, real = FsspecSource(f"file://{tmp_path}"), os.scandir
+            (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "in" / name).write_bytes(b"1234")
+        source = FsspecSource(f"file://{tmp_path}/in")
         assert [file.name for file in source.files()] == ["a/1.bin", "a/b/0.bin"]
 
-        for code in (errno.EIO, errno.ESTALE, errno.EACCES, errno.EMFILE):
-            for bad in ("a/b", "a", ""):
-
-                def scandir(path: str, bad: str = bad, code: int = code) -> object:
-                    if os.path.relpath(path, tmp_path / bad) == ".":
-                        raise OSError(code, os.strerror(code), path)
-                    return real(path)
-
-                monkeypatch.setattr(os, "scandir", scandir)
-                with pytest.raises(OSError, match=re.escape(os.strerror(code))):
-                    source.files()
-        monkeypatch.setattr(os, "scandir", real)
+        for number in (errno.EIO, errno.EACCES):
+            make_shard_faults(tmp_path).fail("scandir", number, match=bad, times=1)
+            with pytest.raises(OSError, match=re.escape(os.strerror(number))):
+                source.files()
         assert FsspecSource(f"file://{tmp_path}/nothing").files() == ()
 
     def test_a_link_is_what_it_leads_to(self, tmp_path, caplog) -> None:
