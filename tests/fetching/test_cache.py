@@ -214,14 +214,6 @@ class TestFind:
 
 
 class TestPlace:
-    def test_the_part_is_gone_and_the_proof_is_there(self, cache, root) -> None:
-        lease = bring(cache, remote())
-        assert files(root) == [NAME]
-        assert not lease.part.exists()
-        assert {".placed", ".hold"} < set(state(root))
-        lease.release()
-        assert state(root) == [".placed"]
-
     def test_who_comes_second_takes_what_is_there(self, cache, other, root) -> None:
         first, second = cache.hold(NAME), other.hold(NAME)
         for lease in (first, second):
@@ -306,13 +298,6 @@ class TestPlace:
 
 
 class TestDiscard:
-    def test_what_nobody_holds(self, cache, root) -> None:
-        put(cache, remote())
-        assert cache.discard(NAME)
-        assert files(root) == []
-        assert state(root) == []
-        assert not cache.discard(NAME)
-
     def test_not_what_somebody_holds(self, cache, other, root) -> None:
         put(cache, remote())
         for holder in (cache, other):
@@ -320,6 +305,8 @@ class TestDiscard:
                 assert not cache.discard(NAME)
         assert files(root) == [NAME]
         assert cache.discard(NAME)
+        assert files(root) == state(root) == []
+        assert not cache.discard(NAME)
 
     def test_what_an_earlier_run_has_left(self, cache, other, new_cache, root) -> None:
         for name in "abcd":

@@ -146,16 +146,6 @@ class TestLife:
 
 
 class TestSilence:
-    def test_its_holder_learns_of_it(self, leases, other, clock, dirs) -> None:
-        lease = leases.hold(NAME)
-        lease.begin_reading()
-        held_by(other, readers=True)
-        clock.now += 601
-        assert not held_by(other, readers=True)
-        assert files(dirs) == []
-        lease.beat()
-        assert lease.lost
-
     def test_ones_own_counts_though_it_is_silent(self, leases, dirs, clock) -> None:
         mine = Leases(dirs, heartbeat=1000.0, clock=clock)
         mine.hold(NAME)
