@@ -176,10 +176,17 @@ def test_an_address_of_a_host_that_leads_nowhere_leaves_time_for_the_next(
     assert fetched.path.read_bytes() == DATA
 
 
-def test_what_comes_slowly_is_not_held_back(hub, tmp_path) -> None:
-    hub.fault("a/huge.bin", HubFault.STALL_IN_BODY, at=6_000_000)
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (HubFault.STALL_IN_BODY, "after 1 attempt"),
+        (HubFault.TRUNCATED, "the connection ended 10000000 bytes too early"),
+    ],
+)
+def test_what_came_of_a_large_answer_is_not_held_back(hub, tmp_path, fault, said) -> None:
+    hub.fault("a/huge.bin", fault, at=6_000_000)
     seen = []
-    with HttpSource(f"{hub.url}/a") as source, pytest.raises(FetchError, match="6000000 of"):
+    with HttpSource(f"{hub.url}/a") as source, pytest.raises(FetchError, match=said) as caught:
         fetch_file(
             source,
             "huge.bin",
@@ -189,6 +196,7 @@ def test_what_comes_slowly_is_not_held_back(hub, tmp_path) -> None:
         )
 
     assert seen[-1] == 6_000_000
+    assert "6000000 of 16000000 bytes are kept" in str(caught.value)
 
 
 def test_a_prefetcher_too_asks_once_for_each(hub, tmp_path) -> None:
