@@ -21,7 +21,7 @@ import pytest
 import shardproof
 from shardproof import testing
 from shardproof.datasets.rows._card import configs_of, told_default, yaml_block
-from shardproof.datasets.rows._file_names import matching
+from shardproof.datasets.rows._file_names import meant
 from shardproof.datasets.rows._splits import split_files
 from shardproof.errors import ShardproofError
 from shardproof.fetching.sources._source import RemoteFile
@@ -357,7 +357,7 @@ def all_cases() -> Iterator[tuple[str, Case]]:
     for name, of in CARD.items():
         yield f"card: {name}", lambda base, n, of=of: card(base, of(n))
     for name, of in GLOBS.items():
-        yield f"glob: {name}", lambda base, n, of=of: lambda: matching(*of(n))
+        yield f"glob: {name}", lambda base, n, of=of: lambda: list(meant(*of(n)))
     for work in (one_output, shared_outputs, claims, records, below):
         yield work.__name__, work
     for work in (many_files_of, nested_directories):
