@@ -153,7 +153,12 @@ def with_length(data: bytes) -> bytes:
 
 
 def written(name: str, text: str) -> Callable[[Path], Path]:
-    return lambda base: (base / name).write_text(text) and base
+    def make(base: Path) -> Path:
+        base.mkdir(exist_ok=True)
+        (base / name).write_text(text)
+        return base
+
+    return make
 
 
 ENTRY = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
