@@ -153,7 +153,11 @@ def test_one_bad_shard_is_the_least_that_shows_a_bug(name: str, states: set[str]
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "n_drawn", "fewest", "most"),
-    [("saev", 2400, 0.2, 0.5), ("receipts", 1800, 0.1, 0.5), ("checkpoint", 360, 0.2, 2 / 3)],
+    [
+        ("saev", 2400, 0.2, 0.5),
+        pytest.param("receipts", 1800, 0.1, 0.5, marks=pytest.mark.exhaustive),
+        pytest.param("checkpoint", 360, 0.2, 2 / 3, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_what_is_whole_is_common_and_so_are_ruins(name, n_drawn, fewest, most) -> None:
     def all_came(values: list[Layout]) -> None:
