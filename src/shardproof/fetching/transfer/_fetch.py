@@ -9,7 +9,7 @@ import logging
 import os
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -21,7 +21,7 @@ from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import OPEN_FLAGS, file_type, refusals
 from shardproof._base.opening import is_there, refuse_empty
 from shardproof._base.progress import bar
-from shardproof._base.work import Cancelled, Deadline, apart, go_on, to_waiter
+from shardproof._base.work import Deadline, apart, telling_of_stops, to_waiter
 from shardproof.errors import FetchError, FetchTimeoutError, SourceError, UnsyncedError
 from shardproof.fetching.sources._open import open_source, split_name
 from shardproof.fetching.sources._source import Cancellation, RemoteFile, Source
@@ -237,8 +237,7 @@ def fetch_to(
     work = FileFetch(source, name, limits, report, is_asked=is_asked or file is None)
     deadline = Deadline(limits.deadline, stop)
     wanted = with_parsed_digest(file or RemoteFile(name), digest)
-    kept = ""
-    try:
+    with _telling_of_failures(target, goal):
         parts = parts or parts_beneath(os.path.dirname(target))
         key, names = key or key_in(parts, goal.path), parts_in(parts)
         is_left = any(f"-{key}." in name for name in names)
@@ -253,11 +252,8 @@ def fetch_to(
                 sweep_parts(parts, names=names)
             with own_part(parts, key) as own:
                 part = own.opened(work.provenance_of(wanted), names, deadline)
-                try:
+                with _telling_of_kept(part, goal):
                     wanted, found = work.run(part, wanted, goal, deadline)
-                except (Cancelled, FetchError):
-                    kept = _told_of_kept(part)
-                    raise
                 # Another process may have been faster.
                 _digest_of_present(target, RemoteFile(name, digest=found), goal, deadline)
                 own.publish(target, is_final=target == goal.path)
@@ -272,16 +268,18 @@ def fetch_to(
             n_bytes=work.n_bytes,
             seconds=deadline.spent(),
         )
-    except Cancelled as error:
-        go_on()  # an interrupt is not this error
-        raise FetchError(f"it was stopped{kept}", url=goal.url, path=goal.path) from error
+
+
+@contextlib.contextmanager
+def _telling_of_failures(target: str, goal: Goal) -> Iterator[None]:
+    """Raise a FetchError for what ends a fetch, but not for an interrupt."""
+    try:
+        with telling_of_stops(goal.path, goal.url):
+            yield
     except SourceError as error:  # the time is up, while what is here was hashed
         raise FetchTimeoutError(error.problem, url=goal.url, path=goal.path) from error
-    except FetchError as error:
-        if not kept:
-            raise
-        problem, cause = f"{error.problem}{kept}", error.__cause__ or error
-        raise type(error)(problem, url=error.url, path=error.path, causes=error.causes) from cause
+    except FetchError:
+        raise
     except OSError as error:
         problem = _told_of_disk(error, is_kept=target == goal.path)
         raise FetchError(problem, url=goal.url, path=goal.path) from error
@@ -298,11 +296,19 @@ def _told_of_disk(error: OSError, *, is_kept: bool) -> str:
     return f"{said}; see to the disk, and fetch it again"
 
 
-def _told_of_kept(part: PartialFile) -> str:
-    if not part.can_go_on:
-        return ""
-    size = "" if part.size is None else f" of {part.size}"
-    return f"; {part.n_bytes}{size} bytes are kept, and the next try goes on from there"
+@contextlib.contextmanager
+def _telling_of_kept(part: PartialFile, goal: Goal) -> Iterator[None]:
+    """Say in a FetchError, also in that of a stop, what the next try goes on from."""
+    try:
+        with telling_of_stops(goal.path, goal.url):
+            yield
+    except FetchError as error:
+        if not part.can_go_on:
+            raise
+        size = "" if part.size is None else f" of {part.size}"
+        kept = f"{part.n_bytes}{size} bytes are kept, and the next try goes on from there"
+        problem, cause = f"{error.problem}; {kept}", error.__cause__ or error
+        raise type(error)(problem, url=error.url, path=error.path, causes=error.causes) from cause
 
 
 def _digest_of_present(
