@@ -147,7 +147,10 @@ ACTIONS: dict[str, tuple[str, Action]] = {
     "posix_fallocate": ("truncate", on_descriptor(lambda fd: os.posix_fallocate(fd, 0, 9))),
     "file-truncate": ("truncate", of_file("r+b", lambda file: file.truncate(1))),
     "rename": ("rename", lambda d: os.rename(d / "a", d / "new")),
-    "rename-dir_fd": ("rename", in_directory(lambda fd: os.rename("a", "n", src_dir_fd=fd))),
+    "rename-dir_fd": (
+        "rename",
+        in_directory(lambda fd: os.rename("a", "n", src_dir_fd=fd, dst_dir_fd=fd)),
+    ),
     "replace": ("rename", lambda d: os.replace(d / "a", d / "b")),
     "link": ("link", lambda d: os.link(d / "a", d / "new")),
     "symlink": ("link", lambda d: os.symlink("a", d / "new")),
