@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
@@ -313,6 +314,36 @@ class TestComplete:
         (finding,) = check(promise, level="complete").findings
         assert finding.path == root / "index.json"
         assert finding.kind is FindingKind.STRUCTURE
+
+
+def test_a_file_that_came_into_a_new_folder_during_the_check_is_found(root) -> None:
+    for name in ("day/1", "other/2"):
+        (root / name).parent.mkdir()
+        (root / name).write_bytes(b"x")
+
+    def exchange(file: ExpectedFile, _fd: int, _size: int) -> None:
+        if file.name == "day/1":
+            (root / "day").rename(root / "yesterday")
+            (root / "other").rename(root / "day")
+
+    assert check(manifest(root, "day/1", "day/2", probe=exchange), level="complete", workers=1).ok
+
+
+def test_a_folder_is_opened_once_for_the_files_in_it(root, monkeypatch) -> None:
+    files = [f"a/b/{number}" for number in range(9)]
+    (root / "a" / "b").mkdir(parents=True)
+    for name in files:
+        (root / name).write_bytes(b"x")
+    opened = Counter[str]()
+    real = os.open
+
+    def counting(path, *args, **keywords) -> int:
+        opened[path] += 1
+        return real(path, *args, **keywords)
+
+    monkeypatch.setattr(os, "open", counting)
+    assert check(manifest(root, *files), workers=1).ok
+    assert (opened["a"], opened["b"], opened["8"]) == (1, 1, 1)
 
 
 def begins_with_magic(_file: ExpectedFile, fd: int, size: int) -> Mismatch | None:

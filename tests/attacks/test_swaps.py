@@ -118,13 +118,22 @@ def judge(finding: Finding, tally: Tally) -> None:
 def old_open_inside(name: str, *, root: str, dir_fd: int, links: bool = True) -> int:
     status = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     if stat.S_ISLNK(status.st_mode) or "/" in name:
-        name = os.path.realpath(os.path.join(root, name), strict=True)
-        if os.path.commonpath([root, name]) != root:
-            raise names.NotRegularError(f"symbolic link to '{name}', outside the root")
+        name = old_path(name, root)
         status = os.stat(name, follow_symlinks=False)
     if not stat.S_ISREG(status.st_mode):
         raise names.NotRegularError(names.file_type(status.st_mode))
     return os.open(name, names.OPEN_FLAGS, dir_fd=dir_fd)
+
+
+def old_open_folder(name: str, *, root: str, dir_fd: int, links: bool = True) -> int:
+    return os.open(old_path(name, root), os.O_RDONLY | os.O_DIRECTORY)
+
+
+def old_path(name: str, root: str) -> str:
+    path = os.path.realpath(os.path.join(root, name), strict=True)
+    if os.path.commonpath([root, path]) != root:
+        raise names.NotRegularError(f"symbolic link to '{path}', outside the root")
+    return path
 
 
 CALLS = ("stat", "open", "readlink", "lstat", "fstat", "scandir")
@@ -335,12 +344,16 @@ HELD_BEFORE = {
 
 Patch = tuple[Any, str, Any]
 OLD_OPEN: Patch = (_look, "open_inside", old_open_inside)
+OLD_FOLDER: Patch = (_look, "open_folder", old_open_folder)
 OLD_JSON: Patch = (_json, "open_inside", old_open_inside)
 open_as_it_was = partial(os.open, flags=os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 OLD_ROOT: list[Patch] = [(m, "open_root", open_as_it_was) for m in (checks, _registry, validation)]
 BEHIND = "a folder behind a link, valid False"
 AS_IT_WAS: dict[str, list[Patch]] = {
-    **{f"{name}, valid False": [OLD_OPEN] for name in sorted(SWAPS.keys() - HELD_BEFORE)},
+    **{
+        f"{name}, valid False": [OLD_OPEN, OLD_FOLDER]
+        for name in sorted(SWAPS.keys() - HELD_BEFORE)
+    },
     "nothing, present True": [(_look, "_not_plainly_kept", old_quick_look)],
     "receipts, verdict": [OLD_JSON],
     "the directory itself": [*OLD_ROOT, (validation, "_has_moved", lambda *_: False)],

@@ -15,7 +15,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from shardproof._base.beneath import NotRegularError as NotRegularError  # noqa: PLC0414
-from shardproof._base.beneath import Walk
+from shardproof._base.beneath import Walk, open_here
 from shardproof._base.messages import quoted
 from shardproof._base.opening import (
     MAX_NAME_BYTES,
@@ -182,6 +182,11 @@ def open_inside(name: str, *, root: str, dir_fd: int, links: bool = True) -> int
     if fd is None:
         fd = Walk(root, dir_fd, links=links).open(name, open_regular)
     return fd
+
+
+def open_folder(name: str, *, root: str, dir_fd: int, links: bool = True) -> int:
+    """Open a folder as `open_inside` opens a file, to open files in it one after another."""
+    return Walk(root, dir_fd, links=links).open(f"{name}/", open_here)
 
 
 @contextlib.contextmanager

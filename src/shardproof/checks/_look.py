@@ -4,6 +4,7 @@ At 100 000 files one more system call from Python in `_not_plainly_kept` is a te
 it does nothing else, and `_look_closely` finds the words for whatever it does not wave through.
 """
 
+import contextlib
 import dataclasses
 import errno
 import functools
@@ -20,6 +21,7 @@ from shardproof._base.names import (
     OPEN_FLAGS,
     NotRegularError,
     file_type,
+    open_folder,
     open_inside,
     open_regular,
 )
@@ -93,17 +95,18 @@ def look_at_all(
     if question.level == "present" or (question.level == "complete" and question.probe is None):
         files = _not_plainly_kept(question, dir_fd, regular, files)
     said: list[Said] = []
-    for file in files:
-        answer = _look_closely(question, dir_fd, file)
-        if isinstance(answer, Finding):
-            said.append(answer)
-        elif callable(answer):
-            answer()  # whose errors are none of the file
-        elif answer == "unread":
-            said.append(None)
-        elif answer != "kept":
-            path = Path(question.root, file.name)
-            said.append(Unproven(path, answer == "agreed"))
+    with contextlib.closing(_Opener(question, dir_fd)) as opener:
+        for file in files:
+            answer = _look_closely(question, opener, file)
+            if isinstance(answer, Finding):
+                said.append(answer)
+            elif callable(answer):
+                answer()  # whose errors are none of the file
+            elif answer == "unread":
+                said.append(None)
+            elif answer != "kept":
+                path = Path(question.root, file.name)
+                said.append(Unproven(path, answer == "agreed"))
     return said
 
 
@@ -138,9 +141,59 @@ def _not_plainly_kept(
     return odd
 
 
-def _look_closely(question: Question, dir_fd: int, file: ExpectedFile) -> _Answer:
+class _Opener:
+    """Opens files of the root. The folder of the last one stays open: the next is mostly in it."""
+
+    def __init__(self, question: Question, dir_fd: int) -> None:
+        self._question, self._dir_fd = question, dir_fd
+        self._folder, self._fd = "", -1
+
+    def open(self, name: str) -> int:
+        """Open a file; by a link that leaves the root only where that is promised, or asked for."""
+        folder, _, last = name.rpartition("/")
+        if folder != self._folder:
+            self._enter(folder)
+        if self._fd >= 0:
+            with contextlib.suppress(OSError, NotRegularError):  # the whole name tells which
+                if (fd := open_regular(last, self._fd)) is not None:
+                    return fd
+        return self._walk(name)
+
+    def close(self) -> None:
+        """Close the folder."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+
+    def _enter(self, folder: str) -> None:
+        self.close()
+        self._folder, root = folder, self._question.root
+        with contextlib.suppress(OSError, NotRegularError):
+            links = self._question.links != "none"
+            self._fd = open_folder(folder, root=root, dir_fd=self._dir_fd, links=links)
+
+    def _walk(self, name: str) -> int:
+        links, root = self._question.links, self._question.root
+        try:
+            return open_inside(name, root=root, dir_fd=self._dir_fd, links=links != "none")
+        except NotRegularError as error:
+            target = error.outside
+            is_meant = links == "follow" or any(
+                os.path.commonpath([store, target]) == store
+                for store in self._question.stores
+                if target
+            )
+            if target is None or not is_meant:
+                raise
+            fd = open_regular(target)
+            if fd is None:  # it became a link meanwhile
+                raise
+            return fd
+
+
+def _look_closely(question: Question, opener: _Opener, file: ExpectedFile) -> _Answer:
     try:
-        fd = _open(question, dir_fd, file.name)
+        fd = opener.open(file.name)
         try:
             return judge(question, fd, file)
         finally:
@@ -165,24 +218,6 @@ def judge(question: Question, fd: int, file: ExpectedFile) -> _Answer:
         expected = "more than 0 bytes" if file.size is None else f"{file.size} bytes"
         return question.broken(file, FindingKind.EMPTY, expected, "0 bytes")
     return "kept" if question.level == "present" else _examine(question, fd, status, file)
-
-
-def _open(question: Question, dir_fd: int, name: str) -> int:
-    """Open a file of the root; a link that leaves it only where that is promised, or asked for."""
-    try:
-        links = question.links != "none"
-        return open_inside(name, root=question.root, dir_fd=dir_fd, links=links)
-    except NotRegularError as error:
-        target = error.outside
-        is_meant = question.links == "follow" or any(
-            os.path.commonpath([store, target]) == store for store in question.stores if target
-        )
-        if target is None or not is_meant:
-            raise
-        fd = open_regular(target)
-        if fd is None:  # it became a link meanwhile
-            raise
-        return fd
 
 
 def _examine(question: Question, fd: int, status: os.stat_result, file: ExpectedFile) -> _Answer:
