@@ -245,8 +245,9 @@ class ReceiptStore:
 
     def _claim(self, index: int, level: Level) -> ClaimedShard:
         self._refuse_completed(index, level)
-        claim = self._claims.acquire(index)
+        claim = None
         try:
+            claim = self._claims.acquire(index)
             self._refuse_completed(index, level)  # the holder before may have done it
             self._claims.refuse_lost(claim)
             return ClaimedShard(
@@ -256,7 +257,8 @@ class ReceiptStore:
                 lambda: self.plan.file_assignments[index].files,
             )
         except BaseException:
-            claim.give_back()
+            if claim is not None:  # an interrupt may come before this one has it
+                claim.give_back()
             raise
 
     @checked
