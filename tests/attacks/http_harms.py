@@ -198,8 +198,9 @@ for _name in ("Content-Length", "ETag", "Content-Encoding"):
     _header(_name, None)
 _header("Accept-Ranges", "none")
 _header("Connection", "upgrade")
-_header("Content-Length", "20000", SHORT)
-_header("Content-Length", "1", SHORT)
+# The request for the bytes is the one that asks for the size.
+_header("Content-Length", "20000", CONSISTENT)
+_header("Content-Length", "1", CONSISTENT)
 _header("Content-Length", "40001")
 _header("ETag", OTHER_TAG, UNSEEN)
 
