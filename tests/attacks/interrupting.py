@@ -148,7 +148,7 @@ def subjects(base: Path) -> dict[str, Subject]:
     }
 
 
-class closed:  # noqa: N801 - as contextlib.closing, whose own steps may be interrupted
+class closed:  # noqa: N801 - as contextlib.closing, whose own steps would be interrupted
     """Closes something, and once more if that is interrupted before it has begun."""
 
     def __init__(self, thing: Any) -> None:
@@ -184,7 +184,9 @@ class Timer:
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
     def ring(self, number: int, frame: FrameType | None) -> None:
-        if is_where_python_drops_it(frame):
+        # Where `close` is not called yet: no code of ours could do anything about that.
+        is_closing = frame is not None and frame.f_code is closed.__exit__.__code__
+        if is_closing or is_where_python_drops_it(frame):
             self.start(LATER)
             return
         self.rang = time.monotonic()

@@ -136,7 +136,10 @@ def _opened(root: str, name: str, dir_fd: int) -> int:
         if error.errno in {errno.ELOOP, errno.EISDIR, errno.ENXIO}:
             raise SealError(_NOT_OURS, path=path) from error
         raise
-    if not _is_ours(os.fstat(fd), {os.geteuid()}):
-        os.close(fd)
+    try:
+        if _is_ours(os.fstat(fd), {os.geteuid()}):
+            return fd
         raise SealError(_NOT_OURS, path=path)
-    return fd
+    except BaseException:
+        os.close(fd)
+        raise
