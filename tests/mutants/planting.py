@@ -33,7 +33,3 @@ def run_contract(
     )
     pytester.makepyfile(text)
     return pytester.runpytest_inprocess("-p", "no:cacheprovider", *args)
-
-
-def n_failed(result: pytest.RunResult) -> int:
-    return result.parseoutcomes().get("failed", 0)

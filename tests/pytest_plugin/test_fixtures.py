@@ -17,10 +17,9 @@ import orjson
 import pytest
 from hypothesis import example, given
 
-from shardproof import Metadata, ShardInfo, validate
+from shardproof import Metadata, ShardInfo
 from shardproof.testing import (
     Layout,
-    MakeShardsDir,
     ShardState,
     shards_dir,
     without_root_override,
@@ -186,19 +185,6 @@ class TestRestoreModes:
             path = write(Layout(1, format="checkpoint", unreadable=[0]), link)
         assert path.parent == link
         assert stat.S_IMODE((inside / "model_shard_0.shard").stat().st_mode) == 0o600
-
-
-def test_every_keyword_of_make_shards_dir(make_shards_dir: MakeShardsDir) -> None:
-    states = {"empty_shards": [0], "missing_shards": [1], "unreadable_shards": [2]}
-    options = {"n_examples": 11, "examples_per_shard": 2, "layers": (3, 1), "d_model": 2}
-    options |= {"content_tokens_per_example": 5, "cls_token": False, "labels": True}
-    path = make_shards_dir(6, directory_shards=[3], **states, **options)
-    metadata = Metadata.load(path)
-    assert metadata.shard_shape == (2, 2, 5, 2)
-    assert (metadata.layers, metadata.n_examples) == ((3, 1), 11)
-    assert (path / "labels.bin").stat().st_size == 55
-    kinds = [finding.kind for finding in validate(path).findings]
-    assert kinds == ["empty", "missing", "unreadable", "not-regular"]
 
 
 class TestShardsDirFactory:

@@ -1,20 +1,9 @@
 """The fixtures over the kit's faults, server and fake file system."""
 
-import errno
-
 import pytest
 
 # Warnings are errors, but for the one about a run inside a run with --assert=plain.
 WARNINGS = ("-Werror", "-Wignore::pytest.PytestAssertRewriteWarning")
-
-
-def test_two_directories_at_once(make_shards_dir, make_shard_faults) -> None:
-    one, other = make_shards_dir(1), make_shards_dir(1)
-    make_shard_faults(one).fail("open", errno.EIO)
-    make_shard_faults(other).fail("open", errno.ESTALE)
-    for path, number in ((one, errno.EIO), (other, errno.ESTALE)):
-        with pytest.raises(OSError, match=rf"\[Errno {number}\]"):
-            (path / "shards.json").read_bytes()
 
 
 def test_faults_and_a_server_end_with_the_test_and_faults_must_be_reached(

@@ -614,12 +614,6 @@ class TestLoading:
     def test_the_levels_are_those_of_the_library(self) -> None:
         assert typing.get_args(shardproof.Level) == plugin._LEVELS
 
-    @pytest.mark.slow
-    @pytest.mark.usefixtures("passing")
-    def test_it_can_be_left_out(self, pytester: pytest.Pytester) -> None:
-        result = pytester.runpytest_subprocess("-p", "no:shardproof", "--validate-shards")
-        assert result.ret == pytest.ExitCode.USAGE_ERROR
-
     def test_an_empty_run_imports_nothing_heavy(self, tmp_path: Path) -> None:
         code = (
             "import pytest, sys; "

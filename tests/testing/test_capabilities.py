@@ -39,15 +39,6 @@ def effective() -> int:
     return int(re.findall(r"CapEff:\s*(\w+)", status)[0], 16)
 
 
-def test_a_file_and_a_directory_can_be_locked(locked: Path, tmp_path: Path) -> None:
-    (tmp_path / "directory").mkdir(mode=0)
-    with without_root_override():
-        for look in (locked.read_bytes, (tmp_path / "directory").iterdir):
-            with pytest.raises(PermissionError):
-                list(look())
-    (tmp_path / "directory").chmod(0o700)
-
-
 def test_two_bits_go_and_come_back_also_after_an_error_and_in_nested_contexts() -> None:
     before = effective()
     with contextlib.suppress(ZeroDivisionError), without_root_override():

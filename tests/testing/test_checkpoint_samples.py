@@ -138,14 +138,6 @@ class TestWriting:
         with pytest.raises(ValueError, match="expected names of 1 to 4096 characters"):
             write_layout(Layout(1, format="checkpoint", tensors=[[("", "int8", ())]]), tmp_path)
 
-    def test_a_shard_without_a_checksum(self) -> None:
-        value = Layout(1, format="checkpoint", unchecked=[0])
-        (entry,) = json.loads(value.read_bytes("model.metadata.json"))["shards"]
-        assert entry["checksum"] == ""
-        assert [tensor["digest"] for tensor in entry["tensors"]] == [None] * 3
-        assert entry["tensors"][0]["offset"] == 64
-        assert shard_bytes(value, 0)[64:112] == tensor_bytes(value, 0, "layers.0.weight")
-
     def test_no_two_tensors_have_the_same_bytes(self) -> None:
         tensors = [[("a", "int64", (4,)), ("b", "int64", (4,))]] * 2
         whole = Layout(2, format="checkpoint", tensors=tensors)

@@ -307,15 +307,6 @@ def test_what_the_body_changed_stays_and_its_error_is_not_hidden(path, kind, cha
         path.write_bytes(hashlib.shake_128(b"1").digest(2000))
 
 
-def test_a_damage_that_fails_says_why(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any) -> None:
-        raise OSError(errno.EIO, "a bad disk")
-
-    monkeypatch.setattr(os, "rename", fail)
-    with pytest.raises(OSError, match="a bad disk"), damaged(path, "renamed"):
-        pass
-
-
 def test_the_times_of_a_foreign_directory_are_let_be(path, monkeypatch) -> None:
     def utime(name: Path, **keywords: Any) -> None:
         if name == path.parent:

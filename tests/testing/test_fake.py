@@ -24,7 +24,6 @@ from pyfakefs.fake_filesystem_unittest import Patcher
 import shardproof
 from shardproof.testing import DamageKind, Layout, ShardState, damaged, shards_dir
 from shardproof.testing.faults import NotFakedError, fake_shards_dir
-from shardproof.testing.faults.fake import fake_shards_dir_maker
 
 REAL_ONLY = {ShardState.FIFO, ShardState.SOCKET, ShardState.SPARSE}
 STATES = [state for state in ShardState if state not in REAL_ONLY]
@@ -283,15 +282,3 @@ def test_a_function_that_outlives_it_is_the_real_one() -> None:
         outlived = os.pread
     with open(__file__, "rb") as file:
         assert outlived(file.fileno(), 3, 0) == b'"""'
-
-
-def test_maker_gives_each_call_its_own() -> None:
-    with fake_shards_dir_maker("/data") as make:
-        assert os.path.exists(__file__)
-        one = make(2, missing_shards=[0], dangling=[1])
-        other = make(n_shards=2, unreadable_shards=[0], examples_per_shard=2)
-        assert one.parts[:3] == ("/", "data", "0")
-        assert other.parts[:3] == ("/", "data", "1")
-        assert "acts000000.bin" not in os.listdir(one)
-        assert attempt((other / NAME).read_bytes) == "EACCES"
-    assert not os.path.exists("/data")

@@ -80,22 +80,10 @@ def test_modes_and_buffers(mode: str, buffering: int, name: str, root: Path) -> 
     assert_the_same(use, root)
 
 
-@pytest.mark.parametrize("newline", [None, "", "\r\n", "x"])
-def test_newlines(newline: str | None, root: Path) -> None:
-    def use(path: Path) -> Any:
-        with open(path / "text", newline=newline, encoding="utf-8") as file:
-            lines = list(file)
-            newlines = file.newlines
-        with open(path / "new", "w", newline=newline, encoding="utf-8") as file:
-            file.write("a\nb\r\n")
-        return lines, newlines
-
-    assert_the_same(use, root)
-
-
 REFUSED = [
     ("text", {"encoding": "ascii"}),
     ("text", {"encoding": "ascii", "errors": "replace"}),
+    *(("text", {"encoding": "utf-8", "newline": end}) for end in (None, "", "\r\n", "x")),
     ("bytes", {"mode": "rb", "newline": "\n"}),
     ("bytes", {"closefd": False}),
     ("x", {}),
@@ -109,7 +97,7 @@ def test_what_is_refused_and_how_text_is_read(name, arguments, root) -> None:
     def use(path: Path) -> Any:
         os.stat(path)
         with open(path / name, **arguments) as file:
-            return file.read(), file.encoding, file.errors
+            return file.read(), file.encoding, file.errors, file.newlines
 
     assert_the_same(use, root)
 

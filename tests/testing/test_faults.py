@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from shardproof import validate
 from shardproof.testing.contracts._child import run_in_child
 from shardproof.testing.faults import OPERATIONS, Call, FileSystemFaults, Outcome, PlannedFault
 from tests.helpers.waiting import until
@@ -279,20 +278,3 @@ def test_a_writer_is_killed_at_each_call(root: Path) -> None:
 
         found.append((run_in_child(killed, deadline=DEADLINE).killed_by, path.read_bytes()))
     assert found == [("SIGKILL", b"old")] * 4 + [("", b"new")]
-
-
-# shardproof itself
-
-
-@pytest.mark.parametrize("operation", ["open", "stat"])
-def test_validate_says_what_it_could_not_look_at(operation, make_shards_dir) -> None:
-    path = make_shards_dir(n_shards=20, missing_shards=[7])
-    with FileSystemFaults(path) as fs:
-        fs.fail(operation, errno.EIO, match="acts000003.bin")
-        report = validate(path, workers=4)
-    found = {finding.path.name: (finding.conclusive, finding.errno) for finding in report.findings}
-    assert found == {
-        "acts000003.bin": (False, errno.EIO),
-        "acts000007.bin": (True, errno.ENOENT),
-    }
-    assert {f"acts{index:06}.bin" for index in range(20)} <= {call.path.name for call in fs.calls}

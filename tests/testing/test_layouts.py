@@ -6,7 +6,6 @@ import json
 import os
 import pickle
 import re
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +29,6 @@ from shardproof.testing import (
 )
 from shardproof.testing.samples import saev
 from shardproof.testing.samples._layout import FORMATS, sample_format
-from shardproof.testing.samples.checkpoint import CheckpointMetadataState
 from shardproof.testing.samples.receipts import ReceiptState, expected_pending
 from shardproof.testing.strategies import hostile_manifests, layouts
 from tests.helpers import ROOT
@@ -171,29 +169,6 @@ def test_what_is_whole_is_common_and_so_are_ruins(name, n_drawn, fewest, most) -
     whole = [value for value in values if value.replace(["ok"] * value.n_shards) == value]
     whole = [value for value in whole if name != "checkpoint" or value.metadata == "ok"]
     assert fewest < len(whole) / len(values) < most
-
-
-@pytest.mark.parametrize("name", ["saev", "receipts", "checkpoint"])
-def test_no_two_states_are_the_same_on_disk(name: str) -> None:
-    def content_of(path: Path) -> bytes | None:
-        if path.is_symlink():
-            return os.readlink(path).encode()
-        is_readable = path.is_file() and path.stat().st_mode & stat.S_IRUSR
-        return path.read_bytes() if is_readable else None
-
-    seen = []
-    states = [Layout.of(["ok", *[s] * 2], format=name) for s in sample_format(name).states]
-    if name == "checkpoint":
-        states += [Layout(format=name, metadata=s) for s in [*CheckpointMetadataState][1:]]
-    for value in states:
-        with shards_dir(value) as path:
-            seen.append(
-                {
-                    os.path.relpath(each, path.parent): (each.lstat().st_mode, content_of(each))
-                    for each in path.parent.parent.rglob("*")
-                }
-            )
-    assert not [one for one in seen if seen.count(one) > 1]
 
 
 @examples(200)

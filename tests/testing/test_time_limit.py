@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import contextlib
-import queue
 import signal
 import subprocess
 import threading
@@ -109,40 +108,3 @@ def test_another_thread_is_refused() -> None:
         entered = pool.submit(time_limit(1).__enter__)
         with pytest.raises(RuntimeError, match="main thread"):
             entered.result()
-
-
-@pytest.mark.parametrize("form", ["checkpoint", "saev"])
-def test_a_thread_that_waits_at_a_pipe_is_let_go_at_the_end(form: str) -> None:
-    found: queue.Queue[bytes] = queue.Queue()
-    value = Layout(1, format=form, fifo=[0])
-    with shards_dir(value) as path:
-        (pipe,) = (each for each in path.parent.rglob("*") if each.is_fifo())
-        threading.Thread(target=lambda: found.put(pipe.read_bytes())).start()
-        with pytest.raises(TimeoutError), time_limit(SOON):
-            found.get()
-    assert found.get(timeout=60) == b""
-
-
-LOADER = """
-from hypothesis import given, settings
-from shardproof.testing import shards_dir, time_limit
-from shardproof.testing.strategies import layouts
-
-def load(path):
-    return [file.read_bytes() for file in sorted(path.glob("acts*"))]
-
-@settings(deadline=None, database=None)
-@given(value=layouts(states=["fifo"]))
-def test_a_loader_that_opens_blindly(value):
-    with shards_dir(value) as path, time_limit(0.1):
-        load(path)
-"""
-
-
-@pytest.mark.slow
-def test_a_blind_loader_fails_by_the_least_directory(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(LOADER)
-    run = pytester.runpytest_subprocess("-p", "no:cacheprovider", timeout=120)
-    run.assert_outcomes(failed=1)
-    run.stdout.fnmatch_lines(["*TimeoutError: expected an end within 0.1 s*"])
-    run.stdout.fnmatch_lines(["*Layout(n_shards=1, fifo=?0?)*"])
