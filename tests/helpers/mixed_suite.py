@@ -113,6 +113,8 @@ def test_real(make_shards_dir: Make) -> None:
 def test_real_rows(make_shards_dir: Make) -> None:
     loader = shardproof.OrderedDataLoader(make_shards_dir(2), layer=6, batch_size=4)
     assert sum(len(batch["act"]) for batch in loader) == 7 * 3
+    for name, module in list(sys.modules.items()):
+        assert not name.startswith("shardproof") or getattr(module, "os", os) is os, name
 
 
 def test_real_receipts(make_receipts_dir: Make) -> None:

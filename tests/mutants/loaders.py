@@ -32,14 +32,10 @@ class Bug(enum.StrEnum):
     NEVER = "the files will be there"
     NO_DAMAGE = "a shard with anything wrong is left out, and the run goes on"
     FIRST_ONLY = "the first problem is enough to stop"
-    NAMES_ONLY = "the file's name says it all"
     VALUE_ERROR = "ValueError is for all that is wrong"
     STR_ONLY = "path + '/shards.json'"
     MAPS = "mmap is fastest"
-    SKIPS = "a shard that can't be read is logged, and the run goes on"
     STOPS = "a short read is the end of the file"
-    ZEROS = "the rest of a short read is zeros"
-    KEEPS_OPEN = "the operating system closes descriptors"
     KEEPS_PROCESS = "a worker that ends some time by itself"
     CACHES = "an index beside the shards makes the next start faster"
     SHARES = "one buffer for all loaders"
@@ -155,7 +151,7 @@ class Loader:
         if self._bug is Bug.WRONG_SHARD:
             names = self._read_names()
             return str(self._path / names[names.index(path.name) - 1])
-        return path.name if self._bug is Bug.NAMES_ONLY else str(path)
+        return str(path)
 
     def __iter__(self) -> Iterator[array]:
         if self._bug is Bug.LATE:
@@ -207,8 +203,6 @@ class Loader:
         try:
             return self._read_all(path)
         except OSError as error:
-            if self._bug is Bug.SKIPS:
-                return b""
             where = "" if self._bug is Bug.ANONYMOUS else f"{path}: "
             raise OSError(error.errno, f"{where}{error.strerror or error}") from error
 
@@ -217,16 +211,14 @@ class Loader:
         try:
             size = self._size()
             data = os.read(fd, size)
-            stops = {Bug.STOPS, Bug.ZEROS, Bug.HALF_BATCH, Bug.LEFTOVERS}
-            while len(data) < size and self._bug not in stops:
+            while len(data) < size and self._bug not in {Bug.STOPS, Bug.HALF_BATCH, Bug.LEFTOVERS}:
                 chunk = os.read(fd, size - len(data))
                 if not chunk:
                     raise OSError(f"expected {size} bytes, found {len(data)}")
                 data += chunk
-            return data.ljust(size, b"\0") if self._bug is Bug.ZEROS else data
+            return data
         finally:
-            if self._bug is not Bug.KEEPS_OPEN:
-                os.close(fd)
+            os.close(fd)
 
     def _size(self) -> int:
         return 4 * math.prod(shape_of(self._path))

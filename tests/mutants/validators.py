@@ -16,21 +16,16 @@ from pathlib import Path
 class Bug(enum.StrEnum):
     """What is wrong, and in the value why it is tempting."""
 
-    ACCESS = "os.access says whether it can be read"
     EXISTS_ONLY = "os.path.exists is what everybody writes"
-    LSTAT_ONLY = "links are none of our business"
-    FIRST_ONLY = "the first problem is enough to stop"
     RELATIVE = "the path as the caller gave it"
     PREFIX = "inside is what begins with the root's path"
     REFUSES_LINKS = "links are dangerous, all of them"
-    DIRECTORY = "a directory has a size too"
     SWALLOWS_EIO = "the file system hiccups sometimes: go on"
     EIO_IS_MISSING = "what can't be opened isn't there"
     LOOP_IS_MISSING = "an OSError means missing"
     BLOCKS = "open() without O_NONBLOCK"
     ANY_SIZE = "an empty file is a file"
     SHORTER_ONLY = "longer files hold all that is needed"
-    LAST_FORGOTTEN = "range(n - 1)"
     TEMPORARY = "acts*.bin*: any name that begins alike"
     REMEMBERS = "a directory whose time did not change did not change"
     COMPLETE_ONLY = "sizes belong to level complete, and to no other"
@@ -49,8 +44,6 @@ def find_problems(path, level: str, bug: Bug | None = None) -> list[tuple[str, P
     if bug is Bug.REMEMBERS and key in _remembered:
         return _remembered[key]
     problems = list(_problems(root, level, bug))
-    if bug is Bug.FIRST_ONLY:
-        problems = problems[:1]
     if bug is Bug.MARKS:
         (root / ".validated").touch()
     _remembered[key] = problems
@@ -59,8 +52,6 @@ def find_problems(path, level: str, bug: Bug | None = None) -> list[tuple[str, P
 
 def _problems(root: Path, level: str, bug: Bug | None) -> Iterator[tuple[str, Path]]:
     names = [entry["name"] for entry in json.loads((root / "shards.json").read_text())]
-    if bug is Bug.LAST_FORGOTTEN:
-        del names[-1:]
     n_missing = 0
     for name in names:
         kind = _kind(root, name, level, bug)
@@ -93,7 +84,7 @@ def _look(root: Path, path: Path, level: str, bug: Bug | None) -> str | None:
     if bug is Bug.EXISTS_ONLY:
         return None if path.exists() else "missing"
     status = os.lstat(path)
-    if stat.S_ISLNK(status.st_mode) and bug is not Bug.LSTAT_ONLY:
+    if stat.S_ISLNK(status.st_mode):
         if bug is Bug.REFUSES_LINKS or not _is_inside(
             root, Path(os.path.realpath(path, strict=True)), bug
         ):
@@ -101,38 +92,21 @@ def _look(root: Path, path: Path, level: str, bug: Bug | None) -> str | None:
         status = os.stat(path)
     if bug is Bug.EMPTY_FIRST and not status.st_size:
         return "empty"
-    if not _is_regular(status, bug):
+    is_fifo = bug is Bug.BLOCKS and stat.S_ISFIFO(status.st_mode)
+    if not (is_fifo or stat.S_ISREG(status.st_mode)):
         return "not-regular"
     if not status.st_size and bug not in {Bug.ANY_SIZE, Bug.BLOCKS}:
         return "empty"
-    return _open(path, bug) or (
-        _size(root, path, status, level, bug) if level != "present" else None
-    )
-
-
-def _is_regular(status: os.stat_result, bug: Bug | None) -> bool:
-    if bug is Bug.DIRECTORY and stat.S_ISDIR(status.st_mode):
-        return True
-    if bug is Bug.BLOCKS and stat.S_ISFIFO(status.st_mode):
-        return True
-    return stat.S_ISREG(status.st_mode) or bug is Bug.LSTAT_ONLY
+    fd = os.open(path, os.O_RDONLY)
+    if bug is not Bug.LEAKS:
+        os.close(fd)
+    return _size(root, path, status, level, bug) if level != "present" else None
 
 
 def _is_inside(root: Path, target: Path, bug: Bug | None) -> bool:
     if bug is Bug.PREFIX:
         return str(target).startswith(os.path.realpath(root))
     return target.is_relative_to(os.path.realpath(root))
-
-
-def _open(path: Path, bug: Bug | None) -> str | None:
-    if bug is Bug.LSTAT_ONLY:
-        return None
-    if bug is Bug.ACCESS:
-        return None if os.access(path, os.R_OK) else "unreadable"
-    fd = os.open(path, os.O_RDONLY)
-    if bug is not Bug.LEAKS:
-        os.close(fd)
-    return None
 
 
 def _size(

@@ -25,39 +25,9 @@ def look(path):
 
 @pytest.mark.slow
 def test_in_another_order_than_the_one_that_is_written(pytester: pytest.Pytester) -> None:
+    # A first use inside fs comes first, and real files are read last.
     order = random.Random(3).sample(range(N_TESTS), N_TESTS)
     pytester.makeconftest(CONFTEST.format(order=order))
     pytester.makepyfile(mine=MINE, test_mixed=SUITE)
     quiet = ("-q", "-p", "no:cacheprovider", "-p", "no:hypothesispytest")
     pytester.runpytest_subprocess(*quiet).assert_outcomes(passed=N_TESTS)
-
-
-FIRST = """
-def test_first(fs):
-    import os
-    import shardproof
-    from shardproof import formats
-
-    fs.create_dir("/d")
-    try:
-        shardproof.validate("/d")
-    except shardproof.ManifestNotFoundError as error:
-        assert "'/d'" in str(error)
-
-
-def test_second(make_shards_dir):
-    import os, sys
-    import shardproof
-
-    assert not shardproof.validate(make_shards_dir(missing=[1])).ok
-    for name, module in list(sys.modules.items()):
-        if name.startswith("shardproof") and hasattr(module, "os"):
-            assert module.os is os, name
-"""
-
-
-@pytest.mark.slow
-def test_a_first_use_inside_fs_holds_no_fakes(pytester: pytest.Pytester) -> None:
-    pytester.makepyfile(FIRST)
-    result = pytester.runpytest_subprocess("-q", "-p", "no:cacheprovider")
-    result.assert_outcomes(passed=2)

@@ -44,13 +44,8 @@ class TestLayout:
                 Layout(n_shards=5, missing=[1, 0], empty=[2], unreadable=(3,), directory={4}),
                 "Layout(n_shards=5, missing=[0, 1], empty=[2], unreadable=[3], directory=[4])",
             ),
-            (Layout(2, n_examples=8), "Layout(n_shards=2, n_examples=8)"),
             (Layout(2, n_examples=7), "Layout(n_shards=2)"),
             (Layout(np.int64(2), layers=np.array([2, 5])), "Layout(n_shards=2, layers=(2, 5))"),
-            (
-                Layout(1, layers=[2], cls_token=False, d_model=1, labels=True),
-                "Layout(n_shards=1, layers=(2,), cls_token=False, d_model=1, labels=True)",
-            ),
         ],
     )
     def test_defaults_are_left_out(self, value: Layout, text: str) -> None:

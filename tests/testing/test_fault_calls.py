@@ -231,10 +231,7 @@ def names(error: OSError) -> tuple[object, object]:
 ABSENT: dict[str, Action] = {
     "open-bytes": lambda d: os.open(os.fsencode(d / "x"), os.O_RDONLY),
     "open-builtin": lambda d: open(d / "x"),
-    "stat": lambda d: os.stat(str(d / "x")),
     "scandir": lambda d: os.scandir(d / "x"),
-    "listdir": lambda d: os.listdir(d / "x"),
-    "truncate": lambda d: os.truncate(d / "x", 1),
     "rename": lambda d: os.rename(d / "x", d / "y"),
     "symlink": lambda d: os.symlink("text", d / "x" / "y"),
     "mkdir": lambda d: os.mkdir(d / "x" / "y"),

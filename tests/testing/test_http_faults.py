@@ -269,8 +269,6 @@ def test_another_host_has_the_file(hub: Hub) -> None:
 @pytest.mark.parametrize(
     ("fault", "body"),
     [
-        (HubFault.RESET_IN_BODY, DATA[:7]),
-        (HubFault.CHUNKED_TRUNCATED, b"3e8\r\n" + DATA[:7]),
         (HubFault.CHUNKED_BAD_SIZE, b"7\r\n" + DATA[:7] + b"\r\nzz\r\n"),
         (HubFault.FLIPPED, DATA[:7] + b"\x06" + DATA[8:]),
     ],

@@ -46,9 +46,7 @@ def test_each_kind_is_a_word_for_itself(kind: str) -> None:
         f"{PATH}: missing",
         f"Missing files:\n\n  - {PATH}",
         "missing shards",
-        "a.bin is not there",
         "a.bin can't be found",
-        "a.bin doesn't exist",
         "a.bin vanished",
         f"unable to locate {PATH}",
         f"unreadable: /scratch/missing/not found/b.bin\nmissing: {PATH}",
@@ -92,7 +90,6 @@ def test_unreadable_is_said_in_many_ways(text: str) -> None:
         (type("MissingShardError", (Exception,), {})(PATH), {"missing"}),
         (type("ShardNotFoundError", (Exception,), {})("permission denied"), {"unreadable"}),
         (ValueError("mmap length is greater than file size"), {"size"}),
-        (ValueError("missing or unreadable"), {"missing", "unreadable"}),
         (FileNotFoundError(), {"missing"}),
         (ExceptionGroup("bad", [FileNotFoundError(PATH), OSError("/b.bin: empty")]), {"missing"}),
         (ExceptionGroup("", [ExceptionGroup("bad", [PermissionError(PATH)])]), {"unreadable"}),
@@ -117,9 +114,7 @@ def test_whatever_else_is_called_a_report_says_nothing() -> None:
     [
         "expected 512 bytes, found 100",
         "100 of 512 bytes",
-        "has 100 bytes, not 512",
         "too few bytes",
-        "another size",
         "is 100 bytes too short",
     ],
 )
@@ -154,7 +149,6 @@ def test_findings_of_other_files_do_not_hide_what_is_said(findings: list, kinds:
     ("state", "text", "kinds"),
     [
         ("empty", "size", set()),
-        ("unreadable", "", set()),
         ("unreadable", "missing or unreadable", {"missing"}),
         ("loop", "missing: a symbolic link to itself", {"missing"}),
         ("dangling", "missing: a symbolic link to nothing", set()),
