@@ -24,7 +24,6 @@ class Bug(enum.StrEnum):
     EIO_IS_MISSING = "what can't be opened isn't there"
     LOOP_IS_MISSING = "an OSError means missing"
     BLOCKS = "open() without O_NONBLOCK"
-    ANY_SIZE = "an empty file is a file"
     SHORTER_ONLY = "longer files hold all that is needed"
     TEMPORARY = "acts*.bin*: any name that begins alike"
     REMEMBERS = "a directory whose time did not change did not change"
@@ -95,7 +94,7 @@ def _look(root: Path, path: Path, level: str, bug: Bug | None) -> str | None:
     is_fifo = bug is Bug.BLOCKS and stat.S_ISFIFO(status.st_mode)
     if not (is_fifo or stat.S_ISREG(status.st_mode)):
         return "not-regular"
-    if not status.st_size and bug not in {Bug.ANY_SIZE, Bug.BLOCKS}:
+    if not status.st_size and bug is not Bug.BLOCKS:
         return "empty"
     fd = os.open(path, os.O_RDONLY)
     if bug is not Bug.LEAKS:

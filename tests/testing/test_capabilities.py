@@ -26,14 +26,6 @@ def nothing_lost() -> Iterator[None]:
     assert effective() == before
 
 
-@pytest.fixture
-def locked(tmp_path: Path) -> Path:
-    path = tmp_path / "locked"
-    path.write_bytes(b"secret")
-    path.chmod(0)
-    return path
-
-
 def effective() -> int:
     status = Path("/proc/thread-self/status").read_text()
     return int(re.findall(r"CapEff:\s*(\w+)", status)[0], 16)
@@ -49,7 +41,10 @@ def test_two_bits_go_and_come_back_also_after_an_error_and_in_nested_contexts() 
     assert effective() == before
 
 
-def test_threads_started_inside_inherit_it_and_those_that_run_already_keep_theirs(locked) -> None:
+def test_threads_started_inside_inherit_it_and_those_that_run_already_keep_theirs(tmp_path) -> None:
+    locked = tmp_path / "locked"
+    locked.touch(mode=0)
+
     def look() -> int:
         with pytest.raises(PermissionError):
             locked.read_bytes()

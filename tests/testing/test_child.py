@@ -13,7 +13,6 @@ import pytest
 from shardproof.testing.contracts import fingerprint
 from shardproof.testing.contracts._child import (
     ChildResult,
-    Raised,
     left_behind,
     run_in_child,
     traces,
@@ -23,24 +22,6 @@ from tests.helpers.forking import returned
 
 def ended(function) -> ChildResult:
     return run_in_child(function, deadline=30)
-
-
-def test_what_it_raises_is_told() -> None:
-    def fail() -> None:
-        error = FileNotFoundError(2, "gone", "/a")
-        error.add_note("a note")
-        raise error
-
-    outcome = ended(fail)
-    assert isinstance(outcome.error, Raised)
-    assert outcome.error.kinds[:2] == ["FileNotFoundError", "OSError"]
-    assert outcome.error.text == "[Errno 2] gone: '/a'"
-    assert "in fail" in outcome.error.report
-    with pytest.raises(pytest.fail.Exception, match="a note"):
-        returned(outcome)
-    error = ended(lambda: {1, 2}).error  # which is no JSON
-    assert error
-    assert error.kinds[0] == "TypeError"
 
 
 def test_a_crash_is_what_is_no_exception_and_a_signal_and_an_exit_are_named() -> None:

@@ -2,7 +2,6 @@
 
 import errno
 import io
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ def root(tmp_path: Path) -> Path:
 
 READS: dict[str, Callable[[Path], Any]] = {
     "path": lambda path: np.fromfile(path, "<f4"),
-    "bytes": lambda path: np.fromfile(os.fsencode(path), "<f4"),
     "count": lambda path: np.fromfile(path, "<f4", 4000),
     "offset": lambda path: np.fromfile(path, "<f4", offset=40),
     "keywords": lambda path: np.fromfile(file=path, dtype="<f4", count=7, offset=4),

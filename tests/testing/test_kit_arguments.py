@@ -109,9 +109,7 @@ def test_numbers(maker: str, name: str, makers: Makers) -> None:
 
 MISSPELT = [
     ("layout", "truncated_shards", "truncated"),
-    ("layout", "dmodel", "d_model"),
     ("make_shards_dir", "unreadble_shards", "unreadable_shards"),
-    ("make_shards_dir", "shards", "n_shards"),
     ("make_fake_shards_dir", "missing_shard", "missing_shards"),
     ("make_receipts_dir", "missing_output", "missing_outputs"),
     ("checkpoint layout", "missing_ranks", "missing"),
