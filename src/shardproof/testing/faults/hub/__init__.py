@@ -194,13 +194,11 @@ class Hub:
         # Requests that are for no file: what they may ask for is not known.
         is_of_requests = match.startswith(("api/", "cdn/")) or "/resolve/" in match
         with self._lock:
-            if not (is_of_requests or fnmatch.fnmatchcase("api/", match)):
-                names = {*self._files, *self._repos.names()}
-                if not any(fnmatch.fnmatchcase(name, match) for name in names):
-                    near = nearest(match, names)
-                    raise ValueError(
-                        f"match: expected one that fits a file, found {match!r}; {near}"
-                    )
+            names = {*self._files, *self._repos.names()}
+            known = (fnmatch.fnmatchcase(name, match) for name in ("api/", *names))
+            if not (is_of_requests or any(known)):
+                near = nearest(match, names)
+                raise ValueError(f"match: expected one that fits a file, found {match!r}; {near}")
             self._rules.append(rule)
 
     def heal(self) -> None:

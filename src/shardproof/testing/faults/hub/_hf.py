@@ -111,9 +111,8 @@ class Repo:
 
     def heads(self) -> Iterator[tuple[str, str]]:
         """Yield name and SHA-1 of each branch."""
-        for name in list(self._branches):
-            if commit := self.commit(name):
-                yield name, commit.sha
+        found = ((name, self.commit(name)) for name in self._branches)
+        yield from ((name, commit.sha) for name, commit in found if commit)
 
 
 def _sha1(data: bytes) -> str:

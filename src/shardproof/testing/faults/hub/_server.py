@@ -3,11 +3,9 @@
 import contextlib
 import email.utils
 import fcntl
-import functools
 import http.client
 import http.server
 import itertools
-import os
 import select
 import socket
 import struct
@@ -15,12 +13,10 @@ import termios
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, cast
 
 from shardproof.testing.faults.hub._answers import End, Incoming, Piece, Wire, answer
 
-_AT_ONCE = 2**20  # bytes handed to the kernel in one call
 _TICKS = 100  # a limited rate is spread over so many portions a second
 _MOST_BODY = 2**20  # bytes of a request's body
 
@@ -185,25 +181,19 @@ class _Connection(http.server.BaseHTTPRequestHandler):
         if isinstance(piece, float):
             self._wait(piece)
             return
-        source: bytes | Path
         if isinstance(piece, bytes):
-            source, start, stop = piece, 0, len(piece)
-        else:
-            source, start, stop = piece.content.source, piece.start, piece.stop
-        if isinstance(source, bytes):
-            view, send = memoryview(source), self.connection.send
-            self._send_all(lambda at, size: send(view[at : at + size]), start, stop, tally)
+            self._send_block(memoryview(piece), tally)
             return
-        with open(source, "rb", buffering=0) as file:
-            send_file = functools.partial(os.sendfile, self.connection.fileno(), file.fileno())
-            self._send_all(send_file, start, stop, tally)
+        left = piece.size
+        for block in piece.content.blocks(piece.start, piece.stop):
+            self._send_block(memoryview(block), tally)
+            left -= len(block)
+        if left:
+            raise OSError("the file became shorter while it was sent")
 
-    def _send_all(
-        self, send: Callable[[int, int], int], start: int, stop: int, tally: Tally
-    ) -> None:
-        """Call ``send(offset, size)``, which returns how much it sent, until all is sent."""
-        while start < stop:
-            size = min(stop - start, _AT_ONCE)
+    def _send_block(self, block: memoryview, tally: Tally) -> None:
+        while block:
+            size = len(block)
             if self.owner.rate is not None:
                 size = min(size, max(1, int(self.owner.rate / _TICKS)))
                 self.due = max(self.due, time.monotonic()) + size / self.owner.rate
@@ -212,12 +202,10 @@ class _Connection(http.server.BaseHTTPRequestHandler):
             tally.sent += size
             sent = 0
             try:
-                sent = send(start, size)
+                sent = self.connection.send(block[:size])
             finally:
                 tally.sent -= size - sent
-            if not sent:
-                raise OSError("the file became shorter while it was sent")
-            start += sent
+            block = block[sent:]
 
     def _wait(self, seconds: float) -> None:
         if self.owner.closing.wait(max(0.0, seconds)):
