@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import os
 import shlex
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,6 @@ from shardproof.pytest_plugin._nodes import (
     ShardsDirectory,
     ShardsManifest,
     counted,
-    nodeid_of,
     shown_path,
 )
 
@@ -103,17 +101,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if asked not in levels:
         known = ", ".join(levels)
         raise pytest.UsageError(f"{where}: expected one of {known}, found {quoted(asked)}")
-    flag = bool(config.getoption("validate_shards"))
-    if flag or config.getini("validate_shards"):
-        is_recursive = config.getoption("shards_recursive") or config.getini("shards_recursive")
-        validation = _ShardsValidation(
-            level=levels[asked],
-            named=_named_directories(config),
-            form=_known_format(config),
-            against=_expectation(config),
-            must_find=flag,
-            is_recursive=bool(is_recursive),
-        )
+    if config.getoption("validate_shards") or config.getini("validate_shards"):
+        validation = _ShardsValidation(config, levels[asked])
         config.stash[VALIDATION] = validation
         config.pluginmanager.register(validation, "shardproof-validation")
         return
@@ -158,17 +147,18 @@ def _named_directories(config: pytest.Config) -> list[Path]:
     return [Path(os.path.abspath(path)) for path in named]
 
 
-@dataclasses.dataclass(kw_only=True, eq=False)
 class _ShardsValidation:
     """Finds the shards directories of one run; registered as a plugin where one is asked for."""
 
-    level: Level
-    named: Sequence[Path]
-    form: str | None
-    against: str | None
-    must_find: bool
-    is_recursive: bool
-    _owners: dict[str, ShardsManifest] = dataclasses.field(default_factory=dict)
+    def __init__(self, config: pytest.Config, level: Level) -> None:
+        self.level = level
+        self.named = _named_directories(config)
+        self.form = _known_format(config)
+        self.against = _expectation(config)
+        self.is_recursive = config.getoption("shards_recursive") or config.getini(
+            "shards_recursive"
+        )
+        self._owners: dict[str, ShardsManifest] = {}
 
     def owns(self, node: ShardsManifest) -> bool:
         """Return whether this node is the first for its directory, by any path that leads there.
@@ -208,8 +198,7 @@ class _ShardsValidation:
         is_one, doubt = _looked(signs.is_manifest, file_path)
         if not is_one and doubt is None:
             return None
-        nodeid = nodeid_of(file_path, parent.config)
-        return ShardsManifest.at(parent, file_path, nodeid=nodeid, doubt=doubt)
+        return ShardsManifest.at(parent, file_path, doubt=doubt)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(
@@ -244,7 +233,7 @@ class _ShardsValidation:
         self, session: pytest.Session, items: list[pytest.Item]
     ) -> None:
         """Fail where there is nothing to validate: a job must not take that for a success."""
-        if self.must_find and not self._owners:
+        if session.config.getoption("validate_shards") and not self._owners:
             items.append(NothingFoundItem.from_parent(session, name="shards-directory-found"))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

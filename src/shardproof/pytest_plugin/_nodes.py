@@ -37,7 +37,7 @@ class Validation(Protocol):
 VALIDATION = pytest.StashKey["Validation"]()
 
 
-def nodeid_of(path: Path, config: pytest.Config) -> str:
+def _nodeid_of(path: Path, config: pytest.Config) -> str:
     """Return pytest's own id inside the rootdir; outside it two paths would share one."""
     inside = path.is_relative_to(config.rootpath)
     return shown_path((path.relative_to(config.rootpath) if inside else path).as_posix())
@@ -81,9 +81,7 @@ class ShardsDirectory(_Node, pytest.Directory):
 
     def collect(self) -> Iterable[ShardsManifest]:
         """Yield the manifest file, unread."""
-        path = self.path / signs.SAEV.manifest_file
-        nodeid = nodeid_of(path, self.config)
-        yield ShardsManifest.at(self, path, nodeid=nodeid, doubt=self.doubt)
+        yield ShardsManifest.at(self, self.path / signs.SAEV.manifest_file, doubt=self.doubt)
 
 
 class ShardsManifest(_Node, pytest.File):
@@ -93,16 +91,17 @@ class ShardsManifest(_Node, pytest.File):
 
     @classmethod
     def at(
-        cls, parent: pytest.Collector, path: Path, *, nodeid: str, doubt: OSError | None = None
+        cls, parent: pytest.Collector, path: Path, *, nodeid: str = "", doubt: OSError | None = None
     ) -> ShardsManifest:
         """Return the node; ``-k`` finds its items by the directory's name.
 
         Args:
             parent: Where it was met.
             path: The manifest file.
-            nodeid: What names it.
+            nodeid: What names it; by default its path, as pytest does it.
             doubt: Why it could not be seen whether it is one.
         """
+        nodeid = nodeid or _nodeid_of(path, parent.config)
         node: ShardsManifest = cls.from_parent(parent, path=path, nodeid=nodeid)
         node.doubt = doubt
         node.extra_keyword_matches.add(path.parent.name)
