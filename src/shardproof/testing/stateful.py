@@ -12,13 +12,7 @@ from shardproof._base.imports import extra
 
 with extra():
     import hypothesis.strategies as st
-    from hypothesis.stateful import (
-        RuleBasedStateMachine,
-        initialize,
-        invariant,
-        precondition,
-        rule,
-    )
+    from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
     from shardproof.testing.samples._directories import (
         restore_modes,

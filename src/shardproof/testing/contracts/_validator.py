@@ -136,11 +136,8 @@ class ValidatorContract(Contract):
     def test_nothing_is_left_behind(self, find_problems: FindProblems) -> None:
         """No thread, process or descriptor, and the directory as it was."""
         every = [state for state in self.states if state is not ShardState.SWAPPED]
-        path, level = (
-            self.new_dir(Layout.of(every, n_examples=4 * len(every))).path,
-            self.levels[-1],
-        )
+        path = self.new_dir(Layout.of(every, n_examples=4 * len(every))).path
         files = snapshot(path)
-        look = functools.partial(self._find, find_problems, path, level)
+        look = functools.partial(self._find, find_problems, path, self.levels[-1])
         assert not self.returned(self.look(lambda: left_by(look), "four times", looks=4))
         assert snapshot(path) == files

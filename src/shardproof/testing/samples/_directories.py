@@ -133,15 +133,9 @@ def layout_of_maker(
     **keywords: Any,
 ) -> Layout:
     """Return the layout that is meant by the arguments of `MakeShardsDir`."""
-    return layout_of(
-        "make_shards_dir",
-        format,
-        {"n_shards": n_shards, **keywords},
-        missing_shards="missing",
-        empty_shards="empty",
-        unreadable_shards="unreadable",
-        directory_shards="directory",
-    )
+    said = {"n_shards": n_shards, **keywords}
+    aliases = {f"{word}_shards": word for word in ("missing", "empty", "unreadable", "directory")}
+    return layout_of("make_shards_dir", format, said, **aliases)
 
 
 def restore_modes(path: str | os.PathLike[str]) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import enum
+import functools
 import hashlib
 import json
 import os
@@ -365,11 +366,8 @@ FORMAT = SampleFormat(
 @contextlib.contextmanager
 def receipts_dir_maker(new_base: Callable[[], Path]) -> Iterator[MakeShardsDir]:
     """Yield what the fixture ``make_receipts_dir`` gives; restore the modes of all that it made."""
+    make = functools.partial(layout_of, "make_receipts_dir", FORMAT, also=())
     with writer(new_base) as write:
-
-        def make(n_shards: int = 3, **keywords: Any) -> Path:
-            said = {"n_shards": n_shards, **keywords}
-            aliases = {"missing_outputs": "missing"}
-            return write(layout_of("make_receipts_dir", FORMAT, said, also=(), **aliases))
-
-        yield make
+        yield lambda n_shards=3, **keywords: write(
+            make({"n_shards": n_shards, **keywords}, missing_outputs="missing")
+        )

@@ -91,8 +91,7 @@ def damage(
         ...     done.kind, path.stat().st_size % 512 != 0
         (<DamageKind.TRUNCATED_INSIDE: 'truncated-inside'>, True)
     """
-    expect("keep_times", keep_times, bool)
-    done, plan = _planned(path, kind, seed, boundary)
+    done, plan = _planned(path, kind, seed, boundary, keep_times)
     _inflict(done, plan, keep_times)
     return done
 
@@ -136,8 +135,7 @@ def damaged(
         False
         b'all of it'
     """
-    expect("keep_times", keep_times, bool)
-    done, plan = _planned(path, kind, seed, boundary)
+    done, plan = _planned(path, kind, seed, boundary, keep_times)
     paths = [each for each in (done.path, done.other) if each is not None]
     with contextlib.ExitStack() as copies:
         before = {each: _before(each, copies) for each in paths}
@@ -168,8 +166,9 @@ def damaged(
 
 
 def _planned(
-    path: str | os.PathLike[str], kind: str, seed: int, boundary: int
+    path: str | os.PathLike[str], kind: str, seed: int, boundary: int, keep_times: bool
 ) -> tuple[DamageRecord, PlannedDamage]:
+    expect("keep_times", keep_times, bool)
     expect("path", path, str, os.PathLike)
     expect("kind", kind, str)
     integer("seed", seed)

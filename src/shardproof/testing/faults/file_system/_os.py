@@ -209,11 +209,7 @@ _TABLE: Sequence[tuple[str, _Make, str]] = (
     ("read", _moving, "read readinto pread readv preadv"),
     ("write", _moving, "write pwrite writev pwritev"),
     ("copy", _copying(1, 0, "out_fd in_fd offset count"), "sendfile"),
-    (
-        "copy",
-        _copying(0, 1, "src dst count offset_src offset_dst flags"),
-        "copy_file_range splice",
-    ),
+    ("copy", _copying(0, 1, "src dst count offset_src offset_dst flags"), "copy_file_range splice"),
     ("fsync", _by_descriptor, "fsync fdatasync"),
     ("truncate", _by_path_alone, "truncate"),
     ("truncate", _by_descriptor, "ftruncate posix_fallocate"),

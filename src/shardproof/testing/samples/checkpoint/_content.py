@@ -319,11 +319,7 @@ def checkpoint_document(layout: Layout) -> dict[str, Any]:
         "world_size": layout.n_shards,
         "step": layout.step,
         "timestamp": "2025-01-01T00:00:00Z",
-        "sharding": {
-            "strategy": "full",
-            "shard_count": layout.n_shards,
-            "precision": "mixed",
-        },
+        "sharding": {"strategy": "full", "shard_count": layout.n_shards, "precision": "mixed"},
         "shards": [whole_shard(layout, rank)[1] for rank in range(layout.n_shards)],
     }
 
