@@ -18,7 +18,7 @@ def judged(name: str, data: bytes, digest: str | None = None) -> str | None:
 
 @pytest.mark.parametrize("name", ["x.safetensors", "x.parquet", "data/X.PARQUET"])
 def test_files_of_some_names_have_a_law(name: str) -> None:
-    assert by_name.has_law(name)
+    assert by_name.law_of(name) is not None
     assert judged(name, b"no such file" * 10) is not None
 
 
@@ -26,7 +26,7 @@ def test_files_of_some_names_have_a_law(name: str) -> None:
     "name", ["x", "x.txt", "x.bin", "x.tar", "x.arrow", "x.npy", "safetensors", ".parquet"]
 )
 def test_others_have_none(name: str) -> None:
-    assert not by_name.has_law(name)
+    assert by_name.law_of(name) is None
     for data in (b"", b"text", b"<!DOCTYPE html>", b'{"error": "no"}', bytes(2000)):
         assert judged(name, data) is None
 

@@ -13,14 +13,14 @@ from shardproof.manifest import ExpectedFile, Mismatch, Probe
 from shardproof.probes import parquet, safetensors
 from shardproof.probes.impostors import impostor
 
-__all__ = ["flaw_of_list", "has_law", "probe"]
+__all__ = ["flaw_of_list", "law_of", "probe"]
 
 _LAWS: dict[str, Probe] = {".parquet": parquet.probe, ".safetensors": safetensors.probe}
 
 
-def has_law(name: str) -> bool:
-    """Whether files of such a name have a law: an empty one breaks it."""
-    return _law_of(name) is not None
+def law_of(name: str) -> Probe | None:
+    """Return the law that files of such a name have, if any: an empty one breaks it."""
+    return _LAWS.get(os.path.splitext(name)[1].lower())
 
 
 def probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
@@ -28,7 +28,7 @@ def probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
 
     Of other files only what is a pointer in their place, and not if it may be in git like that.
     """
-    if (law := _law_of(promised.name)) is not None:
+    if (law := law_of(promised.name)) is not None:
         return law(promised, fd, size)
     if (promised.digest or "").startswith("git-sha1:"):
         return None
@@ -43,7 +43,3 @@ def flaw_of_list(kind: type, fd: int, size: int) -> Mismatch | None:
     except ManifestError as error:
         return Mismatch("a list that can be read", error.problem)
     return None
-
-
-def _law_of(name: str) -> Probe | None:
-    return _LAWS.get(os.path.splitext(name)[1].lower())

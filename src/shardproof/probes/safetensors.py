@@ -16,7 +16,7 @@ from shardproof._base.messages import quoted, told
 from shardproof._base.opening import read_at
 from shardproof.manifest import ExpectedFile, Mismatch
 
-__all__ = ["SafetensorsHeader", "TensorInfo", "header_of", "probe"]
+__all__ = ["SafetensorsHeader", "TensorInfo", "WeightsIndex", "header_of", "probe"]
 
 _LENGTH_BYTES = 8
 _FIRST_BYTES = 2**14
@@ -45,6 +45,12 @@ _NO_METADATA = b'"__metadata__":{"dtype":"","shape":[],"data_offsets":[0,0]}'
 """What stands there instead when the rest is decoded, all of which are tensors."""
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+
+
+class WeightsIndex(msgspec.Struct):
+    """What lies beside several such files: which tensor is in which of them."""
+
+    weight_map: dict[str, str]
 
 
 class TensorInfo(msgspec.Struct, gc=False):

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import overload
 
 import msgspec
@@ -135,9 +134,8 @@ class ShardInfo:
             ManifestError: There is no such directory, or a listed name is refused.
         """
         refuse_empty(shards_dir=shards_dir)
-        root = Path(real_root(shards_dir))
         files = [ExpectedFile(name=shard.name) for shard in self.shards]
-        manifest = Manifest(root=root, path=root / SHARDS_FILE, format="saev", files=files)
+        manifest = Manifest.at(real_root(shards_dir), SHARDS_FILE, "saev", files)
         apart(lambda _: check(manifest)).raise_for_findings()
 
 
@@ -160,13 +158,8 @@ def read_manifest(root: str) -> Manifest:
         raise ManifestPermissionError(permission_denied(), path=labels) from error
     if has_labels:
         files.append(ExpectedFile(name=LABELS_FILE, size=metadata.labels_bytes))
-    return Manifest(
-        root=Path(root),
-        path=Path(root, SHARDS_FILE),
-        format="saev",
-        files=files,
-        contradictions=functools.partial(_contradictions, metadata, shards),
-    )
+    laws = functools.partial(_contradictions, metadata, shards)
+    return Manifest.at(root, SHARDS_FILE, "saev", files, contradictions=laws)
 
 
 def _contradictions(metadata: Metadata, shards: Sequence[Shard]) -> Iterator[Contradiction]:

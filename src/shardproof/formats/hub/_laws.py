@@ -14,6 +14,7 @@ from shardproof._base.names import refusals
 from shardproof._base.opening import names_in
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.manifest import Contradiction, Count, ExpectedFile, Manifest, Mismatch
+from shardproof.probes.safetensors import WeightsIndex
 
 Listing = Mapping[str, ExpectedFile]
 """What the client kept of the Hub's listing of a commit, by paths."""
@@ -52,12 +53,6 @@ class _RepositoryTree(msgspec.Struct):
 
     files: dict[str, _ListedAtHub]
     format_version: Literal[1]
-
-
-class _IndexOfWeights(msgspec.Struct):
-    """Which tensor is in which file."""
-
-    weight_map: dict[str, str]
 
 
 def digest_of(name: str) -> str | None:
@@ -124,7 +119,7 @@ def owed_weights(
     """Yield weights that an index names beside others that are here, and the Hub lists."""
     for index in [path for path in here if path.endswith(_INDEX)]:
         with contextlib.suppress(ManifestError):  # its own digest tells what is wrong with it
-            weights = json.read(root, folder + index, _IndexOfWeights).weight_map.values()
+            weights = json.read(root, folder + index, WeightsIndex).weight_map.values()
             named = {posixpath.join(posixpath.dirname(index), each) for each in weights}
             listed = listing_of(index)
             if not named.isdisjoint(here):
@@ -132,7 +127,9 @@ def owed_weights(
                 yield from (path for path in owed if not listed or path in listed)
 
 
-def manifest_of(files: Mapping[str, ExpectedFile], **others: Any) -> Manifest:
+def manifest_of(
+    root: str, listed_in: str, form: str, files: Mapping[str, ExpectedFile], **others: Any
+) -> Manifest:
     """Return a manifest, without names that none may have; files are by their other names."""
     refused = {refusal.entry for refusal in refusals([file.name for file in files.values()])}
     named = []
@@ -141,4 +138,4 @@ def manifest_of(files: Mapping[str, ExpectedFile], **others: Any) -> Manifest:
             named.append(file)
         elif other != file.name and not refusals([other]):
             named.append(msgspec.structs.replace(file, name=other))
-    return Manifest(files=named, **others)
+    return Manifest.at(root, listed_in, form, named, **others)

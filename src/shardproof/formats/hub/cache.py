@@ -10,7 +10,6 @@ import functools
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from shardproof._base import json
@@ -26,17 +25,7 @@ from shardproof._base.opening import (
 )
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._reading import permissions_told
-from shardproof.formats.hub._laws import (
-    A_PART,
-    Listing,
-    digest_of,
-    is_another,
-    listings_in,
-    manifest_of,
-    owed_weights,
-    promise,
-    without_part,
-)
+from shardproof.formats.hub import _laws
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest
 from shardproof.probes import by_name
 
@@ -66,7 +55,7 @@ class _Snapshot(NamedTuple):
 
     commit: str
     files: Sequence[_CachedFile]
-    listing: Listing
+    listing: _laws.Listing
 
     @property
     def folder(self) -> str:
@@ -95,24 +84,24 @@ def read_manifest(path: str) -> Manifest:
     with permissions_told(root):
         refs = {} if commit else _refs_in(root)
         commits = [commit] if commit else _commits_in(root, refs)
-        listings = listings_in(root, "trees", commits, torn)
+        listings = _laws.listings_in(root, "trees", commits, torn)
         snapshots = [
             _Snapshot(each, _files_in(root, each), listings.get(each, {})) for each in commits
         ]
         files = _promises(root, snapshots)
         blobs = [] if files and commit else names_in(os.path.join(root, "blobs"))
         if not files:
-            n_parts = sum(without_part(name) is not None for name in blobs)
+            n_parts = sum(_laws.without_part(name) is not None for name in blobs)
             parts = f" and {n_parts} parts of downloads that were cut off" if n_parts else ""
             problem = f"expected a snapshot with files, found none, {len(blobs) - n_parts} blobs"
             raise ManifestNotFoundError(f"{problem}{parts}: run the download again", path=path)
         files |= _unlinked(snapshots, {*blobs})
         stores = _stores(root)
-    return manifest_of(
+    return _laws.manifest_of(
+        root,
+        os.path.relpath(path, root),
+        "hf-cache",
         files,
-        root=Path(root),
-        path=Path(path),
-        format="hf-cache",
         probe=by_name.probe,
         contradictions=functools.partial(_contradictions, root, snapshots, refs, commit, torn),
         stores=stores,
@@ -182,8 +171,8 @@ def _promises(root: str, snapshots: Sequence[_Snapshot]) -> dict[str, ExpectedFi
 
 def _promise(root: str, snapshot: _Snapshot, file: _CachedFile) -> ExpectedFile:
     name, listed = snapshot.folder + file.path, snapshot.listing.get(file.path)
-    made = promise(name, digest_of(file.blob or ""), listed)
-    if file.target is None and listed is None and not by_name.has_law(name):
+    made = _laws.promise(name, _laws.digest_of(file.blob or ""), listed)
+    if file.target is None and listed is None and by_name.law_of(name) is None:
         # What nothing tells of may be empty, as files are that only mark a folder.
         path = os.path.join(root, name)
         if is_regular(path) and not os.stat(path).st_size:
@@ -193,16 +182,16 @@ def _promise(root: str, snapshot: _Snapshot, file: _CachedFile) -> ExpectedFile:
 
 def _owed(root: str, snapshot: _Snapshot) -> Iterator[tuple[str, ExpectedFile]]:
     here = {file.path for file in snapshot.files}
-    for path in owed_weights(root, snapshot.folder, here, lambda _: snapshot.listing):
+    for path in _laws.owed_weights(root, snapshot.folder, here, lambda _: snapshot.listing):
         name = snapshot.folder + path
-        yield name, promise(name, None, snapshot.listing.get(path))
+        yield name, _laws.promise(name, None, snapshot.listing.get(path))
 
 
 def _unlinked(snapshots: Sequence[_Snapshot], blobs: set[str]) -> dict[str, ExpectedFile]:
     """Return files whose blobs are here, and to which nothing links: a client was killed then."""
     alone = blobs.difference(f"{file.blob}" for each in snapshots for file in each.files)
     return {
-        (name := snapshot.folder + path): promise(name, None, listed)
+        (name := snapshot.folder + path): _laws.promise(name, None, listed)
         for snapshot in (snapshots if alone else ())
         for path, listed in snapshot.listing.items()
         if _tag_of(listed) in alone and path not in {file.path for file in snapshot.files}
@@ -237,7 +226,7 @@ def _misled(snapshot: _Snapshot, file: _CachedFile) -> Iterator[Contradiction]:
     listed, expected = snapshot.listing.get(file.path), ""
     if file.blob is None:
         expected = "a link to a file of 'blobs'"
-    elif listed is not None and is_another(digest_of(file.blob), listed.digest):
+    elif listed is not None and _laws.is_another(_laws.digest_of(file.blob), listed.digest):
         expected = f"a link to {listed.digest}, as the Hub lists it"
     if expected and file.target is not None and not os.path.isabs(file.target):
         name, found = snapshot.folder + file.path, f"a link to {quoted(file.target)}"
@@ -275,9 +264,9 @@ def _cut_off(
     listed = {_tag_of(file) for each in snapshots for file in each.listing.values()}
     is_of_all = not only or (not listed and len(names_in(os.path.join(root, "snapshots"))) == 1)
     for name in sorted(blobs) if None not in copies else ():  # else nobody knows what one is
-        tag = without_part(name)
+        tag = _laws.without_part(name)
         if tag is not None and tag not in whole and (is_of_all or tag in listed):
-            yield Contradiction(f"blobs/{name}", *A_PART)
+            yield Contradiction(f"blobs/{name}", *_laws.A_PART)
 
 
 def _tag_of(listed: ExpectedFile) -> str:

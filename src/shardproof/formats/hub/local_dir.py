@@ -10,7 +10,6 @@ import functools
 import hashlib
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from shardproof._base import json
@@ -24,16 +23,7 @@ from shardproof._base.opening import (
 )
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.formats._reading import permissions_told
-from shardproof.formats.hub._laws import (
-    A_PART,
-    Listing,
-    digest_of,
-    listings_in,
-    manifest_of,
-    owed_weights,
-    promise,
-    without_part,
-)
+from shardproof.formats.hub import _laws
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest
 from shardproof.probes import by_name
 
@@ -66,14 +56,14 @@ def read_manifest(path: str) -> Manifest:
             problem = "there are no notes of downloads in it: run the download again"
             raise ManifestNotFoundError(problem, path=folder)
         torn, commits = list[Contradiction](), {note.commit for note in notes}
-        listings = listings_in(path, f"{_FOLDER}/trees", commits, torn)
+        listings = _laws.listings_in(path, f"{_FOLDER}/trees", commits, torn)
         late = _late(path, names, notes, listings.values())
         files = _promises(path, notes, {**listings, "": late})
-    return manifest_of(
+    return _laws.manifest_of(
+        path,
+        _NOTES,
+        "hf-local-dir",
         files,
-        root=Path(path),
-        path=Path(folder),
-        format="hf-local-dir",
         probe=by_name.probe,
         contradictions=functools.partial(_contradictions, torn, names),
         damaged=[
@@ -107,7 +97,7 @@ def _notes(root: str, names: Iterable[str]) -> Iterator[_Note]:
 
 
 def _late(
-    root: str, names: Iterable[str], notes: Sequence[_Note], listings: Collection[Listing]
+    root: str, names: Iterable[str], notes: Sequence[_Note], listings: Collection[_laws.Listing]
 ) -> dict[str, ExpectedFile]:
     """Return what is listed of files that are here before their notes, or whose notes are torn."""
     locked = {name.removesuffix(_LOCK) for name in names if name.endswith(_LOCK)}
@@ -121,31 +111,31 @@ def _late(
 
 
 def _promises(
-    root: str, notes: Sequence[_Note], listings: Mapping[str, Listing]
+    root: str, notes: Sequence[_Note], listings: Mapping[str, _laws.Listing]
 ) -> dict[str, ExpectedFile]:
     commits = {note.path: note.commit for note in notes}
 
-    def listing_of(path: str) -> Listing:
+    def listing_of(path: str) -> _laws.Listing:
         return listings.get(commits.get(path, ""), {})
 
     files = {**listings[""]}
     for path, _, tag, _ in notes:
-        files[path] = promise(path, digest_of(tag), listing_of(path).get(path))
-    for path in owed_weights(root, "", {**files}, listing_of):
+        files[path] = _laws.promise(path, _laws.digest_of(tag), listing_of(path).get(path))
+    for path in _laws.owed_weights(root, "", {**files}, listing_of):
         files[path] = ExpectedFile(name=path)
     return files
 
 
 def _contradictions(torn: Sequence[Contradiction], names: Sequence[str]) -> Iterator[Contradiction]:
     yield from torn
-    parts = {name: stem for name in names if (stem := without_part(name)) is not None}
+    parts = {name: stem for name in names if (stem := _laws.without_part(name)) is not None}
     noted = {name.removesuffix(_NOTE) for name in names if parts and name.endswith(_NOTE)}
     hashed = set(map(_hashed, noted))
     for name, stem in parts.items():
         folder, base = os.path.split(stem)
         now, before = os.path.join(folder, base.partition(".")[0]), stem.rpartition(".")[0]
         if now not in hashed and before not in noted:
-            yield Contradiction(f"{_NOTES}/{name}", *A_PART)
+            yield Contradiction(f"{_NOTES}/{name}", *_laws.A_PART)
 
 
 def _hashed(path: str) -> str:

@@ -10,8 +10,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-import msgspec
-
 from shardproof._base import json
 from shardproof._base.messages import quoted
 from shardproof._base.names import open_root
@@ -20,7 +18,7 @@ from shardproof.errors import ManifestNotFoundError
 from shardproof.formats._jobs import CountedSet, expected_by_names
 from shardproof.manifest import ExpectedFile, Manifest, Mismatch
 from shardproof.probes import by_name
-from shardproof.probes.safetensors import SafetensorsHeader, header_of
+from shardproof.probes.safetensors import SafetensorsHeader, WeightsIndex, header_of
 
 _SUFFIX = ".safetensors"
 _INDEX = re.compile(r".*\.safetensors\.index(?:\.[\w-]+)?\.json")
@@ -28,10 +26,6 @@ _PART = re.compile(r"((?:.*/)?(?:diffusion_pytorch_)?model)-\d{5}-of-(?!00001)\d
 """Who writes several such files writes an index last, and loaders refuse them without it."""
 _PIPELINE = "model_index.json"
 """Written by diffusers: the parts of a pipeline are in folders beside it."""
-
-
-class _WeightsIndex(msgspec.Struct):
-    weight_map: dict[str, str]
 
 
 def recognizes(path: str) -> bool:
@@ -47,7 +41,7 @@ def read_manifest(path: str) -> Manifest:
     indices = [name for name in names if _INDEX.fullmatch(os.path.basename(name))]
     owed: dict[str, list[str]] = {}
     for index in indices:
-        for tensor, file in json.read(path, index, _WeightsIndex).weight_map.items():
+        for tensor, file in json.read(path, index, WeightsIndex).weight_map.items():
             owed.setdefault(os.path.join(os.path.dirname(index), file), []).append(tensor)
     beside = [name for name in names if name.endswith(_SUFFIX) and name not in owed]
     # Beside an index, a number may be of a set that was left over and is not whole.
@@ -81,7 +75,7 @@ def _probe(
 ) -> Mismatch | None:
     """Look at a file's header, and in it for every tensor that an index says is there."""
     if _INDEX.fullmatch(promised.name):  # it came meanwhile
-        return by_name.flaw_of_list(_WeightsIndex, fd, size)
+        return by_name.flaw_of_list(WeightsIndex, fd, size)
     header = header_of(fd, size)
     if not isinstance(header, SafetensorsHeader):
         return header
