@@ -8,7 +8,7 @@ where things are and how many rows there are.
 """
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from shardproof._base.messages import quoted, told
@@ -160,41 +160,29 @@ def prove(_: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
     Pages are read in pieces of a MiB. Their headers, the footer and indices have no checksum.
     """
     footer = footer_of(fd, size)
-    for chunk in footer.chunks if isinstance(footer, ParquetFooter) else ():
-        for page in _pages(fd, chunk):
-            if isinstance(page, Mismatch):
-                return page
-            if page.checksum is not None and _crc_of(fd, page) != page.checksum:
-                expected = f"a page with the CRC-32 {page.checksum:08x}"
-                return Mismatch(expected, f"another at byte {page.begin}")
-    return False
+    chunks = footer.chunks if isinstance(footer, ParquetFooter) else ()
+    return next(filter(None, (_wrong_page(fd, chunk) for chunk in chunks)), False)
 
 
-class _Page(NamedTuple):
-    begin: int
-    n_bytes: int
-    checksum: int | None
-
-
-def _pages(fd: int, chunk: ColumnChunk) -> Iterator[_Page | Mismatch]:
+def _wrong_page(fd: int, chunk: ColumnChunk) -> Mismatch | None:
     at, end = chunk.begin, chunk.begin + chunk.n_bytes
     while at < end:
         reader = CompactReader(read_at(fd, min(_MAX_HEADER_BYTES, end - at), at))
         try:
             numbers = reader.integers({3, 4})
         except (ThriftError, IndexError) as error:
-            yield Mismatch(f"the header of a page at byte {at}", told(error))
-            return
+            return Mismatch(f"the header of a page at byte {at}", told(error))
         begin, n_bytes = at + reader.at, numbers.get(3, -1)
         if n_bytes < 0 or begin + n_bytes > end:
-            yield Mismatch(f"a page within bytes {at} to {end}", f"one of {n_bytes} bytes")
-            return
-        yield _Page(begin, n_bytes, numbers[4] & 0xFFFFFFFF if 4 in numbers else None)
+            return Mismatch(f"a page within bytes {at} to {end}", f"one of {n_bytes} bytes")
         at = begin + n_bytes
+        if 4 in numbers and _crc_of(fd, begin, at) != (stated := numbers[4] & 0xFFFFFFFF):
+            return Mismatch(f"a page with the CRC-32 {stated:08x}", f"another at byte {begin}")
+    return None
 
 
-def _crc_of(fd: int, page: _Page) -> int:
-    checksum, at, end = 0, page.begin, page.begin + page.n_bytes
+def _crc_of(fd: int, at: int, end: int) -> int:
+    checksum = 0
     while at < end and (piece := read_at(fd, min(_PIECE_BYTES, end - at), at)):
         checksum = zlib.crc32(piece, checksum)
         at += len(piece)

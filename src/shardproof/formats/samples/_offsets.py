@@ -42,6 +42,5 @@ def read_offsets(first: bytes, fd: int, size: int, n_samples: int) -> SampleOffs
     if list(places) != sorted(places):
         return Mismatch("samples one after the other", "offsets that go back")
     is_in_first = len(first) >= min(size, table_end + _BYTES_BEHIND)
-    last = first if is_in_first else read_at(fd, 4 + _BYTES_BEHIND, table_end - 4)
-    last = last[table_end - 4 :] if is_in_first else last
+    last = first[table_end - 4 :] if is_in_first else read_at(fd, 4 + _BYTES_BEHIND, table_end - 4)
     return SampleOffsets(table_end, places[0], int.from_bytes(last[:4], "little"), last[4:])

@@ -55,14 +55,6 @@ class _Item(NamedTuple):
     is_transformed: bool
 
 
-class _FileLayout(NamedTuple):
-    """What a file owes."""
-
-    end: int  # of the last of its items
-    last: int  # where that begins
-    is_full: bool  # whether items lie one behind the other, as they were saved, from its begin
-
-
 def recognizes(path: str) -> bool:
     names = os.listdir(path)
     if any(_SHARD.fullmatch(name) or _OF_A_RANK.fullmatch(name) for name in names):
@@ -86,7 +78,7 @@ def read_manifest(path: str) -> Manifest:
         parts[0],
         "torch-dcp",
         [ExpectedFile(name=name) for name in items],
-        probe=functools.partial(_probe, {name: _layout(each) for name, each in items.items()}),
+        probe=functools.partial(_probe, items),
         contradictions=functools.partial(_contradictions, items),
         damaged=[Contradiction(name, *_INTERRUPTED) for name in names if _LEFT.fullmatch(name)],
     )
@@ -126,26 +118,25 @@ def _items(path: str, data: bytes) -> Iterator[tuple[str, _Item]]:
         yield told.relative_path, _Item(told.offset, end, bool(told.transform_descriptors))
 
 
-def _layout(items: Sequence[_Item]) -> _FileLayout:
-    begins = [0, *(item.end for item in items[:-1])]
-    is_full = [item[::2] for item in items] == [(begin, False) for begin in begins]
-    return _FileLayout(items[-1].end, items[-1].begin, is_full)
-
-
 def _probe(
-    owed: Mapping[str, _FileLayout], promised: ExpectedFile, fd: int, size: int
+    owed: Mapping[str, Sequence[_Item]], promised: ExpectedFile, fd: int, size: int
 ) -> Mismatch | None:
     """Return whether a file does not end where its last item does."""
-    layout = owed[promised.name]
-    if size < layout.end:
-        return Mismatch(f"items up to byte {layout.end}", f"{size} bytes")
-    if size == layout.end or not layout.is_full:
+    items = owed[promised.name]
+    last, end, _ = items[-1]
+    if size < end:
+        return Mismatch(f"items up to byte {end}", f"{size} bytes")
+    # It is full if items lie one behind the other, as they were saved, from its begin.
+    begins = itertools.chain([0], (item.end for item in items))
+    if size == end or any(
+        item[::2] != (begin, False) for item, begin in zip(items, begins, strict=False)
+    ):
         return None
     # The tensors may be in a file of safetensors behind the objects: it has a header, too.
-    begins = (read_at(fd, _LENGTH_BYTES + 1, at) for at in (layout.last, layout.end))
-    if any(begin[_LENGTH_BYTES:] == b"{" for begin in begins):
+    heads = (read_at(fd, _LENGTH_BYTES + 1, at) for at in (last, end))
+    if any(head[_LENGTH_BYTES:] == b"{" for head in heads):
         return None
-    return Mismatch(f"{layout.end} bytes", f"{size} bytes")
+    return Mismatch(f"{end} bytes", f"{size} bytes")
 
 
 def _contradictions(items: Mapping[str, Sequence[_Item]]) -> Iterator[Contradiction]:
