@@ -9,7 +9,6 @@ digests: files, or parts of files, ``<name>:<begin>:<end>``
 import contextlib
 import functools
 import hashlib
-import operator
 import os
 import re
 import stat
@@ -170,11 +169,7 @@ def _require_signature(
 ) -> None:
     """Raise unless a signature, of ECDSA as DER, is by the owner of a key, of one of some texts."""
     try:
-        from cryptography import x509  # noqa: PLC0415 - an extra
-        from cryptography.exceptions import (  # noqa: PLC0415 - as above
-            InvalidSignature,
-            UnsupportedAlgorithm,
-        )
+        from cryptography import exceptions, x509  # noqa: PLC0415 - an extra
         from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415 - as above
         from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - as above
     except ImportError as error:
@@ -185,19 +180,16 @@ def _require_signature(
     try:
         found: Any = load(key.text)
         public = found.public_key() if is_certificate else found
-    except (ValueError, UnsupportedAlgorithm) as error:
+    except (ValueError, exceptions.UnsupportedAlgorithm) as error:
         problem = f"{_A_KEY}; it can't be read: {told(error)}"
         raise ManifestError(problem, path=key.path) from None
-    hash_of = {
-        "secp256r1": hashes.SHA256(),
-        "secp384r1": hashes.SHA384(),
-        "secp521r1": hashes.SHA512(),
-    }
+    sums = hashes.SHA256(), hashes.SHA384(), hashes.SHA512()
+    hash_of = dict(zip(("secp256r1", "secp384r1", "secp521r1"), sums, strict=True))
     if not isinstance(public, ec.EllipticCurvePublicKey) or public.curve.name not in hash_of:
         raise ManifestError(f"{_A_KEY}, of P-256, P-384 or P-521; found another", path=key.path)
     algorithm = ec.ECDSA(hash_of[public.curve.name])
     for text in texts:
-        with contextlib.suppress(InvalidSignature):
+        with contextlib.suppress(exceptions.InvalidSignature):
             public.verify(signature, text, algorithm)
             return
     problem = (
@@ -243,7 +235,7 @@ def _parts(
         size = some[-1].end
         begins = range(0, size, n_bytes)
         spans = ((begin, min(begin + n_bytes, size)) for begin in begins)
-        if len(begins) != len(some) or any(map(operator.ne, spans, (part[:2] for part in some))):
+        if len(begins) != len(some) or [*spans] != [part[:2] for part in some]:
             problem = f"expected parts of {quoted(name)} one after the other, found others"
             raise ManifestError(problem, path=where)
     return parts
