@@ -214,8 +214,6 @@ def fails_with(error: OSError):
 class TestADirectoryThatChanges:
     @pytest.fixture
     def after_listing(self, monkeypatch):
-        """Do something right after the directory was listed."""
-
         def after_listing(action) -> None:
             real = os.scandir
 
@@ -530,12 +528,7 @@ def never(promised: ExpectedFile, fd: int, size: int) -> Mismatch:
 
 class TestImpostors:
     @pytest.mark.parametrize(
-        "promised",
-        [
-            {"size": 1234567},
-            {"digest": "sha256:" + "0" * 64, "size": len(POINTER)},
-            {},
-        ],
+        "promised", [{"size": 1234567}, {"digest": "sha256:" + "0" * 64, "size": len(POINTER)}, {}]
     )
     def test_where_the_promise_is_broken_or_can_not_be_proven(self, root: Path, promised) -> None:
         (root / "a").write_text(POINTER)

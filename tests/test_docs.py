@@ -145,7 +145,6 @@ def test_the_job_script_of_the_page_about_staging(tmp_path, damage: dict) -> Non
 
 
 def test_the_failing_run_of_the_readme_is_what_the_command_prints(tmp_path) -> None:
-    """The same directory is built, and only its place differs."""
     readme = (ROOT / "README.md").read_text()
     shown = re.search(r"\$ shardproof validate (\S+)\n(.*?)```", readme, re.DOTALL)
     shards_dir = testing.write_layout(

@@ -83,9 +83,6 @@ def test_the_text_says_where() -> None:
     assert str(error) == (
         "Could not read the manifest at '/d/shards.json', line 3, field $[0].name: bad"
     )
-    assert (
-        str(ManifestNotFoundError("gone", path="/d")) == "Could not read the manifest at '/d': gone"
-    )
     late = FetchTimeoutError("late", url="https://h/a", path="/d/a", causes=["x", "y"])
     assert str(late) == (
         "Could not fetch 'https://h/a' to '/d/a': late\n  - attempt 1: x\n  - attempt 2: y"

@@ -13,16 +13,6 @@ def manifest(*files: ExpectedFile) -> Manifest:
     return Manifest(root=Path("/d"), path=Path("/d/index.json"), format="test", files=files)
 
 
-def test_a_good_promise() -> None:
-    files = (
-        ExpectedFile(name="a"),
-        ExpectedFile(name="b", size=0),
-        ExpectedFile(name="c", size=0, digest="md5:" + "0" * 32),
-    )
-
-    assert manifest(*files).files == files
-
-
 def test_every_name_that_is_refused_is_listed() -> None:
     with pytest.raises(ManifestError) as caught:
         manifest(ExpectedFile(name="../a"), ExpectedFile(name="ok"), ExpectedFile(name="/b"))

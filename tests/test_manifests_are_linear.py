@@ -42,7 +42,6 @@ WHOLE = {"count", "index", "remove", "insert", "find", "rfind", "replace", "copy
 
 
 def work_of(call: Callable[[], object]) -> int:
-    """How much is done, in calls and in items that are gone through."""
     total = 0
 
     def hear(_frame: object, event: str, called: Any) -> None:
@@ -324,7 +323,6 @@ GLOBS: dict[str, Callable[[int], tuple[str, list[str]]]] = {
 
 
 def below(base: Path, n: int) -> Callable[[], object]:
-    """Ways through a tree."""
     (base / ("a/" * 6)).mkdir(parents=True)
     (base / "a/b").touch()
     return lambda: files_below(str(base), "**/" * (n // 50) + "*")

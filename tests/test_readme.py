@@ -13,7 +13,6 @@ README = (ROOT / "README.md").read_text()
 
 
 def calls() -> list[str]:
-    """What is in backticks and calls the library."""
     text = re.sub(r"```.*?```", "", README, flags=re.DOTALL)
     codes = re.findall(r"`([^`]+)`", text)
     return [code for code in codes if "shardproof." in code and "(" in code]

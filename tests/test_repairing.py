@@ -59,7 +59,6 @@ def whole(sealed) -> dict[str, bytes]:
 
 
 def snapshot() -> str:
-    """A whole one of the hub's cache."""
     return str(next((golden("hf-cache").path / "snapshots").iterdir()))
 
 
@@ -206,21 +205,18 @@ class TestNotRepaired:
             repair(sealed, "nonsense://x")
 
 
-class TestJudgedByTheLastPromise:
-    """What a wrong index says of files that are whole counts no more once the right one came."""
-
-    def test_what_was_broken_too_is_fetched_as_it_is_promised_now(self, tmp_path) -> None:
-        source = golden("mds-raw").copy(tmp_path / "source")
-        write_list(source, contents(source))
-        root = shutil.copytree(source, tmp_path / "root")
-        index, [shard, *_] = root / "index.json", sorted(root.glob("*.mds"))
-        index.write_text(index.read_text().replace('"bytes": ', '"bytes": 9'))
-        os.truncate(shard, 70)
-        done = repair(root, str(source), limits=LIMITS)
-        assert (done.ok, done.failed) == (True, {})
-        assert set(done.repaired) == {"index.json", shard.name}
-        assert [file.name for file in done.wanted].count(shard.name) == 1
-        assert contents(root) == contents(source)
+def test_what_was_broken_too_is_fetched_as_it_is_promised_now(tmp_path) -> None:
+    source = golden("mds-raw").copy(tmp_path / "source")
+    write_list(source, contents(source))
+    root = shutil.copytree(source, tmp_path / "root")
+    index, [shard, *_] = root / "index.json", sorted(root.glob("*.mds"))
+    index.write_text(index.read_text().replace('"bytes": ', '"bytes": 9'))
+    os.truncate(shard, 70)
+    done = repair(root, str(source), limits=LIMITS)
+    assert (done.ok, done.failed) == (True, {})
+    assert set(done.repaired) == {"index.json", shard.name}
+    assert [file.name for file in done.wanted].count(shard.name) == 1
+    assert contents(root) == contents(source)
 
 
 class TestSources:
@@ -295,15 +291,12 @@ class TestSources:
 
 
 class TestElsewhere:
-    """Promises that are not the directory's own."""
-
     @pytest.fixture
     def plain(self, tmp_path) -> Path:
-        root = tmp_path / "plain"
-        root.mkdir()
+        (tmp_path / "plain").mkdir()
         for name in "abc":
-            (root / name).write_bytes(name.encode() * 10)
-        return root
+            (tmp_path / "plain" / name).write_bytes(name.encode() * 10)
+        return tmp_path / "plain"
 
     def test_no_secret_of_an_address_is_told(self, plain) -> None:
         text = f"{hashlib.sha256(b'x').hexdigest()}  a\n"
@@ -327,19 +320,6 @@ class TestElsewhere:
         for level, names in {"complete": ["c"], "valid": ["b", "c"]}.items():
             found = validate(plain, level=level, against=other).findings
             assert [each.path.name for each in found] == names
-
-    @pytest.mark.parametrize(
-        ("name", "hidden"), [("torch-dcp", ".metadata"), ("energon", ".nv-meta/index.sqlite")]
-    )
-    def test_hidden_parts_of_a_format(self, tmp_path, name, hidden) -> None:
-        path, other = (golden(name).copy(to) for to in (tmp_path, tmp_path / "other"))
-        (other / ".DS_Store").write_bytes(b"of the other machine")
-        assert validate(path, level="valid", against=other).ok
-        os.truncate(path / hidden, 3)
-        found = [each.path for each in validate(path, level="complete", against=other).findings]
-        assert found == [path / hidden]
-        assert repair(path, str(other), against=other, level="valid").ok
-        assert validate(path, level="valid", against=other).ok
 
 
 def access_list(*entries: tuple[int, int, int]) -> bytes:
@@ -433,32 +413,29 @@ class TestRights:
         assert seen == [0o700]
 
 
-class TestCancelled:
-    """`repair` ends with the error that its page names, whenever it is cancelled."""
+@pytest.mark.parametrize("when", ["before", "while it lists", "while it fetches"])
+def test_a_repair_that_is_cancelled_ends_with_a_fetch_error(
+    sealed, whole, tmp_path, when: str
+) -> None:
+    break_some(sealed)
+    before, cancellation = contents(sealed), Cancellation()
+    if when == "before":
+        cancellation.cancel()
 
-    @pytest.mark.parametrize("when", ["before", "while it lists", "while it fetches"])
-    def test_it_is_a_fetch_error(self, sealed, whole, tmp_path, when: str) -> None:
-        break_some(sealed)
-        before, cancellation = contents(sealed), Cancellation()
-        if when == "before":
-            cancellation.cancel()
+    class Source(CallableSource):
+        def files(self) -> list[RemoteFile]:
+            if when == "while it lists":
+                cancellation.cancel()
+            return [RemoteFile(name) for name in whole]
 
-        class Source(CallableSource):
-            def files(self) -> list[RemoteFile]:
-                if when == "while it lists":
-                    cancellation.cancel()
-                return [RemoteFile(name) for name in whole]
+    def fetch(name: str, dest: Path) -> None:
+        cancellation.cancel()
+        dest.write_bytes(whole[name])
 
-        def fetch(name: str, dest: Path) -> None:
-            cancellation.cancel()
-            dest.write_bytes(whole[name])
-
-        error = pytest.raises(FetchError, match="it was stopped")
-        with Source(fetch, scratch=tmp_path) as source, error:
-            repair(sealed, source, cancellation=cancellation, workers=1, limits=LIMITS)
-        assert all(
-            data in {before.get(each), whole[each]} for each, data in contents(sealed).items()
-        )
+    error = pytest.raises(FetchError, match="it was stopped")
+    with Source(fetch, scratch=tmp_path) as source, error:
+        repair(sealed, source, cancellation=cancellation, workers=1, limits=LIMITS)
+    assert all(data in {before.get(each), whole[each]} for each, data in contents(sealed).items())
 
 
 class TestPlaces:
@@ -539,36 +516,29 @@ class TestPlaces:
         assert kind != "link" or left.is_dir()
 
 
-class TestNamesOfSources:
-    """A directory is that directory, whatever it is called."""
-
-    @pytest.mark.parametrize("name", ["b::", "::b", "b::file", "a #?%41*[x]::~ "])
-    def test_any_name(self, tmp_path: Path, monkeypatch, name: str) -> None:
-        (tmp_path / "root").mkdir()
-        for each, data in {name: b"right", "b": b"wrong", "a #?%41*[x]": b"wrong"}.items():
-            (tmp_path / each).mkdir()
-            (tmp_path / each / "a").write_bytes(data)
-        monkeypatch.chdir(tmp_path)
-        done = repair("root", name, against=tmp_path / name)
-        assert (done.ok, done.failed) == (True, {})
-        os.truncate("root/a", 0)
-        assert repair("root", f"file://{tmp_path}/{name}", against=tmp_path / name).ok
-        with pytest.raises(ValueError, match="found the directory itself"):
-            validate(name, against=f"file://{tmp_path}/{name}")
+@pytest.mark.parametrize("name", ["b::", "::b", "b::file", "a #?%41*[x]::~ "])
+def test_a_directory_is_a_source_whatever_it_is_called(
+    tmp_path: Path, monkeypatch, name: str
+) -> None:
+    (tmp_path / "root").mkdir()
+    for each, data in {name: b"right", "b": b"wrong", "a #?%41*[x]": b"wrong"}.items():
+        (tmp_path / each).mkdir()
+        (tmp_path / each / "a").write_bytes(data)
+    monkeypatch.chdir(tmp_path)
+    done = repair("root", name, against=tmp_path / name)
+    assert (done.ok, done.failed) == (True, {})
+    os.truncate("root/a", 0)
+    assert repair("root", f"file://{tmp_path}/{name}", against=tmp_path / name).ok
+    with pytest.raises(ValueError, match="found the directory itself"):
+        validate(name, against=f"file://{tmp_path}/{name}")
 
 
 class TestWithoutDigests:
     """What only the structure of a file tells from the right one, which is of the same size."""
 
-    @pytest.fixture
-    def root(self, tmp_path: Path) -> Path:
-        return golden("parquet-plain").copy(tmp_path)
-
-    @pytest.fixture
-    def shard(self, root: Path) -> Path:
-        return min(root.glob("*.parquet"))
-
-    def test_a_source_that_is_not_right_either(self, root: Path, shard: Path, tmp_path) -> None:
+    def test_a_source_that_is_not_right_either(self, tmp_path: Path) -> None:
+        root = golden("parquet-plain").copy(tmp_path)
+        shard = min(root.glob("*.parquet"))
         source = shutil.copytree(root, tmp_path / "source")
         shard.write_bytes(bytes(4) + shard.read_bytes()[4:])
         (source / shard.name).write_bytes(bytes(8) + shard.read_bytes()[8:])
@@ -577,9 +547,8 @@ class TestWithoutDigests:
         assert (done.ok, done.repaired, list(done.failed)) == (False, (), [shard.name])
         assert contents(root) == before
 
-    def test_a_folder_that_is_gone(self, root: Path, tmp_path) -> None:
-        """Of a folder that nothing comes into, nothing is made."""
-        listed = shutil.copytree(root, tmp_path / "source/x/y", dirs_exist_ok=True).parents[1]
+    def test_of_a_folder_that_nothing_comes_into_nothing_is_made(self, tmp_path: Path) -> None:
+        listed = shutil.copytree(golden("parquet-plain").path, tmp_path / "source/x/y").parents[1]
         root, nothing = tmp_path / "empty", tmp_path / "nothing"
         root.mkdir(), nothing.mkdir()
         done = repair(root, str(nothing), against=listed, limits=LIMITS)
@@ -591,11 +560,6 @@ class TestWithoutDigests:
 
 class TestNeverWorse:
     """What is there is left or exchanged, by what is proven; nothing else is touched."""
-
-    @pytest.fixture
-    def tars(self, tmp_path: Path) -> Path:
-        """Its promise is what is listed."""
-        return golden("webdataset-tar").copy(tmp_path)
 
     @pytest.mark.parametrize("of_the_source", ["sha256", "md5"])
     def test_each_digest_is_proven_before_the_exchange(self, tmp_path, of_the_source) -> None:
@@ -697,7 +661,6 @@ class TestNeverWorse:
         assert blob.read_bytes() == right
 
     def test_another_directory_in_its_place(self, sealed: Path, whole, tmp_path) -> None:
-        """What is said at the end is of the directory that was looked at."""
         names = break_some(sealed)
         kept, other = tmp_path / "kept", tmp_path / "other"
         shutil.copytree(sealed, other)

@@ -27,6 +27,7 @@ from shardproof.cli import app
 from tests.formats.looking import format_of, sampled
 from tests.formats.test_model_signing import HOW, STATEMENT, resource, stated, write_statement
 from tests.goldens import GOLDENS, golden
+from tests.helpers.checkpoint_files import flip
 
 LIST, JOURNAL = "SHA256SUMS", ".SHA256SUMS.journal"
 
@@ -84,12 +85,6 @@ class TestSealed:
             seal(tmp_path)
 
 
-def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-
-
 def lists_of(path: Path) -> list[str]:
     return sorted(file.name for file in path.rglob("*SUMS"))
 
@@ -122,7 +117,6 @@ class TestDenied:
 
     @pytest.mark.parametrize("name", ["MD5SUMS", "sub/MD5SUMS", "a.md5"])
     def test_by_a_list_with_a_bad_line(self, tmp_path: Path, name: str) -> None:
-        """It is a finding, and not the end of all."""
         (tmp_path / "sub").mkdir()
         for file in ("a", "sub/a"):
             (tmp_path / file).write_bytes(b"a")
@@ -168,11 +162,7 @@ class TestDenied:
 
 DENIES = "0" * 64
 A = hashlib.sha256(b"a").hexdigest()
-BY_OTHERS = {
-    "MD5SUMS": "md5",
-    "sub/SHA1SUMS": "sha1",
-    "a.bin.sha512": "sha512",
-}
+BY_OTHERS = {"MD5SUMS": "md5", "sub/SHA1SUMS": "sha1", "a.bin.sha512": "sha512"}
 CLEARSIGNED = (
     "-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n{}  a.bin\n"
     "-----BEGIN PGP SIGNATURE-----\n\niQIzBAEBCAAdFiEE0123456789abcdef\n=abcd\n"
@@ -257,7 +247,6 @@ class TestAnyList:
 
 
 def sign_over(root: Path, changed: Path) -> None:
-    """Put a list as of model_signing into a directory, that denies one file."""
     files = sorted(path for path in root.iterdir() if path.name != "model.sig")
     resources = [
         resource(path.name, b"other" if path == changed else path.read_bytes()) for path in files
@@ -377,26 +366,28 @@ NONE = {
     "notes-sha1.txt": b"SHA-1 is broken; see the paper.\n",
     "checksums.txt": f"{'0' * 64}  of-another-release.tar\n".encode(),
     "x-CHECKSUM": b"# checksums\n\nnone yet\n",
+    "dated-checksums.txt": b"20240115 checksums are computed with sha256\n",
+    "sizes-sha1.txt": b"size (bytes) = 12345678\n",
+    "git-sha1.txt": b"a" * 40 + b"\n",
+    "short-checksums.txt": b"0" * 8 + b"  a\n",
 }
 
 
-class TestByName:
-    """A look finds the lists that have the name of one."""
+LISTED_BY_NAME = ("sha256sum.txt", "sha256sums", "a.npy.sha256", "checksums.txt", "SHA256SUMS.txt")
 
-    NAMES = ("sha256sum.txt", "sha256sums", "a.npy.sha256", "checksums.txt", "SHA256SUMS.txt")
 
-    @pytest.mark.parametrize("name", NAMES)
-    def test_beside_shards_it_is_compared(self, tmp_path: Path, name: str) -> None:
-        np.save(tmp_path / "a.npy", np.zeros(9))
-        right = line((tmp_path / "a.npy").read_bytes(), "a.npy")
-        (tmp_path / name).write_text(right)
-        report = validate(tmp_path, level="valid")
-        assert (report.format, report.ok, report.n_proven) == ("npy", True, 1)
-        (tmp_path / name).write_text(right + line(b"", "not-downloaded.npy"))
-        assert validate(tmp_path, level="valid").n_files == 1
-        (tmp_path / name).write_text(line(b"other", "a.npy"))
-        report = validate(tmp_path, level="valid")
-        assert [each.kind for each in report.findings] == [FindingKind.DIGEST]
+@pytest.mark.parametrize("name", LISTED_BY_NAME)
+def test_a_list_of_such_a_name_is_compared_beside_shards(tmp_path: Path, name: str) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(9))
+    right = line((tmp_path / "a.npy").read_bytes(), "a.npy")
+    (tmp_path / name).write_text(right)
+    report = validate(tmp_path, level="valid")
+    assert (report.format, report.ok, report.n_proven) == ("npy", True, 1)
+    (tmp_path / name).write_text(right + line(b"", "not-downloaded.npy"))
+    assert validate(tmp_path, level="valid").n_files == 1
+    (tmp_path / name).write_text(line(b"other", "a.npy"))
+    report = validate(tmp_path, level="valid")
+    assert [each.kind for each in report.findings] == [FindingKind.DIGEST]
 
 
 class TestLeftOut:
@@ -469,12 +460,6 @@ class TestRefused:
             seal(path)
         assert not (path / LIST).exists()
         assert not (path / JOURNAL).exists()
-
-    def test_what_is_sealed(self, make_shards_dir) -> None:
-        path = make_shards_dir(1)
-        seal(path)
-        with pytest.raises(SealError, match="sealed already: --update adds files"):
-            seal(path)
 
     def test_a_file_that_changes_meanwhile(self, make_shards_dir, monkeypatch) -> None:
         path = make_shards_dir(2)
@@ -566,51 +551,50 @@ class TestQuick:
         assert validate(path, level="valid", quick=True).n_unread == 0
 
 
-class TestKilled:
-    def test_it_goes_on_where_it_was(self, tmp_path, settled, monkeypatch) -> None:
-        for name in "abcd":
-            (tmp_path / name).write_bytes(name.encode())
-        real, n_left = digest.each_of_file, 2
+def test_a_seal_that_was_killed_goes_on_where_it_was(tmp_path, settled, monkeypatch) -> None:
+    for name in "abcd":
+        (tmp_path / name).write_bytes(name.encode())
+    real, n_left = digest.each_of_file, 2
 
-        def each_of_file(*args, **keywords):
-            nonlocal n_left
-            n_left -= 1
-            if n_left < 0:
-                raise KeyboardInterrupt
-            return real(*args, **keywords)
+    def each_of_file(*args, **keywords):
+        nonlocal n_left
+        n_left -= 1
+        if n_left < 0:
+            raise KeyboardInterrupt
+        return real(*args, **keywords)
 
-        monkeypatch.setattr(digest, "each_of_file", each_of_file)
-        with pytest.raises(KeyboardInterrupt):
-            seal(tmp_path, workers=1)
-        assert not (tmp_path / LIST).exists()
-        monkeypatch.setattr(digest, "each_of_file", real)
-        assert seal(tmp_path).n_resumed == 2
-        assert validate(tmp_path, level="valid").n_proven == 4
+    monkeypatch.setattr(digest, "each_of_file", each_of_file)
+    with pytest.raises(KeyboardInterrupt):
+        seal(tmp_path, workers=1)
+    assert not (tmp_path / LIST).exists()
+    monkeypatch.setattr(digest, "each_of_file", real)
+    assert seal(tmp_path).n_resumed == 2
+    assert validate(tmp_path, level="valid").n_proven == 4
 
 
-class TestRequired:
-    def test_by_the_command(self, make_shards_dir) -> None:
-        def run(*args: object) -> tuple[int, str]:
-            done = CliRunner().invoke(app.app, [str(arg) for arg in args])
-            return done.exit_code, done.output
+def test_digests_may_be_required_by_the_command(make_shards_dir) -> None:
+    def run(*args: object) -> tuple[int, str]:
+        done = CliRunner().invoke(app.app, [str(arg) for arg in args])
+        return done.exit_code, done.output
 
-        path = make_shards_dir(8)
-        assert run("validate", "--level", "valid", path)[0] == 0
-        code, text = run("validate", "--level", "valid", "--require-digests", path)
-        assert code == 1
-        assert "8 files have no digest" in text
-        assert run("validate", "--require-digests", path)[0] == 2
-        code, text = run("seal", path)
-        why = "(not in the manifest)"
-        left_out = f"left out: 'metadata.json' {why}, 'shards.json' {why}\n"
-        assert (code, text) == (0, f"'{path}/SHA256SUMS': 8 files\n{left_out}")
-        assert run("validate", "--level", "valid", "--require-digests", path)[0] == 0
-        assert run("seal", path)[0] == 2
-        assert run("seal", "--update", path) == (0, f"'{path}/SHA256SUMS': 0 added\n{left_out}")
-        for number in range(30):
-            (path / f".{number}").touch()
-        assert run("seal", "--update", path)[1].endswith("(hidden), and 12 more\n")
-        (path / "acts000003.bin").unlink()
-        code, text = run("seal", "--update", path)
-        assert code == 1
-        assert "It is not sealed" in text
+    path = make_shards_dir(8)
+    assert run("validate", "--level", "valid", path)[0] == 0
+    code, text = run("validate", "--level", "valid", "--require-digests", path)
+    assert code == 1
+    assert "8 files have no digest" in text
+    assert run("validate", "--require-digests", path)[0] == 2
+    code, text = run("seal", path)
+    why = "(not in the manifest)"
+    left_out = f"left out: 'metadata.json' {why}, 'shards.json' {why}\n"
+    assert (code, text) == (0, f"'{path}/SHA256SUMS': 8 files\n{left_out}")
+    assert run("validate", "--level", "valid", "--require-digests", path)[0] == 0
+    code, text = run("seal", path)
+    assert (code, "sealed already: --update adds files" in text) == (2, True)
+    assert run("seal", "--update", path) == (0, f"'{path}/SHA256SUMS': 0 added\n{left_out}")
+    for number in range(30):
+        (path / f".{number}").touch()
+    assert run("seal", "--update", path)[1].endswith("(hidden), and 12 more\n")
+    (path / "acts000003.bin").unlink()
+    code, text = run("seal", "--update", path)
+    assert code == 1
+    assert "It is not sealed" in text

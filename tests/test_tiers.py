@@ -17,10 +17,7 @@ def outer(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
 
 @pytest.mark.parametrize(
     "workers",
-    [
-        pytest.param("0", marks=pytest.mark.exhaustive),
-        pytest.param("2", marks=pytest.mark.slow),
-    ],
+    [pytest.param("0", marks=pytest.mark.exhaustive), pytest.param("2", marks=pytest.mark.slow)],
 )
 def test_a_function_that_is_slow_and_not_marked_fails_the_run(outer, workers: str) -> None:
     """All cases count together, wherever they run; a child counts too."""

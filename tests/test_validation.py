@@ -193,7 +193,6 @@ class TestADirectoryThatIsReplaced:
 
     @pytest.fixture(params=["detect", "check"])
     def during(self, request, replace, monkeypatch) -> None:
-        """Replace it behind one of the steps of a look."""
         where = formats if request.param == "detect" else validation
         real = getattr(where, request.param)
 
@@ -322,8 +321,6 @@ def test_a_bar_on_a_terminal_when_it_takes_long(
 
 
 class TestACheckpointByItsPrefix:
-    """One checkpoint has one verdict, by whatever name it is asked for."""
-
     def test_a_flipped_shard_is_found_as_the_verifier_finds_it(self, make_checkpoint) -> None:
         prefix = make_checkpoint(world_size=3)
         assert str(validate(prefix, level="valid")) == f"valid: 3 of 3 files of '{prefix}'"

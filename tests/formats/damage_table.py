@@ -18,8 +18,6 @@ from shardproof import ManifestError, formats, validate
 from shardproof.testing import DamageKind, damaged, without_root_override
 from tests.goldens import GOLDENS, Golden
 
-__all__ = ["page", "seen"]
-
 LEVELS = ("present", "complete", "valid")
 SEEDS = range(3)
 POINTER = (

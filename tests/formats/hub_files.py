@@ -46,7 +46,6 @@ def tag_of(data: bytes, *, large: bool = True) -> str:
 
 
 def listing_of(files: dict[str, bytes]) -> str:
-    """What the client keeps of the Hub's listing of a commit."""
     listed: dict[str, dict[str, Any]] = {}
     for name, data in files.items():
         listed[name] = {"size": len(data), "blob_id": tag_of(data, large=False)}

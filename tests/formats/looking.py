@@ -21,7 +21,6 @@ from tests.goldens import Golden, golden
 
 
 def found_in(path: Path, level: Level = "complete") -> list[tuple[str, str]]:
-    """Each finding: its kind, and the name of the file."""
     return [(each.kind.value, each.path.name) for each in validate(path, level=level).findings]
 
 
@@ -49,12 +48,10 @@ def sampled(goldens: Iterable[Golden], sample: Collection[str] = ()) -> list[obj
 
 
 def look(form: Format, path: Path, level: Any = "complete") -> Report:
-    """What a format says of a directory, whichever else recognizes it."""
     return check(form.read_manifest(os.path.realpath(path)), level=level)
 
 
 def found(form: Format, path: Path, level: Any = "complete") -> list[tuple[str, str, str, str]]:
-    """Each finding: its kind, the path in the directory, what was expected and found."""
     manifest = form.read_manifest(os.path.realpath(path))
     findings = check(manifest, level=level).findings
     names = [os.path.relpath(each.path, manifest.root) for each in findings]
@@ -73,8 +70,6 @@ def named(form: Format, path: Path, level: Any = "complete") -> list[tuple[str, 
 def contract(
     of: Format, manifest: str, write: Callable[[int, Path], object], shards: str
 ) -> type[FormatContract]:
-    """The contract of a format, of which ``write`` makes a directory of so many shards."""
-
     class Contract(FormatContract):
         manifest_name = manifest
 
@@ -90,6 +85,10 @@ def contract(
             return sorted(path.glob(shards))
 
     return Contract
+
+
+def put(data: bytes, at: int, number: int) -> bytes:
+    return data[:at] + number.to_bytes(4, "little") + data[at + 4 :]
 
 
 def md5(data: bytes) -> str:

@@ -6,8 +6,7 @@
     python -m tests.formats.signed_trees --write   # record anew
 
 Run it with an interpreter that has model_signing; ``tox -e goldens-signing`` does. A tree is a
-recipe: how it was signed, and up to three changes. ``data/signed_trees.json`` has the recipes with
-the library's verdicts, and ``test_signed_trees.py`` ours; another recipe is a line more in it.
+recipe: how it was signed, and up to three changes; another one is a line more in the record.
 """
 
 import argparse
@@ -81,7 +80,6 @@ def digest_of(data: bytes, algorithm: str) -> str:
 
 
 def resources_of(root: Path, how: Signed) -> list[dict[str, str]]:
-    """What the library lists of a model that nobody has changed."""
     listed = []
     for path in sorted(root.rglob("*")):
         if not path.is_file() or path.name == "model.sig":
@@ -141,7 +139,6 @@ class Draft(NamedTuple):
 
     @property
     def outside(self) -> Path:
-        """A folder beside the model, with files in it."""
         return self.root.parent / "outside"
 
     @property
@@ -202,24 +199,21 @@ def write(path: Path, data: bytes) -> None:
 # What may be done to the tree; what is a line long is in `CHANGES`.
 
 
+def place_of(draft: Draft, name: str) -> Path:
+    (draft.root / name).parent.mkdir(parents=True, exist_ok=True)
+    return draft.root / name
+
+
 def add_link(draft: Draft, name: str, target: str) -> None:
-    place = draft.root / name
-    place.parent.mkdir(parents=True, exist_ok=True)
     if target.startswith(".evil"):
         write(draft.root / ".evil/run.py", b"evil")
     if target.startswith(".git/"):
         write(draft.root / ".git/hooks/run", b"evil")
-    place.symlink_to(target.format(outside=draft.outside))
-
-
-def add_fifo(draft: Draft, name: str) -> None:
-    (draft.root / name).parent.mkdir(parents=True, exist_ok=True)
-    os.mkfifo(draft.root / name)
+    place_of(draft, name).symlink_to(target.format(outside=draft.outside))
 
 
 def add_socket(draft: Draft, name: str) -> None:
-    (draft.root / name).parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.chdir((draft.root / name).parent), socket.socket(socket.AF_UNIX) as server:
+    with contextlib.chdir(place_of(draft, name).parent), socket.socket(socket.AF_UNIX) as server:
         server.bind(Path(name).name)
 
 
@@ -250,8 +244,7 @@ def sign_by_link(draft: Draft) -> None:
 
 
 def rename(draft: Draft, name: str, other: str) -> None:
-    (draft.root / other).parent.mkdir(parents=True, exist_ok=True)
-    (draft.root / name).rename(draft.root / other)
+    (draft.root / name).rename(place_of(draft, other))
 
 
 def exchange(draft: Draft, name: str, other: str) -> None:
@@ -357,12 +350,13 @@ CHANGES: dict[str, Callable[..., object]] = {
     **{
         function.__name__: function
         for function in (
-            *(add_link, add_fifo, add_socket, by_link, sign_by_link, rename, exchange, flip),
+            *(add_link, add_socket, by_link, sign_by_link, rename, exchange, flip),
             *(to_folder, state, rename_signed, sign_another_name, in_capitals, to_other_parts),
             *(sum_up, put, spoil_signature, spoil_payload, add_signature, hard_link),
         )
     },
     "add": lambda draft, name, text="evil": write(draft.root / name, text.encode()),
+    "add_fifo": lambda draft, name: os.mkfifo(place_of(draft, name)),
     "add_folder": lambda draft, name: (draft.root / name).mkdir(parents=True, exist_ok=True),
     "folder_by_link": by_link,
     "remove": lambda draft, name: (draft.root / name).unlink(),

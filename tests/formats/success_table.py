@@ -31,8 +31,6 @@ from shardproof.testing.faults import FileSystemFaults
 from tests.formats.looking import format_of
 from tests.goldens import GOLDENS
 
-__all__ = ["Row", "page", "rows"]
-
 NOT_DONE = "-"
 
 
@@ -166,8 +164,6 @@ def run(command: str, *args: object) -> int:
 
 
 class Outcome:
-    """A plugin that keeps what the item of a directory came to."""
-
     code = NOT_DONE
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -66,7 +66,6 @@ def test_a_bag_that_is_being_made_is_none(tmp_path) -> None:
 
 
 def as_version_097(path: Path) -> None:
-    """As bagit-python writes it."""
     text = (path / "bagit.txt").read_text().replace("1.0", "0.97")
     (path / "bagit.txt").write_text(text)
     without_tags(path)

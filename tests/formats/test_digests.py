@@ -13,12 +13,6 @@ from tests.formats.looking import found_in
 FILES = {"a.bin": b"a" * 10, "sub/b.bin": b"b", "empty": b""}
 
 
-def write_files(path: Path) -> None:
-    for name, data in FILES.items():
-        (path / name).parent.mkdir(exist_ok=True)
-        (path / name).write_bytes(data)
-
-
 def lines(algorithm: str = "sha256", **changes: str) -> str:
     digests = {name: hashlib.new(algorithm, data).hexdigest() for name, data in FILES.items()}
     return "".join(f"{digest}  {name}\n" for name, digest in (digests | changes).items())
@@ -26,7 +20,9 @@ def lines(algorithm: str = "sha256", **changes: str) -> str:
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    write_files(tmp_path)
+    for name, data in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(data)
     (tmp_path / "SHA256SUMS").write_text(lines())
     return tmp_path
 
@@ -78,34 +74,6 @@ def test_what_stands_in_the_place_of_a_list_is_not_opened(root: Path, kind: str)
     {"fifo": os.mkfifo}.get(kind, lambda path: path.symlink_to(kind))(path)
     with pytest.raises((ManifestError, OSError), match="SHA256SUMS"):
         FORMAT.read_manifest(str(root))
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("checksums.txt", "20240115 checksums are computed with sha256\n"),
-        ("notes-sha1.txt", "size (bytes) = 12345678\n"),
-        ("x.md5", ""),
-        ("git-sha1.txt", f"{'a' * 40}\n"),
-        ("checksums.txt", f"{'0' * 8}  a.bin\n"),
-    ],
-)
-def test_what_is_called_a_list_and_is_none_does_no_harm(tmp_path: Path, name, text) -> None:
-    write_files(tmp_path)
-    (tmp_path / name).write_text(text)
-    assert not FORMAT.recognizes(str(tmp_path))
-    (tmp_path / "SHA256SUMS").write_text(lines())
-    assert validate(tmp_path, level="valid").n_proven == 3
-
-
-def test_what_openssl_writes_and_what_pgp_signed(root: Path) -> None:
-    digits = hashlib.sha256(FILES["a.bin"]).hexdigest()
-    (root / "SHA256SUMS").write_text(f"SHA2-256(a.bin)= {digits}\n")
-    assert validate(root, level="valid").n_proven == 1
-    begin = "-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n"
-    end = f"-----BEGIN PGP SIGNATURE-----\n\n{'ab' * 30}\n-----END PGP SIGNATURE-----\n"
-    (root / "SHA256SUMS").write_text(begin + lines() + end)
-    assert validate(root, level="valid").n_proven == 3
 
 
 def test_a_damaged_first_line_is_no_title_and_a_digest_may_stand_twice(root: Path) -> None:

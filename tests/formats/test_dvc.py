@@ -11,11 +11,10 @@ from shardproof.testing import time_limit
 from tests.formats.looking import found_in, md5
 
 
-def write_file(path: Path, *, is_new: bool = True) -> Path:
+def write_file(path: Path) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     (path / "a.bin").write_bytes(b"a" * 10)
-    hash_line = "  hash: md5\n" if is_new else ""
-    text = f"outs:\n- md5: {md5(b'a' * 10)}\n  size: 10\n{hash_line}  path: a.bin\n"
+    text = f"outs:\n- md5: {md5(b'a' * 10)}\n  size: 10\n  hash: md5\n  path: a.bin\n"
     (path / "a.bin.dvc").write_text(text)
     return path
 
@@ -71,11 +70,6 @@ def write_folder(
     text = f"outs:\n- md5: {folder}.dir\n  size: 12\n  nfiles: 3\n{hash_line}  path: data\n"
     (path / "data.dvc").write_text(text)
     return path
-
-
-def test_a_digest_of_old_proves_no_bytes(tmp_path) -> None:
-    report = validate(write_file(tmp_path, is_new=False), level="valid")
-    assert (report.ok, len(report.unproven)) == (True, 1)
 
 
 @pytest.mark.parametrize("links", [True, False])

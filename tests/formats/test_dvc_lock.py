@@ -52,17 +52,16 @@ def test_beside_files_of_dvc(root: Path) -> None:
 
 
 STAGES = {
-    "plain": "  one: {cmd: x, wdir: sub}\n",
-    "each of a list": "  one: {foreach: [p, q], do: {wdir: sub, cmd: x}}\n",
-    "of a template": "  one: {foreach: [sub, q], do: {wdir: '${item}', cmd: x}}\n",
+    "one": "  one: {cmd: x, wdir: sub}\n",
+    "one@p": "  one: {foreach: [p, q], do: {wdir: sub, cmd: x}}\n",
+    "one@sub": "  one: {foreach: [sub, q], do: {wdir: '${item}', cmd: x}}\n",
 }
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_paths_are_relative_to_where_a_stage_runs(tmp_path: Path, stage: str) -> None:
-    name = {"plain": "one", "each of a list": "one@p", "of a template": "one@sub"}[stage]
+@pytest.mark.parametrize("name", STAGES)
+def test_paths_are_relative_to_where_a_stage_runs(tmp_path: Path, name: str) -> None:
     write_lock(tmp_path, **{name: f"    outs:\n{output('a', b'a')}{output('../b', b'b')}"})
-    (tmp_path / "dvc.yaml").write_text(f"stages:\n{STAGES[stage]}")
+    (tmp_path / "dvc.yaml").write_text(f"stages:\n{STAGES[name]}")
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub/a").write_bytes(b"a")
     (tmp_path / "b").write_bytes(b"b")
@@ -88,7 +87,6 @@ def test_what_is_not_here_is_not_promised(root: Path, stages: str) -> None:
 
 
 def write_folder(root: Path) -> Path:
-    """Write a folder of which nothing is in the cache."""
     for name in ("x.bin", "sub/y.bin"):
         (root / "data" / name).parent.mkdir(parents=True, exist_ok=True)
         (root / "data" / name).write_bytes(b"x")

@@ -15,15 +15,6 @@ from shardproof.testing.faults import FileSystemFaults
 from tests.formats.looking import of_golden
 
 
-@pytest.mark.parametrize("gone", ["shards.json", "metadata.json"])
-def test_a_half_written_one_too(make_shards_dir, gone: str) -> None:
-    shards_dir = make_shards_dir(2)
-    (shards_dir / gone).unlink()
-
-    with pytest.raises(ManifestNotFoundError, match=f"{gone}': there is no such file"):
-        formats.detect(str(shards_dir)).read_manifest(str(shards_dir))
-
-
 @pytest.mark.parametrize(
     ("names", "holds"), [([], "nothing"), (["acts.txt", "x.bin", "metadata.json"], "4 entries")]
 )
@@ -92,7 +83,6 @@ NONE = 1
 
 @pytest.fixture
 def package(tmp_path, monkeypatch) -> Path:
-    """A package with a format, as pip would install it."""
     site = tmp_path / "site"
     info = site / "mine-1.dist-info"
     info.mkdir(parents=True)
@@ -182,13 +172,6 @@ def test_the_prefix_of_a_checkpoint_is_located_and_recognised(make_checkpoint) -
     assert caught.value.errno == errno.EIO
 
 
-def test_a_directory_that_is_not_there_is_no_prefix(tmp_path: Path) -> None:
-    located = formats.locate(tmp_path / "gone")
-    assert located == (str(tmp_path / "gone"),) * 2
-    with pytest.raises(ManifestNotFoundError, match="there is no such directory"):
-        formats.detect(located.path)
-
-
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EMFILE, errno.EACCES])
 def test_labels_that_nobody_could_look_for_are_not_left_out(make_shards_dir, number: int) -> None:
     """They are optional: whether there are any is asked, and an answer is needed."""
@@ -236,7 +219,6 @@ TOO_FEW = [("6 examples in all, as metadata.json says", "4"), ("3 or 4 shards fo
     ],
 )
 def test_what_a_killed_or_restarted_writer_leaves(make_shards_dir, entries, found) -> None:
-    """Seen from the two JSON files alone."""
     shards_dir = make_shards_dir(4, examples_per_shard=2, n_examples=6)
     shards = [{"name": f"acts{i:06}.bin", "n_examples": n} for i, n in entries]
     (shards_dir / "shards.json").write_text(json.dumps(shards))

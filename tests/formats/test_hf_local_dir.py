@@ -46,7 +46,6 @@ def note_of(root: Path, name: str) -> Path:
 
 
 def put(root: Path, name: str, data: bytes) -> Path:
-    """Put a file there, with a note of it, as the client writes both; return its path."""
     path = root / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
@@ -239,7 +238,6 @@ def hashed(name: str) -> str:
 @pytest.mark.parametrize("how", ["{hash}.{tag}.0123abcd", "{hash}.{tag}", "{name}.{tag}"])
 @pytest.mark.parametrize("tag", [TAG, "e" * 40, "W-1.5"])
 def test_a_part_is_told_unless_its_file_is_here(root: Path, how: str, tag: str) -> None:
-    """The client removes the file of an older version first."""
     for name, is_told in (("new.bin", True), ("model.bin", False)):
         if tag == "W-1.5" and "hash" not in how:
             return  # where the name ends nobody knows

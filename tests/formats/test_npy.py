@@ -11,6 +11,7 @@ import pytest
 
 from shardproof.formats.plain import NPY as FORMAT
 from tests.formats import looking
+from tests.helpers.checkpoint_files import flip
 
 LENGTH = 16
 
@@ -51,12 +52,6 @@ def unproven(root: Path) -> list[str]:
 IDS = [f"sample_ids_{index:06d}.npy" for index in range(3)]
 
 
-def change(path: Path, at: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[at] ^= 1
-    path.write_bytes(data)
-
-
 def test_a_whole_directory(root: Path) -> None:
     (root / "README.md").write_text("tokens")
     assert FORMAT.recognizes(str(root))
@@ -76,7 +71,7 @@ def test_a_changed_token_shows(
     path = tmp_path / f"{series}_000000.npy"
     assert look(tmp_path, "valid") == []
     assert (path.name in unproven(tmp_path)) == has_header
-    change(path, 128 + 4 * LENGTH * 3 + (0 if has_header else 5))
+    flip(path, 128 + 4 * LENGTH * 3 + (0 if has_header else 5))
     expected = "10 sequences of which the ids beside it were made"
     found = "others: 5" if has_header else "others: 3"
     assert look(tmp_path, "valid") == [(path.name, "digest", expected, found)]
@@ -86,7 +81,7 @@ def test_a_changed_token_shows(
 def test_a_changed_first_sequence_shows(root: Path) -> None:
     path = root / "train_000001.npy"
     for index in (0, 1, 2, 3, 5, 7):
-        change(path, 128 + 4 * LENGTH * index)
+        flip(path, 128 + 4 * LENGTH * index)
     assert [each[3] for each in look(root, "valid")] == ["others: 0, 1, 2, 3, 5 and 1 more"]
 
 
@@ -114,7 +109,7 @@ def test_where_not_one_id_is_right_they_may_be_of_something_else(root: Path) -> 
 def test_tokens_that_are_left_over_are_not_proven(tmp_path: Path) -> None:
     write(tmp_path, 0, rest=5)
     assert unproven(tmp_path) == [IDS[0], "train_000000.npy"]
-    change(tmp_path / "train_000000.npy", 130)
+    flip(tmp_path / "train_000000.npy", 130)
     assert [each[3] for each in look(tmp_path, "valid")] == ["others: 0"]
 
 

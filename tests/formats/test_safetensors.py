@@ -85,15 +85,6 @@ class TestFormat(contract(FORMAT, INDEX, lambda n, base: put_model(base, n), "*.
             assert str(root / INDEX) in self.refused(form, root).text
 
 
-def test_a_directory_that_is_none_is_refused(tmp_path: Path) -> None:
-    assert not FORMAT.recognizes(str(tmp_path))
-    with pytest.raises(ManifestNotFoundError, match="there is no such directory"):
-        FORMAT.read_manifest(str(tmp_path / "nowhere"))
-    put(tmp_path / "model.safetensors", {})
-    with pytest.raises(ManifestError, match="expected a shards directory, found a file"):
-        FORMAT.read_manifest(str(tmp_path / "model.safetensors"))
-
-
 def test_a_tensor_that_is_elsewhere_is_told(tmp_path: Path) -> None:
     model = put_model(tmp_path / "model")
     for index in (0, 1):

@@ -19,7 +19,6 @@ def table() -> dict[str, dict[str, str]]:
 
 @pytest.mark.exhaustive
 def test_nothing_ends_with_success_that_is_none(table) -> None:
-    """So the page is right, and not only of this state."""
     repair = [*success_table.COMMANDS].index("repair")
     wrong = [
         (name, situation, cell)

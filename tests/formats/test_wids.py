@@ -11,7 +11,6 @@ import pytest
 from shardproof.errors import ManifestError
 from shardproof.formats.samples import WIDS as FORMAT
 from shardproof.testing.strategies import hostile_names
-from tests.formats import looking
 from tests.formats.looking import archive, contract, named
 
 INDEX = "shardindex.json"
@@ -57,12 +56,6 @@ class TestWids(contract(FORMAT, INDEX, write_dir, "*.tar")):
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     return write_dir(3, tmp_path / "shards")
-
-
-def test_a_whole_directory(root: Path) -> None:
-    report = looking.look(FORMAT, root, "valid")
-    assert (report.n_files, report.findings, report.unproven) == (3, (), ())
-    assert [file.n_items for file in FORMAT.read_manifest(str(root)).files] == [4, 4, 4]
 
 
 def test_without_sizes_the_archives_tell(root: Path) -> None:

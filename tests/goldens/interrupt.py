@@ -5,11 +5,9 @@
     python -m tests.goldens.interrupt CASE... --to tests/formats/data/interrupted
 
 Run it with an interpreter that has the libraries; without a case it does those whose libraries are
-there. A writer is stopped before each system call that may change a file, and each state in which
-its directory then is, is put aside; so are those in which half of what a call wrote is there, up to
-the end of a line or anywhere, or all but its last byte. What the reader says of each state is
-recorded in a file for each case, with what makes the states anew: how many bytes of which file of
-the golden directory are there, or bytes that are in none of them.
+there. Each state of a directory before a system call that may change a file is put aside, and those
+with a part of what a call wrote. A file for each case records what the reader says of each, and
+what makes it anew: how many bytes of which golden file are there, or bytes that are in none.
 """
 
 import base64
@@ -65,7 +63,6 @@ def tree_of(root: Path) -> Tree:
 
 
 def make(tree: Tree, root: Path) -> Path:
-    """Make a directory that is as it was left."""
     root.mkdir(parents=True)
     for name, data in tree.items():
         path = root / name
@@ -123,7 +120,6 @@ def with_parts(trees: Sequence[Tree]) -> Iterator[Tree]:
 
 
 def distinct(trees: Iterable[Tree]) -> list[Tree]:
-    """Leave away what was there before; the last one stays the last."""
     *others, last = trees
     found: list[Tree] = []
     for tree in others:
@@ -140,7 +136,6 @@ class Answer(NamedTuple):
 
 
 def serve(name: str, questions: Connection) -> None:
-    """Read one directory after the other, in a process that may crash."""
     silence()
     while True:
         root = Path(questions.recv())
@@ -215,7 +210,6 @@ def thinned(states: Sequence[State]) -> Iterator[State]:
 
 
 def contents_of(path: Path) -> dict[str, bytes]:
-    """Return the files of a golden directory."""
     return {name: data for name, data in tree_of(path).items() if isinstance(data, bytes)}
 
 
@@ -254,7 +248,6 @@ def record_of(name: str, states: Sequence[State], golden: Mapping[str, bytes]) -
 
 
 def states_in(record: Mapping[str, Any], golden: Mapping[str, bytes]) -> Iterator[State]:
-    """Make the states of a record anew."""
     others = [zlib.decompress(base64.b64decode(packed)) for packed in record["others"]]
     tree: Tree = {}
     said = ""

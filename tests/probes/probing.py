@@ -8,7 +8,6 @@ T = TypeVar("T")
 
 
 def asked(look: Callable[[int, int], T], data: bytes) -> T:
-    """Return what is found in a file with these bytes, by its descriptor and size."""
     with tempfile.TemporaryFile() as file:
         file.write(data)
         file.flush()

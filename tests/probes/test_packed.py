@@ -67,12 +67,8 @@ def test_streams_that_follow_one_another() -> None:
     assert look("zstd", skipped + PACK["zstd"](b"x")) is None
     assert look("zstd", PACK["zstd"](b"x") + skipped) is None
     assert look("zstd", PACK["zstd"](b"")) is None
-
-
-@pytest.mark.parametrize("n_frames", [1, 2])
-def test_frames_that_are_all_to_be_skipped_hold_nothing(n_frames: int) -> None:
-    skipped = b"\x50\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"12345"
-    assert look("zstd", skipped * n_frames) is not None
+    assert look("zstd", skipped) is not None, "it holds nothing"
+    assert look("zstd", skipped * 2) is not None
 
 
 @examples(200)

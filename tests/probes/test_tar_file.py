@@ -21,7 +21,6 @@ END = Mismatch("two blocks of zeros at the end", "other bytes: the copy may have
 
 
 def archive(*sizes: int, form: int = tarfile.PAX_FORMAT, name: str = "{:06d}.bin") -> bytes:
-    """Return an archive as WebDataset's writer makes it: a time of a member is no whole number."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w|", format=form) as stream:
         for index, size in enumerate(sizes):

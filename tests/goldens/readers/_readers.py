@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-__all__ = ["READERS", "Reader", "reader"]
-
 Reader = Callable[[Path], Iterable[object]]
 """Reads by the real library all samples of a directory; what it raises is why it refuses."""
 
@@ -12,8 +10,6 @@ READERS: dict[str, Reader] = {}
 
 
 def reader(*names: str) -> Callable[[Reader], Reader]:
-    """Have a function read cases."""
-
     def register(read: Reader) -> Reader:
         READERS.update(dict.fromkeys(names, read))
         return read

@@ -12,19 +12,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-__all__ = [
-    "CASES",
-    "CHECKOUTS",
-    "Case",
-    "asked",
-    "case",
-    "cases",
-    "checkout",
-    "imported",
-    "package",
-    "tool",
-]
-
 Write = Callable[[Path], None]
 """Writes a case into an empty directory."""
 
@@ -33,8 +20,6 @@ Writer = Callable[[], str | None]
 
 
 class Case(NamedTuple):
-    """One of them."""
-
     write: Write
     writer: Writer
 
@@ -45,7 +30,6 @@ CHECKOUTS: dict[str, Path | None] = {"llm.c": None, "templar": None}
 
 
 def cases(writer: Writer, **writes: Write) -> None:
-    """Have cases by one writer."""
     CASES.update({name.replace("_", "-"): Case(write, writer) for name, write in writes.items()})
 
 
@@ -87,8 +71,6 @@ def package(name: str, *others: str) -> Writer:
 
 
 def tool(name: str, command: str) -> Writer:
-    """Return what tells the version of a program."""
-
     def writer() -> str | None:
         if shutil.which(command) is None:
             return None
@@ -112,7 +94,6 @@ def checkout(name: str) -> Writer:
 
 
 def imported(name: str, file: str) -> ModuleType:
-    """Return a module of a checkout."""
     path = CHECKOUTS[name] or Path()
     spec = importlib.util.spec_from_file_location("module_of_a_checkout", path / file)
     assert spec
