@@ -94,9 +94,8 @@ def _read_checkpoint(path: str) -> "Manifest":
     # It takes numpy: only where there are some.
     from shardproof.checkpoint import read  # noqa: PLC0415
 
-    if is_prefix(path):
-        return read.read_manifest(*os.path.split(path))
-    return read.read_manifest(path)
+    place = os.path.split(path) if is_prefix(path) else (path,)
+    return read.read_manifest(*place)
 
 
 SAEV = Format(

@@ -72,9 +72,8 @@ def _footer(read: _Read, size: int, max_bytes: int) -> ParquetFooter | Mismatch 
     tail = last[-_TAIL_BYTES:]
     head = last[:4] if len(last) == size else read(4, 0)
     if head not in {_MAGIC, _ENCRYPTED} or tail[4:] not in {_MAGIC, _ENCRYPTED}:
-        return Mismatch(
-            "'PAR1' at the beginning and the end", f"{quoted(head)} and {quoted(tail[4:])}"
-        )
+        ends = f"{quoted(head)} and {quoted(tail[4:])}"
+        return Mismatch("'PAR1' at the beginning and the end", ends)
     n_bytes = int.from_bytes(tail[:4], "little")
     start = size - _TAIL_BYTES - n_bytes
     if not n_bytes or start < len(_MAGIC):

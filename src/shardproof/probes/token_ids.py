@@ -8,7 +8,6 @@ sequence begins with the header. Its ids lie beside: ``sample_ids_000003.npy``, 
 """
 
 import contextlib
-import dataclasses
 import glob
 import hashlib
 import itertools
@@ -96,8 +95,7 @@ def told_of(wrong: Iterable[int], n_ids: int) -> Mismatch | None:
     return Mismatch(expected, f"others: {some}{more}") if some else None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class IdsProof:
+class IdsProof(NamedTuple):
     """Proves the tokens of a shard in a directory by the ids beside it, where there are some."""
 
     root: str

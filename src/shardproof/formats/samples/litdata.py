@@ -59,12 +59,10 @@ class _LitIndex(msgspec.Struct):
     updated_at: Any = msgspec.UNSET
 
 
-class _UsualLitIndex(msgspec.Struct, omit_defaults=True):
+class _UsualLitIndex(_LitIndex, omit_defaults=True):
     """All that LitData writes: a long index is read a second time without much memory."""
 
-    chunks: list[_LitChunk]
     config: Any
-    updated_at: Any = msgspec.UNSET
 
 
 def recognizes(path: str) -> bool:
@@ -77,8 +75,8 @@ def read_manifest(path: str) -> Manifest:
     compression, level = index.config.compression, index.config.compression_level
     if level not in _KNOWN_LEVELS:
         problem = f"chunks compressed by the level {quoted(level)} are not known here"
-        where = os.path.join(path, INDEX)
-        raise ManifestError(problem, path=where, field="$.config.compression_level")
+        field = "$.config.compression_level"
+        raise ManifestError(problem, path=os.path.join(path, INDEX), field=field)
     here = frozenset(names_in(path) if compression else ())
     states_size = _states_size(index)
     files, stated = [], {}
