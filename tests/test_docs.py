@@ -99,12 +99,8 @@ def test_each_page_is_in_the_index() -> None:
 def test_each_public_name_is_in_the_list_of_them() -> None:
     named = set(re.findall(r"(?m)^::: shardproof\.(\S+)$", (ROOT / "docs" / "api.md").read_text()))
     rooms = {"datasets", "errors", "fetching"} & named  # of which all names are shown
-    inside = {name for room in rooms for name in public_names(room)}
+    inside = {name for room in rooms for name in getattr(shardproof, room).__all__}
     assert set(shardproof.__all__) - set(shardproof._NAMES[""]) <= named | inside
-
-
-def public_names(room: str) -> list[str]:
-    return importlib.import_module(f"shardproof.{room}").__all__
 
 
 def test_no_line_of_a_script_loses_an_exit_code() -> None:
@@ -163,8 +159,7 @@ def test_python_shown_in_the_pages_is_python(page: Path) -> None:
 
 
 def files_of(page: Path) -> dict[str, str]:
-    blocks = re.findall(r'```python title="([^"]+)"\n(.*?)```', page.read_text(), re.DOTALL)
-    return dict(blocks)
+    return dict(re.findall(r'```python title="([^"]+)"\n(.*?)```', page.read_text(), re.DOTALL))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.formats.damage_table import POINTER
-from tests.goldens import GOLDENS
+from tests.goldens import golden
 from tests.helpers import ROOT
 
 PAGES = sorted((ROOT / "docs" / "have").glob("*.md"))
@@ -29,11 +29,10 @@ PLACES = {
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    goldens = {golden.name: golden.path for golden in GOLDENS}
     for place, name in PLACES.items():
-        shutil.copytree(goldens[name], tmp_path / place, symlinks=True)
+        shutil.copytree(golden(name).path, tmp_path / place, symlinks=True)
         if "/" not in place:
-            shutil.copytree(goldens[name], tmp_path / f"{place}-backup", symlinks=True)
+            shutil.copytree(golden(name).path, tmp_path / f"{place}-backup", symlinks=True)
     snapshots = tmp_path / "hub/models--org--tiny/snapshots"
     [commit] = snapshots.iterdir()
     shutil.copytree(commit, tmp_path / "backup")

@@ -8,6 +8,7 @@ import pytest
 import shardproof
 from shardproof.testing.faults import serve_hub
 from tests.helpers import ROOT
+from tests.helpers.commands import run
 
 README = (ROOT / "README.md").read_text()
 
@@ -57,9 +58,5 @@ def test_the_test_of_a_loader_is_one(make_shards_dir) -> None:
 
 
 def test_each_command_has_the_options_that_it_shows() -> None:
-    from click.testing import CliRunner
-
-    from shardproof.cli import app
-
     for command in re.findall(r"`shardproof (\w+) [^`]*`", README):
-        assert CliRunner().invoke(app.app, [command, "--help"]).exit_code == 0
+        assert run(command, "--help").exit_code == 0

@@ -14,17 +14,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from shardproof import FetchError, FindingKind, ManifestError, fetch, repair, seal, validate
 from shardproof._base import files
-from shardproof.cli import app
 from shardproof.fetching import CallableSource, Cancellation, HubSource, Limits, RemoteFile
 from shardproof.fetching.transfer._kept import key_in
 from shardproof.testing import without_root_override
 from shardproof.testing.faults import FileSystemFaults, serve_hub
 from tests.goldens import golden
 from tests.helpers.checkpoint_files import flip
+from tests.helpers.commands import run
 
 LIMITS = Limits(attempts=2, max_backoff=0.01)
 
@@ -273,7 +272,7 @@ class TestSources:
         with pytest.raises(FetchError, match="expected a directory, found none: ") as caught:
             repair(root, address)
         assert len(str(caught.value).splitlines()) == 1
-        code = CliRunner().invoke(app.app, ["repair", str(root), "--from", address]).exit_code
+        code = run("repair", root, "--from", address).exit_code
         assert (code, caplog.records, listing(root)) == (3, [], before)
 
     def test_a_host_that_is_not_there_is_not_asked_for_each_file(self, tmp_path, caplog) -> None:
@@ -286,8 +285,7 @@ class TestSources:
             repair(root, gone, limits=LIMITS, workers=1)
         assert len(caplog.records) <= 2 * 3  # three of a file, and of a second that had begun
         assert os.listdir(root) == ["SHA256SUMS"]
-        code = CliRunner().invoke(app.app, ["repair", str(root), "--from", gone]).exit_code
-        assert code == 3
+        assert run("repair", root, "--from", gone).exit_code == 3
 
 
 class TestElsewhere:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from shardproof import (
     FindingKind,
@@ -23,10 +22,10 @@ from shardproof import (
     validate,
 )
 from shardproof._base import digest, digest_lists
-from shardproof.cli import app
 from tests.formats.looking import format_of, sampled
 from tests.formats.test_model_signing import HOW, STATEMENT, resource, stated, write_statement
 from tests.goldens import GOLDENS, golden
+from tests.helpers import commands
 from tests.helpers.checkpoint_files import flip
 
 LIST, JOURNAL = "SHA256SUMS", ".SHA256SUMS.journal"
@@ -475,7 +474,7 @@ class TestRefused:
             seal(path, workers=1)
         assert caught.value.path == str(path / "acts000001.bin")
         assert not (path / LIST).exists()
-        done = CliRunner().invoke(app.app, ["seal", "--workers", "1", str(path)])
+        done = commands.run("seal", "--workers", "1", path)
         assert done.exit_code == 1
         assert "changed while it was read" in done.output
 
@@ -574,7 +573,7 @@ def test_a_seal_that_was_killed_goes_on_where_it_was(tmp_path, settled, monkeypa
 
 def test_digests_may_be_required_by_the_command(make_shards_dir) -> None:
     def run(*args: object) -> tuple[int, str]:
-        done = CliRunner().invoke(app.app, [str(arg) for arg in args])
+        done = commands.run(*args)
         return done.exit_code, done.output
 
     path = make_shards_dir(8)

@@ -34,10 +34,6 @@ def put(data: bytes) -> Callable[[Path], None]:
     return write
 
 
-def lock(path: Path) -> None:
-    path.chmod(0)
-
-
 def become_a_directory(path: Path) -> None:
     path.unlink()
     path.mkdir()
@@ -45,7 +41,7 @@ def become_a_directory(path: Path) -> None:
 
 BY_HAND: dict[str, Callable[[Path], None]] = {
     "empty": put(b""),
-    "chmod 0": lock,
+    "chmod 0": lambda path: path.chmod(0),
     "a directory": become_a_directory,
     "LFS pointer": put(POINTER),
     "web page": put(PAGE),

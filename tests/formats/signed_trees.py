@@ -147,11 +147,16 @@ class Draft(NamedTuple):
         return self.statement["predicate"].get("resources", self.statement["subject"])
 
 
+def encoded(payload: bytes) -> bytes:
+    return b"DSSEv1 28 application/vnd.in-toto+json %d %b" % (len(payload), payload)
+
+
+def encoded_by_0_2(payload: bytes) -> bytes:
+    return f"DSSEV1 28 application/vnd.in-toto+json {len(payload)} {payload!r}".encode()
+
+
 def bundle_of(payload: bytes, *, is_old: bool) -> dict[str, Any]:
-    kind = b"application/vnd.in-toto+json"
-    text = b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
-    if is_old:
-        text = f"DSSEV1 {len(kind)} {kind.decode()} {len(payload)} {payload!r}".encode()
+    text = encoded_by_0_2(payload) if is_old else encoded(payload)
     signature = base64.b64encode(KEY.sign(text, ec.ECDSA(hashes.SHA256()))).decode()
     hint = hashlib.sha256(pem(KEY)).hexdigest()
     return {
@@ -159,7 +164,7 @@ def bundle_of(payload: bytes, *, is_old: bool) -> dict[str, Any]:
         "verificationMaterial": {"publicKey": {"hint": hint}, "tlogEntries": []},
         "dsseEnvelope": {
             "payload": base64.b64encode(payload).decode(),
-            "payloadType": kind.decode(),
+            "payloadType": "application/vnd.in-toto+json",
             "signatures": [{"sig": signature, "keyid": ""}],
         },
     }

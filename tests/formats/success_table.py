@@ -22,14 +22,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from click.testing import CliRunner
 
 from shardproof import formats
-from shardproof.cli import app
 from shardproof.testing import Layout, write_layout
 from shardproof.testing.faults import FileSystemFaults
 from tests.formats.looking import format_of
 from tests.goldens import GOLDENS
+from tests.helpers import commands
 
 NOT_DONE = "-"
 
@@ -156,11 +155,8 @@ def suffering(situation: str, subject: Subject) -> Iterator[None]:
         yield
 
 
-def run(command: str, *args: object) -> int:
-    done = CliRunner().invoke(app.app, [command, *map(str, args)], prog_name="shardproof")
-    if not isinstance(done.exception, (SystemExit, type(None))):
-        raise done.exception
-    return done.exit_code
+def run(*args: object) -> int:
+    return commands.run(*args).exit_code
 
 
 class Outcome:

@@ -13,17 +13,13 @@ from tests.formats.looking import contract, found_in
 TABLE = pa.table({"a": list(range(3000)), "b": ["x"] * 3000})
 
 
-def write_arrow(path: Path, *, is_file: bool = False) -> None:
-    make = pa.ipc.new_file if is_file else pa.ipc.new_stream
-    with pa.OSFile(str(path), "wb") as sink, make(sink, TABLE.schema) as writer:
-        writer.write_table(TABLE, max_chunksize=500)
-
-
 def write_saved(path: Path, n_files: int = 3, *, is_file: bool = False) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     names = [f"data-{number:05}-of-{n_files:05}.arrow" for number in range(n_files)]
+    make = pa.ipc.new_file if is_file else pa.ipc.new_stream
     for name in names:
-        write_arrow(path / name, is_file=is_file)
+        with pa.OSFile(str(path / name), "wb") as sink, make(sink, TABLE.schema) as writer:
+            writer.write_table(TABLE, max_chunksize=500)
     # Of what else is in it any value is accepted: nothing is promised by it.
     state = {"_data_files": [{"filename": name} for name in names]}
     (path / "state.json").write_text(json.dumps(state, indent=2))

@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from click.testing import CliRunner
 
 from shardproof import FindingKind, ManifestError, formats, repair, seal, validate
-from shardproof.cli import app
 from shardproof.testing import without_root_override
 from tests.formats import damage_table
 from tests.formats.looking import of_golden, sampled
 from tests.goldens import GOLDENS, Golden, goldens
-from tests.helpers import ROOT
+from tests.helpers import ROOT, commands
 
 FRESH = os.environ.get("FRESH_GOLDENS")
 """Where `tox -e goldens` has written them anew."""
@@ -128,8 +126,7 @@ def test_all_verbs_in_the_shell(golden: Golden, broken: Broken) -> None:
     told: list[str] = []
 
     def run(command: str, path: Path, *options: object) -> int:
-        args = [command, str(path), *map(str, options)]
-        done = CliRunner().invoke(app.app, args, prog_name="shardproof")
+        done = commands.run(command, path, *options)
         told.append(done.output)
         return done.exit_code
 

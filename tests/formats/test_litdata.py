@@ -63,10 +63,7 @@ def write_litdata(
     keys: Collection[str] = NEW,
     **config: Any,
 ) -> Path:
-    """Write chunks: the name, the bytes, how many samples and bytes the index says they have.
-
-    ``keys`` are those that the config has.
-    """
+    """Write chunks: the name, the bytes, how many samples and bytes the index says they have."""
     path.mkdir(parents=True, exist_ok=True)
     entries = []
     for name, data, n, n_bytes in chunks:

@@ -23,13 +23,6 @@ def promised_in(path: Path) -> list[Path]:
     return [path / file.name for file in manifest.files]
 
 
-def put_beside(files: list[Path], name: str) -> None:
-    for file in files:
-        junk = file.parent / name.format(file.name)
-        junk.parent.mkdir(exist_ok=True)
-        junk.write_bytes(APPLE_DOUBLE)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("golden", sampled(SOME))
 def test_nothing_is_expected_for_the_sake_of_such_names(golden: Golden, tmp_path: Path) -> None:
@@ -37,8 +30,10 @@ def test_nothing_is_expected_for_the_sake_of_such_names(golden: Golden, tmp_path
     files, before = promised_in(path), validate(path, level="valid")
     for file in [each for each in path.rglob("*") if each.is_file() and not each.is_symlink()]:
         file.with_name(f"._{file.name}").write_bytes(APPLE_DOUBLE)  # a manifest's and a list's, too
-    for name in OF_DESKTOPS if golden.name.startswith("hf-") else OF_DESKTOPS + OTHERS:
-        put_beside(files, name)
+    names = OF_DESKTOPS if golden.name.startswith("hf-") else OF_DESKTOPS + OTHERS
+    for junk in [file.parent / name.format(file.name) for file in files for name in names]:
+        junk.parent.mkdir(exist_ok=True)
+        junk.write_bytes(APPLE_DOUBLE)
     after = validate(path, level="valid")
     assert promised_in(path) == files
     assert after == before, str(after)

@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from shardproof import ManifestError, formats, repair, validate
-from shardproof.cli import app
-from tests.formats.signed_trees import pem
+from tests.formats.signed_trees import encoded, encoded_by_0_2, pem
 from tests.goldens import GOLDENS, Golden
+from tests.helpers.commands import run
 
 PUBLIC_KEY = pem(ec.derive_private_key(18, ec.SECP256R1())).decode()
 """Of the key that signs the golden directories."""
@@ -59,14 +58,6 @@ def sign(model: Path, private: ec.EllipticCurvePrivateKey, texts: Callable[[byte
         {"sig": base64.b64encode(each).decode(), "keyid": ""} for each in (signature, b"another")
     ]
     (model / "model.sig").write_text(json.dumps(bundle))
-
-
-def encoded(payload: bytes) -> bytes:
-    return b"DSSEv1 28 application/vnd.in-toto+json %d %b" % (len(payload), payload)
-
-
-def encoded_by_0_2(payload: bytes) -> bytes:
-    return f"DSSEV1 28 application/vnd.in-toto+json {len(payload)} {payload!r}".encode()
 
 
 @pytest.mark.parametrize("level", ["present", "complete", "valid"])
@@ -215,12 +206,12 @@ def test_a_repair(model: Path, key: Path, tmp_path: Path) -> None:
 
 
 def test_by_the_command_and_by_pytest(model: Path, key: Path, pytester: pytest.Pytester) -> None:
-    command = ["validate", str(model), "--level", "valid", "--against", str(key)]
+    command = ["validate", model, "--level", "valid", "--against", key]
     words = ("--validate-shards", f"--shards-against={key}", f"--shards-dir={model}")
-    assert CliRunner().invoke(app.app, command).exit_code == 0
+    assert run(*command).exit_code == 0
     pytester.runpytest_inprocess(*words).assert_outcomes(passed=1)
     change_statement(model, lambda statement: statement.update(more=1))
-    done = CliRunner().invoke(app.app, command)
+    done = run(*command)
     assert (done.exit_code, "Traceback" in done.output) == (2, False)
     assert "expected a signature by the key" in done.output
     result = pytester.runpytest_inprocess(*words)

@@ -10,15 +10,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from shardproof import formats, seal, validate
-from shardproof.cli import app
 from shardproof.errors import ManifestError
 from shardproof.testing import without_root_override
 from shardproof.testing.faults import FileSystemFaults
 from tests.formats.looking import of_golden, sampled
 from tests.goldens import GOLDENS, Golden
+from tests.helpers import commands
 
 
 def replaced_by(data: bytes) -> Callable[[Path], object]:
@@ -65,8 +64,7 @@ def some_of(harms: Iterable[str]) -> list[object]:
 
 
 def run(*args: object) -> tuple[int, str]:
-    done = CliRunner().invoke(app.app, ["validate", *map(str, args)], prog_name="shardproof")
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    done = commands.run("validate", *args)
     return done.exit_code, done.output
 
 
@@ -246,7 +244,7 @@ def test_the_end_of_a_tree_says_how_many_there_were(tree: Path, make_shards_dir)
     counts = "4 directories: 1 whole, 1 damaged, 2 unreadable\n"
     assert run("-r", tree)[1].endswith(f"\n{counts}")
     assert counts not in run("-r", "-q", tree)[1]
-    done = CliRunner().invoke(app.app, ["validate", "-r", "--json", str(tree)])
+    done = commands.run("validate", "-r", "--json", tree)
     assert (len(json.loads(done.stdout)), done.stderr.endswith(counts)) == (4, True)
     alone = "\n1 directory: 1 whole, 0 damaged, 0 unreadable\n"
     assert run("-r", tree / "sound")[1].endswith(alone)

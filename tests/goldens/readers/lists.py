@@ -70,10 +70,7 @@ def model_signing(root: Path) -> Iterable[object]:
 
 @reader("dvc", "dvc-pipeline")
 def dvc(root: Path) -> Iterable[object]:
-    """What is tracked, if `dvc status` has nothing to say of it.
-
-    Locks that are left say so, and which file is to be removed.
-    """
+    """What is tracked, if `dvc status` has nothing to say of it, as of locks that are left."""
     from dvc.repo import Repo
 
     shutil.rmtree(root / ".dvc/tmp", ignore_errors=True)
