@@ -148,11 +148,6 @@ LABELS = """dataset_info:
 READ: dict[str, tuple[list[str], str | None, str | None]] = {
     "numbers by a list": (NUMBERS, card(config("a", data_files=NUMBERS[::-1])), None),
     "sharded, any split": ([*SHARDED, "data/books-00000-of-00001.parquet"], None, None),
-    "val, valid, dev": (
-        ["val.parquet", "dev.parquet", "valid.parquet", "eval.parquet"],
-        None,
-        None,
-    ),
     "hidden": ([*DEEP, ".b.parquet", "__b.parquet"], None, None),
     "two stars": (DEEP, card(config("a", data_files="a/**/b*.parquet")), None),
     "ranges": (
@@ -207,7 +202,6 @@ REFUSED: dict[str, tuple[list[str], str | None, str | None]] = {
         card(EN, DE, dataset_info={"config_name": "fr"}),
         None,
     ),
-    "another format": (["a.csv", "b.csv", "c.parquet"], None, None),
     "a split of signs": (["data/a-b-00000-of-00001.parquet"], None, None),
     "no files": ([], None, None),
 }

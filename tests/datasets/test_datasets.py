@@ -78,25 +78,12 @@ def load(repo: Hub, tmp_path: Path) -> Load:
     return load
 
 
-def on_disk(cache: Path) -> list[str]:
-    """The shards that are there, under their names."""
-    root = cache / "hf_shards" / "org" / "name" / "train"
-    return [name for name in NAMES if (root / name).exists()]
-
-
 def fetched_whole(hub: Hub) -> list[str]:
     return [name for name in NAMES for request in hub.requests_for(name) if _is_whole(request)]
 
 
 def _is_whole(request: Any) -> bool:
     return request.method == "GET" and "range" not in request.headers and request.bytes_sent > 0
-
-
-def test_rows_are_those_of_all_shards_in_order(load: Load) -> None:
-    rows = load()
-    assert rows.data_files == NAMES
-    assert list(rows) == ROWS
-    assert list(rows) == ROWS  # another epoch
 
 
 def test_batches_and_columns(load: Load) -> None:
@@ -194,16 +181,6 @@ def test_numbers_of_rows_are_asked_for_once(load: Load, repo: Hub, tmp_path: Pat
     kept.write_text('{"row_counts": {"sha256:0": -1}}')
     assert list(load(skip=8)) == ROWS[8:]
     assert n_asked() == 2 * once
-
-
-def test_only_this_shard_and_the_next_are_on_disk(load: Load, tmp_path: Path) -> None:
-    rows = load(cleanup="auto")
-    for row in rows:
-        shard = next(n for n, end in enumerate(itertools.accumulate(COUNTS)) if row["id"] < end)
-        there = on_disk(tmp_path)
-        assert NAMES[shard] in there
-        assert set(there) <= set(NAMES[shard : shard + 2])
-    rows.close()
 
 
 @pytest.mark.parametrize("end", ["exhausted", "closed", "left", "error"])

@@ -68,13 +68,6 @@ def test_a_listing_is_asked_for_again(request_: str, fault: str, load: Load, rep
     assert repo.requests_for(request_, fault=fault)
 
 
-def test_a_listing_is_asked_for_no_more_than_limits_say(load: Load, repo: Hub) -> None:
-    repo.fault("api/*/tree/*", "status-503")
-    with pytest.raises(SourceError, match=r"can't be listed, after 2 attempts: .* 503 Service"):
-        load()
-    assert len(repo.requests_for("api/*/tree/*")) == 2
-
-
 def test_a_card_that_is_none_is_told_although_an_earlier_listing_is_kept(
     load: Load, repo: Hub
 ) -> None:

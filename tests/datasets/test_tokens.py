@@ -382,14 +382,6 @@ class TestTokenFiles:
         assert files == pickle.loads(pickle.dumps(files))
         assert hash(files) == hash(dataclasses.replace(files))
 
-    def test_a_shard_is_opened_by_it(self, path) -> None:
-        files = TokenFiles(sequence_length=4, shards_path=path)
-        with SharedShardedDataset.load(files, 3, rank=1, world_size=2, level="valid") as dataset:
-            rows = [row.tolist() for row in dataset]
-            assert (dataset.rank, dataset.world_size, dataset.files) == (1, 2, files)
-        with SharedShardedDataset(3, 4, shards_path=path) as same:
-            assert rows == [row.tolist() for row in same]
-
 
 IMPORTS_OF_THREADS = """
 import asyncio, pathlib, shutil, sys, threading

@@ -9,15 +9,8 @@ from shardproof._base.arguments import checked, count
 from shardproof._base.messages import quoted, shown
 from shardproof._base.names import refusals
 from shardproof._base.opening import refuse_empty
+from shardproof.datasets.rows import _listings
 from shardproof.datasets.rows._card import configs_of, told_default
-from shardproof.datasets.rows._listings import (
-    HubAddress,
-    KeptListings,
-    Listing,
-    Origin,
-    ask_listing,
-    opened,
-)
 from shardproof.datasets.rows._rows import ShardedRows
 from shardproof.datasets.rows._shard_lists import ParquetShards, ResumePlan, plan_of, text_shards
 from shardproof.datasets.rows._specs import HubSpec, TextSpec, parse_dataset_specs
@@ -128,11 +121,11 @@ def _refuse_empty_text(
 
 def _origin(
     spec: HubSpec, source: Source | str | None, endpoint: str | None, token: str | None
-) -> Origin:
+) -> _listings.Origin:
     """Return where the repository is: a relative path from where the process is now."""
     if source is None:
         repo, revision = spec.repo_id, spec.revision
-        return HubAddress(repo_id=repo, revision=revision, endpoint=endpoint, token=token)
+        return _listings.HubAddress(repo_id=repo, revision=revision, endpoint=endpoint, token=token)
     if isinstance(source, str):
         scheme, mark, path = source.partition("://")
         if mark and scheme.lower() in {"file", "local"} and not path.startswith(("/", "~")):
@@ -144,22 +137,22 @@ def _listed(
     spec: HubSpec,
     cache_dir: Path | None,
     data_files: DataFiles | None,
-    origin: Origin,
+    origin: _listings.Origin,
     limits: Limits,
 ) -> ParquetShards:
     """Return the shards that are meant, as the source lists them."""
     refuse_empty(cache_dir=cache_dir)
     root = os.path.abspath("data" if cache_dir is None else cache_dir)
-    with opened(origin) as source:
-        url, listing = source.url, Listing()
+    with _listings.opened(origin) as source:
+        url, listing = source.url, _listings.Listing()
         if data_files is None or data_files:  # for no files, nothing is asked
             with_card = data_files is None
-            if isinstance(origin, HubAddress):
-                kept = KeptListings(root, spec.repo_id)
+            if isinstance(origin, _listings.HubAddress):
+                kept = _listings.KeptListings(root, spec.repo_id)
                 listing = kept.ask(source, spec.revision, limits, with_card=with_card)
             else:
-                listing = ask_listing(source, limits, with_card=with_card)
-    if isinstance(origin, HubAddress) and listing.commit is not None:  # a branch moves on
+                listing = _listings.ask_listing(source, limits, with_card=with_card)
+    if isinstance(origin, _listings.HubAddress) and listing.commit is not None:  # a branch moves on
         url = f"hf://datasets/{spec.repo_id}@{listing.commit}"
     if data_files is None:
         refuse_script(listing.files, spec.repo_id, url)
@@ -172,7 +165,7 @@ def _listed(
     for refusal in refusals([file.name for file in files]):
         problem = f"'{shown(url)}' lists {quoted(refusal.name)}, which is refused: {refusal.reason}"
         raise SourceError(problem, kind="unusable")
-    if isinstance(origin, HubAddress):
+    if isinstance(origin, _listings.HubAddress):
         origin = dataclasses.replace(origin, commit=listing.commit, files=files)
     return ParquetShards(
         origin=origin,

@@ -12,7 +12,6 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -78,12 +77,14 @@ class UnreachableError(SourceError):
     """The source can't be asked, and has not refused either."""
 
 
-class Listing(NamedTuple):
-    """What a source lists, and the card in it."""
+class Listing(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a source lists, and the card in it; of a revision of the hub, in a file of its own."""
 
-    files: Sequence[RemoteFile] = ()  # none of a source that doesn't list
+    revision: str = ""  # empty for the default branch
+    commit: str | None = None  # None of a source that has none, which is not kept
+    files: tuple[RemoteFile, ...] = ()  # none of a source that doesn't list
     card: dict[str, str] | None = None  # YAML, by the file that it is in; None: not asked for
-    commit: str | None = None
+    digest: str = ""  # of the others, and of whose listing it is, where it is kept
 
 
 def ask_listing(source: Source, limits: Limits, *, with_card: bool) -> Listing:
@@ -91,7 +92,7 @@ def ask_listing(source: Source, limits: Limits, *, with_card: bool) -> Listing:
 
     def ask(stop: Stop) -> Listing:
         try:
-            files = listed(source, limits, Deadline(limits.deadline, stop), "memory")
+            files = tuple(listed(source, limits, Deadline(limits.deadline, stop), "memory"))
             card = _card(source, files, limits) if with_card else None
         except SourceError:  # of a card that is none, which is a FetchError too
             raise
@@ -103,7 +104,8 @@ def ask_listing(source: Source, limits: Limits, *, with_card: bool) -> Listing:
             if isinstance(cause, SourceError) and cause.kind in {"refused", "astray"}:
                 raise SourceError(problem, kind="refused") from error
             raise UnreachableError(problem, kind="broken") from error
-        return Listing(files, card, source.commit if isinstance(source, HubSource) else None)
+        commit = source.commit if isinstance(source, HubSource) else None
+        return Listing(files=files, card=card, commit=commit)
 
     return apart(ask)
 
@@ -135,16 +137,6 @@ def _card(source: Source, files: Sequence[RemoteFile], limits: Limits) -> dict[s
 logger = logging.getLogger("shardproof.fetching")
 
 
-class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What was listed of a revision when the hub was last asked for it; in a file of its own."""
-
-    revision: str  # empty for the default branch
-    commit: str
-    files: tuple[RemoteFile, ...]
-    card: dict[str, str] | None
-    digest: str = ""  # of the others, and of whose listing it is
-
-
 class KeptListings:
     """What is kept of one repository in a user's cache."""
 
@@ -161,19 +153,15 @@ class KeptListings:
         except UnreachableError as error:
             return self._instead(revision or "", error, with_card=with_card)
         if listing.commit is not None:
-            self._keep(listing, revision or "", listing.commit)
+            self._keep(msgspec.structs.replace(listing, revision=revision or ""))
         return listing
 
-    def _keep(self, listing: Listing, revision: str, commit: str) -> None:
+    def _keep(self, listing: Listing) -> None:
         """Keep a listing, unless as much of the commit is kept; what fails is logged."""
-        listed_files, card = tuple(listing.files), listing.card
-        kept = self._with_digest(
-            _Kept(revision=revision, commit=commit, files=listed_files, card=card)
-        )
-        name = f"{key_of(revision)}.json"
+        kept, name = self._with_digest(listing), f"{key_of(listing.revision)}.json"
         with contextlib.suppress(ManifestError, OSError):
             before = self._read(name)
-            if before == kept or (before.commit == commit and kept.card is None):
+            if before == kept or (before.commit == kept.commit and kept.card is None):
                 return
         data = msgspec.json.encode(kept)
         if len(data) > json.MAX_BYTES:
@@ -194,16 +182,16 @@ class KeptListings:
                     logger.warning(
                         "%s; what is kept of commit %s is taken",
                         printable(error.problem),
-                        shown(kept.commit),
+                        shown(str(kept.commit)),
                     )
-                    return Listing(kept.files, kept.card, kept.commit)
+                    return kept
                 problem = "it was kept without the dataset card; name the files: data_files"
         except (ManifestError, OSError) as found:
             problem = f"what is kept of it is not believed: {told(found)}"
         problem = f"{error.problem}; {problem}. Load it once while the hub can be asked"
         raise UnreachableError(problem, kind="broken") from error
 
-    def _all_of(self, revision: str) -> Iterator[_Kept]:
+    def _all_of(self, revision: str) -> Iterator[Listing]:
         """Yield what is kept of a revision, and of others that were the commit that is meant."""
         own = f"{key_of(revision)}.json"
         for name in [own, *(name for name in names_in(self.directory) if name != own)]:
@@ -216,15 +204,15 @@ class KeptListings:
                 if revision in {kept.revision, kept.commit}:
                     yield kept
 
-    def _read(self, name: str) -> _Kept:
-        kept = json.read(self.directory, name, _Kept)
+    def _read(self, name: str) -> Listing:
+        kept = json.read(self.directory, name, Listing)
         if self._with_digest(kept) != kept:
             whose = f"a listing of {quoted(self._repo_id)} with its digest"
             problem = f"expected {whose}, found another"
             raise ManifestError(problem, path=os.path.join(self.directory, name))
         return kept
 
-    def _with_digest(self, kept: _Kept) -> _Kept:
+    def _with_digest(self, kept: Listing) -> Listing:
         data = msgspec.json.encode(msgspec.structs.replace(kept, digest=""))
         digest = hashlib.sha256(b"%b\0%b" % (self._repo_id.encode(), data)).hexdigest()
         return msgspec.structs.replace(kept, digest=f"sha256:{digest}")

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from shardproof._base.arguments import checked, count, rank_of
 from shardproof._base.messages import printable, shown, told
 from shardproof._base.work import LoopThreads, apart, closed_apart
-from shardproof.datasets.tokens._comms import Comms, limits_of, patience, source_of
+from shardproof.datasets.tokens._comms import limits_of, patience, source_of
 from shardproof.datasets.tokens._ranks import Follower, Leader, key_of_run
 from shardproof.datasets.tokens._roles import OtherRank, RankZero
 from shardproof.datasets.tokens._token_checks import ProofLevel, sequence_id
@@ -138,26 +138,23 @@ class ShardedDatasetManager:
         self._cache = Cache(self.files.root, cleanup=cleanup)
         self._threads = LoopThreads()
         self._tally = PrefetchTally(on_event)
-        self._part = self._part_of(comms, limits, wait_timeout, run_id)
+        cache, n_ranks = self._cache, self.world_size
+        load = functools.partial(SharedShardedDataset.load, rank=self.rank, world_size=n_ranks)
+        names = TokenShard(self.files, 0).names
+        key = key_of_run(self.sequence_length, n_ranks, names, run_id)
+        self._part: RankZero | OtherRank
+        if self.rank:
+            follower = Follower(cache.root, key, self.rank, trusts=run_id is not None)
+            # At level "complete": rank 0 has read every byte of the same files.
+            self._part = OtherRank(cache, load, follower, patience(wait_timeout, limits))
+        else:
+            source = source_of(comms, cache.root, self._threads)
+            leader = Leader(cache.root, key, n_ranks) if n_ranks > 1 else None
+            load, owns = functools.partial(load, level=level), isinstance(comms, str)
+            self._part = RankZero(cache, source, limits, load, leader, self._tally, owns)
         # A manager that no code closes ends with the process, and leaves nothing behind either.
         end = functools.partial(_end, self._pid, self._threads, self._part, self._cache)
         weakref.finalize(self, closed_apart, end)
-
-    def _part_of(
-        self, comms: Comms, limits: Limits, wait_timeout: float | None, run_id: str | None
-    ) -> RankZero | OtherRank:
-        cache, rank, n_ranks = self._cache, self.rank, self.world_size
-        load = functools.partial(SharedShardedDataset.load, rank=rank, world_size=n_ranks)
-        names = TokenShard(self.files, 0).names
-        key = key_of_run(self.sequence_length, n_ranks, names, run_id)
-        if rank:
-            follower = Follower(cache.root, key, rank, trusts=run_id is not None)
-            # At level "complete": rank 0 has read every byte of the same files.
-            return OtherRank(cache, load, follower, patience(wait_timeout, limits))
-        source = source_of(comms, cache.root, self._threads)
-        leader = Leader(cache.root, key, n_ranks) if n_ranks > 1 else None
-        load = functools.partial(load, level=self.level)
-        return RankZero(cache, source, limits, load, leader, self._tally, isinstance(comms, str))
 
     @property
     def sequence_length(self) -> int:
@@ -229,10 +226,9 @@ class ShardedDatasetManager:
             if self.rank:
                 raise
             _log_failure(shard, error)
-            tokens, ids = shard.paths
-            which = f"Shard {shard.index} ('{shown(tokens)}', '{shown(ids)}')"
             kind = FetchTimeoutError if isinstance(error, FetchTimeoutError) else FetchError
-            raise kind(f"{which} can't be had: {told(error)}", path=tokens) from error
+            problem = f"{shard.label} can't be had: {told(error)}"
+            raise kind(problem, path=shard.paths[0]) from error
         finally:
             self._is_busy = False
         seconds = time.monotonic() - began

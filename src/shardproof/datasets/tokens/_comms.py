@@ -15,28 +15,21 @@ from shardproof._base.liveness import is_gone, this_process
 from shardproof._base.messages import shown
 from shardproof._base.work import LoopThreads
 from shardproof.errors import SourceError
+from shardproof.fetching import sources
 from shardproof.fetching.cache import STATE
-from shardproof.fetching.sources import (
-    CallableSource,
-    Cancellation,
-    ReadRequest,
-    Response,
-    Source,
-    open_source,
-)
 from shardproof.fetching.transfer import Limits
 from shardproof.manifest import ExpectedFile
 from shardproof.probes import npy
 
-Comms = str | Source | Callable[[str, Path], object]
+Comms = str | sources.Source | Callable[[str, Path], object]
 """An address, a source, or a function ``fetch(name, dest)``, which may be asynchronous."""
 
 
-def source_of(comms: Comms, root: str, threads: LoopThreads) -> Source:
+def source_of(comms: Comms, root: str, threads: LoopThreads) -> sources.Source:
     """Return what to fetch by; what a function brings is kept below the root until it is whole."""
     if isinstance(comms, str):
-        return open_source(comms)
-    if isinstance(comms, Source):
+        return sources.open_source(comms)
+    if isinstance(comms, sources.Source):
         return comms
     home = os.path.join(root, STATE, "scratch")
     files.make_directories(home)
@@ -62,7 +55,7 @@ def limits_of(
     elif (max_download_retries, download_timeout) != (Limits().attempts, Limits().timeout):
         problem = "max_download_retries and download_timeout are among them: give one or the other"
         raise ValueError(f"limits: {problem}")
-    if isinstance(comms, str | Source):
+    if isinstance(comms, str | sources.Source):
         return limits
     # How far a function is can't be seen.
     return dataclasses.replace(limits, stall_timeout=limits.timeout)
@@ -76,7 +69,7 @@ def patience(wait_timeout: float | None, limits: Limits) -> float:
     return 2 * (each if limits.deadline is None else min(each, limits.deadline)) + 60.0
 
 
-class FunctionSource(CallableSource):
+class FunctionSource(sources.CallableSource):
     """A function of the user's own, called in a thread; if it is asynchronous, its loop runs it."""
 
     def __init__(
@@ -111,14 +104,14 @@ class FunctionSource(CallableSource):
 
     @contextlib.contextmanager
     def read(
-        self, request: ReadRequest, cancellation: Cancellation | None = None
-    ) -> Iterator[Response]:
+        self, request: sources.ReadRequest, cancellation: sources.Cancellation | None = None
+    ) -> Iterator[sources.Response]:
         """Fetch the whole file; a coroutine that takes too long is cancelled."""
 
         def cancel() -> None:
             for future in tuple(self._futures):
                 future.cancel()
 
-        cancellation = cancellation or Cancellation()
+        cancellation = cancellation or sources.Cancellation()
         with cancellation.register(cancel), super().read(request, cancellation) as response:
             yield response

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 
-from shardproof._base.messages import shown, told, traced
+from shardproof._base.messages import told, traced
 from shardproof.datasets.tokens._comms import FunctionSource
 from shardproof.datasets.tokens._ranks import Follower, Leader, RankOutcome, could_not_look
 from shardproof.datasets.tokens._token_files import TokenShard
@@ -247,6 +247,4 @@ class OtherRank:
 
 
 def _refusal(shard: TokenShard, problem: str, kind: type[FetchError] = FetchError) -> FetchError:
-    tokens, ids = shard.paths
-    where = f"Shard {shard.index} ('{shown(tokens)}', '{shown(ids)}') can't be had from rank 0"
-    return kind(f"{where}: {problem}", path=tokens)
+    return kind(f"{shard.label} can't be had from rank 0: {problem}", path=shard.paths[0])

@@ -129,6 +129,11 @@ class TokenShard:
         tokens, ids = self.names
         return Path(self.files.root, tokens), Path(self.files.root, ids)
 
+    @property
+    def label(self) -> str:
+        """What an error calls it."""
+        return "Shard {} ('{}', '{}')".format(self.index, *map(shown, self.paths))
+
     def marks(self) -> tuple[Mark | None, ...]:
         """Return the marks of the two files; None for one that is not there."""
         return tuple(map(mark_at, self.paths))
