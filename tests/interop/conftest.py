@@ -3,8 +3,14 @@
 import gc
 import multiprocessing
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+
+@pytest.fixture
+def shards_dir(make_shards_dir) -> Path:
+    return make_shards_dir(12)
 
 
 @pytest.fixture

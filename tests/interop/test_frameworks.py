@@ -29,11 +29,6 @@ Rows = list[tuple[int, int]]
 N_WORKERS = pytest.mark.parametrize("n_workers", [0, 2])
 
 
-@pytest.fixture
-def shards_dir(make_shards_dir) -> Path:
-    return make_shards_dir(12)
-
-
 def opened(path: Path, **options: Any) -> ShuffledDataLoader:
     options = {"layer": 6, "batch_size": 4, "buffer_size": 24, "framework": "torch"} | options
     return ShuffledDataLoader(path, **options)

@@ -33,11 +33,6 @@ SPAWNED = {"spawn": SPAWN, "spawn-stay": SPAWN | {"persistent_workers": True}}
 workers = pytest.mark.parametrize("workers", WORKERS.values(), ids=WORKERS)
 
 
-@pytest.fixture
-def shards_dir(make_shards_dir) -> Path:
-    return make_shards_dir(12)
-
-
 def opened(path: Path, **options: Any) -> ShuffledDataLoader:
     return ShuffledDataLoader(path, **{"layer": 6, "batch_size": 4, "buffer_size": 24} | options)
 
