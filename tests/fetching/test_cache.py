@@ -193,13 +193,6 @@ class TestFind:
             assert files(root) == [NAME]
             assert cache.find(remote(), lease, threading.Event())
 
-    def test_a_lease_on_another_shard_is_refused(self, cache) -> None:
-        with cache.hold("train/1.bin") as lease:
-            with pytest.raises(ValueError, match=r"lease: expected one on 'train/0.bin', found"):
-                cache.find(remote(), lease)
-            with pytest.raises(ValueError, match=r"lease: expected one on 'train/0.bin', found"):
-                cache.place("x", remote(), lease)
-
     @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])
     def test_what_can_not_be_looked_at_is_an_error(
         self, cache, root, make_shard_faults, number

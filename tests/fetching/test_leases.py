@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from shardproof._base import holds
+from shardproof.fetching.cache import _leases
 from shardproof.fetching.cache._leases import Leases
 from shardproof.fetching.cache._places import StateDirs, key_of, make_state
 from tests.helpers.forking import ended, forked
@@ -32,8 +33,7 @@ def dirs(tmp_path) -> StateDirs:
 
 @pytest.fixture
 def leases(dirs):
-    """Those of a process that beats only when it is told to."""
-    found = Leases(dirs, heartbeat=1000.0)
+    found = Leases(dirs)
     yield found
     found.close()
 
@@ -42,7 +42,7 @@ def leases(dirs):
 def other(dirs, clock, monkeypatch) -> Leases:
     """Those of a process on another host, which can't tell whether one of this host is gone."""
     monkeypatch.setattr(holds, "is_gone", lambda _: False)
-    return Leases(dirs, clock=clock)
+    return Leases(dirs, clock)
 
 
 def files(dirs: StateDirs) -> list[str]:
@@ -114,7 +114,8 @@ class TestLife:
             failures.append(1)
             raise OSError(errno.EIO, "disk")
 
-        leases = Leases(dirs, heartbeat=0.01)
+        monkeypatch.setattr(_leases, "HEARTBEAT", 0.01)
+        leases = Leases(dirs)
         monkeypatch.setattr(holds.Hold, "show_life", show_life)
         lease = leases.hold(NAME)
         until(lambda: len(failures) >= 3)
@@ -147,7 +148,7 @@ class TestLife:
 
 class TestSilence:
     def test_ones_own_counts_though_it_is_silent(self, leases, dirs, clock) -> None:
-        mine = Leases(dirs, heartbeat=1000.0, clock=clock)
+        mine = Leases(dirs, clock)
         mine.hold(NAME)
         for _ in range(3):
             assert held_by(mine)
@@ -163,6 +164,7 @@ class TestSilence:
 
 DIES = """
 import os, sys, threading
+from shardproof.fetching.cache import _leases
 from shardproof.fetching.cache._leases import Leases
 from shardproof.fetching.cache._places import make_state
 leases = Leases(make_state(sys.argv[1]))

@@ -18,14 +18,14 @@ from typing import Self
 
 from shardproof._base import files
 from shardproof._base.liveness import mark_of
-from shardproof._base.messages import quoted, shown, told
+from shardproof._base.messages import shown, told
 from shardproof._base.opening import real_path, refuse_empty
 from shardproof._base.work import Stop
 from shardproof.errors import FetchError
 from shardproof.fetching.cache._leases import Lease, Leases
 from shardproof.fetching.cache._places import Slot, key_of, make_state, place_of
 from shardproof.fetching.cache._proofs import OtherBytesError, ProofFiles, digests_of, proof_of
-from shardproof.fetching.cache._removals import Occupancy, Removals
+from shardproof.fetching.cache._removals import Removals
 from shardproof.fetching.cache._settings import Cleanup
 from shardproof.fetching.sources._source import RemoteFile
 
@@ -53,7 +53,6 @@ class Cache:
         self._leases = Leases(dirs)
         self.downloading = self._leases.downloading
         self._removals = Removals(self.root, self._proofs, self._leases)
-        self._occupancy = Occupancy(self._proofs, self._removals)
         # What killed processes left goes; what fails costs room, no more.
         try:
             self._leases.sweep()
@@ -82,7 +81,6 @@ class Cache:
         self, file: RemoteFile, lease: Lease, stop: threading.Event | None = None
     ) -> Path | None:
         """Return where a shard is, if it is there and proven to be the source's; else None."""
-        _refuse_other(file, lease)
         with place_of(self.root, file.name) as place:
             for _ in range(_ATTEMPTS):
                 if (status := place.status()) is None:
@@ -90,13 +88,12 @@ class Cache:
                 try:
                     proof = self._proofs.prove(place, file, status, stop or Stop())
                 except OtherBytesError:
-                    self._removals.move_aside(place, status, lease)
+                    self._removals.make_way(place, status, lease)
                     break
                 if proof is None:
                     break
                 lease.begin_reading()
-                status = place.status()
-                if status is not None and mark_of(status) == proof.mark:
+                if place.has(proof.mark):
                     self._proofs.use(proof)
                     lease.mark = proof.mark
                     return Path(place.path)
@@ -106,8 +103,7 @@ class Cache:
     def is_unchanged(self, lease: Lease) -> bool:
         """Return whether a shard is there as it was when its holder last found or placed it."""
         with place_of(self.root, lease.name) as place:
-            status = place.status()
-            return status is not None and mark_of(status) == lease.mark
+            return lease.mark is not None and place.has(lease.mark)
 
     def place(
         self,
@@ -119,7 +115,6 @@ class Cache:
         stop: threading.Event | None = None,
     ) -> Path:
         """Give a fetched file its name in the cache, unless the right one is there by now."""
-        _refuse_other(file, lease)
         own = os.stat(temporary, follow_symlinks=False)
         proof = proof_of(file, own, digests_of(digest, file.digest), placed=True)
         # What a source tells whose bytes are these, if there is a digest of them.
@@ -139,15 +134,14 @@ class Cache:
                         break
                     elif stop is not None and stop.is_set():
                         raise FetchError("it was stopped", path=place.path)
-                    elif not self._removals.make_way(place, status, lease):
-                        there = place.status()
-                        if there is not None and mark_of(there) == mark_of(status):
-                            raise self._conflict(place, lease)
+                    elif not self._removals.make_way(place, status, lease) and place.has(
+                        mark_of(status)
+                    ):
+                        raise self._conflict(place, lease)
                 else:
                     raise self._conflict(place, lease)
             finally:
-                there = place.status()
-                if there is None or mark_of(there) != proof.mark:
+                if not place.has(proof.mark):
                     self._proofs.forget(proof)
             lease.reserve(0)
             return Path(place.path)
@@ -216,7 +210,7 @@ class Cache:
             return True
         lease.reserve(n_bytes)
         # Reservations first: they are given back when what they are for can be seen.
-        has_room = self._occupancy.shrink(self.max_cache_bytes - self._leases.reserved())
+        has_room = self._removals.shrink(self.max_cache_bytes - self._leases.reserved())
         if not has_room:
             lease.reserve(0)
         return has_room
@@ -230,9 +224,3 @@ class Cache:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _refuse_other(file: RemoteFile, lease: Lease) -> None:
-    if file.name != lease.name:
-        expected, found = quoted(file.name), quoted(lease.name)
-        raise ValueError(f"lease: expected one on {expected}, found one on {found}")

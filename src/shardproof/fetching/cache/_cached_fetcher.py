@@ -43,10 +43,9 @@ class CachedFetcher:
 
     def prepare(self, name: str, position: int, stop: threading.Event) -> RemoteFile | None:
         """Ask for a shard ahead of its turn; return what the source tells, if it can be asked."""
-        if self._is_told_later(name):
-            return None
-        with suppress(FetchError):
-            return self._file(name, f"shard {position}", stop)
+        if not self._is_told_later(name):
+            with suppress(FetchError):
+                return self._file(name, f"shard {position}", stop)
         return None
 
     def take(self, name: str) -> None:
@@ -93,16 +92,15 @@ class CachedFetcher:
                 raise
             text = "The source can't be asked for %s; the proven copy is taken: %s"
             logger.warning(text, shown(label), shown(path))
-            return CachedShard(path, PrefetchEvent("found", name))
-        path = self._cache.find(file, lease, stop)
-        if path is not None:
-            return CachedShard(path, PrefetchEvent("found", name))
-        with self._cache.downloading(name, timeout=self._limits.timeout, stop=stop):
-            # The process that held the lock may have brought it.
+        else:
             path = self._cache.find(file, lease, stop)
-            if path is not None:
-                return CachedShard(path, PrefetchEvent("found", name))
-            return self._fetched(file, label, lease, stop)
+        if path is None:
+            with self._cache.downloading(name, timeout=self._limits.timeout, stop=stop):
+                # The process that held the lock may have brought it.
+                path = self._cache.find(file, lease, stop)
+                if path is None:
+                    return self._fetched(file, label, lease, stop)
+        return CachedShard(path, PrefetchEvent("found", name))
 
     def _fetched(
         self, file: RemoteFile, label: str, lease: Lease, stop: threading.Event

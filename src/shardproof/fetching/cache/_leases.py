@@ -55,7 +55,7 @@ class Lease:
         self.mark: Mark | None = None
         self.path = leases.new_path(key_of(name), _HOLD)
         self._leases = leases
-        self._hold = Hold(self.path, stale_after=leases.stale_after, reserved=0, reads=0)
+        self._hold = Hold(self.path, stale_after=STALE_AFTER, reserved=0, reads=0)
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._is_released = False
@@ -85,18 +85,15 @@ class Lease:
     def stop_reading(self) -> None:
         """Let others replace the shard again."""
         if self._hold.note["reads"]:
-            self._tell(reads=0)
+            self.beat(reads=0)
 
     def reserve(self, n_bytes: int) -> None:
         """Tell others how much room the shard will take."""
         if n_bytes != self._hold.note["reserved"]:
-            self._tell(reserved=n_bytes)
+            self.beat(reserved=n_bytes)
 
-    def beat(self) -> None:
-        """Show life; a file that is gone says that the lease is lost."""
-        self._tell()
-
-    def _tell(self, **note: int) -> None:
+    def beat(self, **note: int) -> None:
+        """Show life, and what has changed; a file that is gone says that the lease is lost."""
         with self._lock:
             if self._is_released or self.lost:
                 return
@@ -127,17 +124,10 @@ class Lease:
 class Leases:
     """The leases of one cache, as one process sees them; times are in seconds."""
 
-    def __init__(
-        self,
-        dirs: StateDirs,
-        heartbeat: float = HEARTBEAT,
-        stale_after: float = STALE_AFTER,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.stale_after = stale_after
-        self._dirs, self._heartbeat = dirs, heartbeat
+    def __init__(self, dirs: StateDirs, clock: Callable[[], float] = time.monotonic) -> None:
+        self._dirs = dirs
         self._mine: dict[str, Lease] = {}
-        self._watch = HoldWatch(stale_after, clock)
+        self._watch = HoldWatch(STALE_AFTER, clock)
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._heart: Heartbeat | None = None
@@ -149,7 +139,7 @@ class Leases:
             raise RuntimeError("a closed cache, or one of another process, holds no shards")
         with self._lock:
             if self._heart is None and not self._is_closed:
-                self._heart = Heartbeat(self._show_life, self._heartbeat, "shardproof-leases")
+                self._heart = Heartbeat(self._show_life, HEARTBEAT, "shardproof-leases")
         lease = Lease(self, name)
         try:
             lease.make()
@@ -195,10 +185,7 @@ class Leases:
         paths -= {but.path} if but else set()
         found = [hold for hold in map(observe, sorted(paths)) if hold and not self._is_over(hold)]
         # Whether one reads its shard now; of one that can't be told that is assumed.
-        notes = [hold.record.note if hold.record else {} for hold in found]
-        return [
-            h for h, note in zip(found, notes, strict=True) if not readers or note.get("reads", 1)
-        ]
+        return [h for h in found if not readers or not h.record or h.record.note.get("reads", 1)]
 
     def _is_over(self, found: ObservedHold) -> bool:
         if found.path in self._mine or not self._watch.is_over(found):

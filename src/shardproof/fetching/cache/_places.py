@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shardproof._base import files
+from shardproof._base.liveness import Mark, mark_of
 from shardproof._base.messages import quoted
 from shardproof._base.names import OPEN_FLAGS, file_type, refusals
 
@@ -36,6 +37,11 @@ class Slot(NamedTuple):
             if self.fd >= 0:
                 return os.stat(self.base, dir_fd=self.fd, follow_symlinks=False)
         return None
+
+    def has(self, mark: Mark) -> bool:
+        """Return whether a certain file is there."""
+        status = self.status()
+        return status is not None and mark_of(status) == mark
 
     def open(self) -> int:
         """Return a descriptor to read a regular file by; a link is not followed."""

@@ -34,6 +34,8 @@ class Removals:
 
     def __init__(self, root: str, proofs: ProofFiles, leases: Leases) -> None:
         self._root, self._proofs, self._leases = root, proofs, leases
+        self._lock = threading.Lock()  # several threads make room
+        self._used: dict[str, int] = {}  # when each was last seen to have been used
 
     def remove(self, place: Slot, but: Lease | None = None, *, readers: bool = False) -> bool:
         """Remove a shard that this package put there and is as it was; return whether it went."""
@@ -60,8 +62,7 @@ class Removals:
     def has(self, proof: CacheProof) -> bool:
         """Return whether the file is there that a proof is about; raise if that can't be seen."""
         with place_of(self._root, proof.name) as place:
-            status = place.status()
-            return status is not None and mark_of(status) == proof.mark
+            return place.has(proof.mark)
 
     def forget_stale(self, proof: CacheProof) -> None:
         """Remove a proof of no file, unless somebody puts it there or takes it away."""
@@ -71,15 +72,13 @@ class Removals:
             self._proofs.forget(proof)
 
     def make_way(self, place: Slot, status: os.stat_result, but: Lease) -> bool:
-        """Take away what is there, unless another process reads it; say whether it is gone."""
+        """Take away what is there, unless another process reads it; say whether it is gone.
+
+        What this package did not put there gets a name that no pattern for shards matches.
+        """
         proof = self._proofs.read(place.name, status)
         if proof is not None and proof.placed:
             return self.remove(place, but, readers=True)
-        return self.move_aside(place, status, but)
-
-    def move_aside(self, place: Slot, status: os.stat_result, but: Lease) -> bool:
-        """Give what is there a name that no pattern for shards matches; say whether it has it."""
-        proof = self._proofs.read(place.name, status)
 
         def finish(taken: str) -> None:
             aside = files.aside_name(place.base)
@@ -101,7 +100,7 @@ class Removals:
         *,
         readers: bool,
     ) -> bool:
-        key = key_of(place.name)
+        key, mark = key_of(place.name), mark_of(status)
         for _ in range(_ATTEMPTS):
             with self._leases.removal(key) as directory:
                 if self._leases.holders(key, but, readers=readers):
@@ -109,13 +108,13 @@ class Removals:
                 taken = os.path.join(directory, place.base)
                 # A process that finds what a killed one left may be faster, and do the rest.
                 with contextlib.suppress(FileNotFoundError):
-                    if _is(place.status(), status) and _move(place, taken):
-                        if _is(os.lstat(taken), status):
+                    if place.has(mark) and _move(place, taken):
+                        if mark_of(os.lstat(taken)) == mark:
                             finish(taken)
                             return True
                         if not files.move_new(taken, place.base, dir_fd=place.fd):
                             files.move(taken, files.aside_name(place.base), target_fd=place.fd)
-            if not _is(place.status(), status):
+            if not place.has(mark):
                 return False
         return False
 
@@ -137,28 +136,6 @@ class Removals:
                         "Found what a killed process had taken away; it is '%s' now", shown(aside)
                     )
             files.remove_empty(directory)  # of one that is at work it is made anew
-
-
-def _is(found: os.stat_result | None, status: os.stat_result) -> bool:
-    return found is not None and mark_of(found) == mark_of(status)
-
-
-def _move(place: Slot, taken: str) -> bool:
-    """Return whether it could be taken away: not if it is gone, or its holder was faster."""
-    try:
-        files.move(place.base, taken, source_fd=place.fd)
-    except FileNotFoundError:
-        return is_there(taken)  # on NFS what was done may be said to have failed: rename(2)
-    return True
-
-
-class Occupancy:
-    """How many bytes the shards take that this package placed."""
-
-    def __init__(self, proofs: ProofFiles, removals: Removals) -> None:
-        self._proofs, self._removals = proofs, removals
-        self._lock = threading.Lock()  # several threads make room
-        self._used: dict[str, int] = {}  # when each was last seen to have been used
 
     def shrink(self, most: int) -> bool:
         """Discard what was used least recently, until no more than ``most`` bytes are taken."""
@@ -182,12 +159,19 @@ class Occupancy:
     def _has_gone(self, name: str) -> bool:
         """Discard a shard; return whether it is gone, whoever has removed it."""
         proof = self._proofs.of_file(name)
-        if proof is None or self._removals.discard(proof.name):
+        if proof is None or self.discard(proof.name):
             return True
-        try:
-            if self._removals.has(proof):
-                return False
-            self._removals.forget_stale(proof)
-        except OSError:  # what can't be looked at can't be removed either
-            return False
-        return True
+        with contextlib.suppress(OSError):  # what can't be looked at can't be removed either
+            if not self.has(proof):
+                self.forget_stale(proof)
+                return True
+        return False
+
+
+def _move(place: Slot, taken: str) -> bool:
+    """Return whether it could be taken away: not if it is gone, or its holder was faster."""
+    try:
+        files.move(place.base, taken, source_fd=place.fd)
+    except FileNotFoundError:
+        return is_there(taken)  # on NFS what was done may be said to have failed: rename(2)
+    return True

@@ -109,10 +109,8 @@ def cleanup_policy(
     if cleanup is not None or max_cache_bytes is not None:
         return CleanupPolicy(cleanup or "auto", max_cache_bytes)
     text = os.environ.get(_VARIABLE, "").strip()
-    if text in {"", "auto"}:
-        return CleanupPolicy("auto")
-    if text == "keep":
-        return CleanupPolicy("keep")
+    if text in {"", "auto", "keep"}:
+        return CleanupPolicy("keep" if text == "keep" else "auto")
     size = re.fullmatch(r"(?a:(\d{1,18}))\s?([a-z]*)", text, re.IGNORECASE)
     unit = _UNITS.get(size[2].lower()) if size else None
     if size is None or unit is None or not int(size[1]):
