@@ -180,12 +180,3 @@ def test_no_wait_goes_beyond_the_deadline(hub, tmp_path) -> None:
 
     with pytest.raises(FetchError, match="after 1 attempt"):
         fetch(hub, tmp_path / "0.bin", limits=Limits(max_backoff=3600, deadline=5))
-
-
-def test_a_refusal_is_believed_the_second_time(hub, tmp_path) -> None:
-    hub.fault("a/0.bin", HubFault.STATUS_404)
-
-    with pytest.raises(FetchError, match="answers 404 Not Found"):
-        fetch(hub, tmp_path / "0.bin", OLD)
-
-    assert len(hub.requests_for("a/0.bin", method="GET")) == 2

@@ -596,13 +596,6 @@ class TestSources:
                 assert isinstance(source, Source)
             assert closed == [source]
 
-    def test_what_was_cancelled_before_is_ended_at_once(self) -> None:
-        cancellation, ended = Cancellation(), []
-        cancellation.cancel()
-        with cancellation.register(lambda: ended.append(True)):
-            assert ended == [True]
-        assert cancellation.is_cancelled
-
 
 class TestRetry:
     @pytest.mark.parametrize(

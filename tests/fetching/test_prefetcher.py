@@ -52,23 +52,16 @@ def shards_in(cache: Path) -> set[str]:
 
 
 class Events:
-    """What happened, and a way to wait for it."""
+    """What happened to which shard, and a way to wait for it."""
 
     def __init__(self) -> None:
-        self.seen: list[PrefetchEvent] = []
-        self._came = threading.Condition()
+        self.seen: set[tuple[str, str]] = set()
 
     def __call__(self, event: PrefetchEvent) -> None:
-        with self._came:
-            self.seen.append(event)
-            self._came.notify_all()
+        self.seen.add((event.kind, event.name))
 
     def wait(self, kind: str, name: str) -> None:
-        with self._came:
-            assert self._came.wait_for(lambda: self.has(kind, name), timeout=30)
-
-    def has(self, kind: str, name: str) -> bool:
-        return any((event.kind, event.name) == (kind, name) for event in self.seen)
+        until(lambda: (kind, name) in self.seen)
 
 
 def test_shards_come_in_order(source, tmp_path) -> None:
@@ -483,23 +476,23 @@ def test_a_process_that_ends_leaves_nothing(how, shard_hub, tmp_path) -> None:
     for name in NAMES:
         shard_hub.put(name, content(name))
     shard_hub.fault(NAMES[1], "stall-in-body")
-    code = (
-        "import os, signal, sys, shardproof\n"
-        "url, cache, how, *names = sys.argv[1:]\n"
-        "prefetcher = shardproof.ShardPrefetcher(url, names, cache)\n"
-        "prefetcher.wait_for(names[0])\n"
-        "if how == 'interrupted':\n"
-        "    signal.raise_signal(signal.SIGINT)\n"
-        "if how == 'forked':\n"
-        "    pid = os.fork()\n"
-        "    if not pid:\n"
-        "        try:\n"
-        "            prefetcher.wait_for(names[0])\n"
-        "        except RuntimeError as error:\n"
-        "            print(error)\n"
-        "        sys.exit()\n"
-        "    assert os.waitpid(pid, 0)[1] == 0\n"
-    )
+    code = """if True:
+        import os, signal, sys, shardproof
+        url, cache, how, *names = sys.argv[1:]
+        prefetcher = shardproof.ShardPrefetcher(url, names, cache)
+        prefetcher.wait_for(names[0])
+        if how == "interrupted":
+            signal.raise_signal(signal.SIGINT)
+        if how == "forked":
+            pid = os.fork()
+            if not pid:
+                try:
+                    prefetcher.wait_for(names[0])
+                except RuntimeError as error:
+                    print(error)
+                sys.exit()
+            assert os.waitpid(pid, 0)[1] == 0
+    """
     command = [sys.executable, "-W", "ignore", "-c", code, shard_hub.url, tmp_path, how, *NAMES]
 
     run = subprocess.run(command, capture_output=True, text=True, timeout=60)

@@ -484,10 +484,6 @@ class TestPages:
         assert fetch_file(source, "0.bin", tmp_path / "x", digest=digest).proven
         source.close()
 
-    def test_one_that_was_asked_for_is_not(self, shard_hub, tmp_path) -> None:
-        shard_hub.put("0.html", self.PAGE)
-        assert fetch(HttpSource(shard_hub.url), "0.html", tmp_path).path.read_bytes() == self.PAGE
-
 
 def test_an_empty_file_whose_digest_or_size_is_known_is_one(tmp_path) -> None:
     source = CallableSource(lambda name, dest: dest.write_bytes(b""))

@@ -267,14 +267,10 @@ class TestAnAnswerWithoutALength:
         assert fetched(DATA, self.SIZE) == DATA
         assert asked == ["GET", "HEAD", "GET"]
 
-    def test_is_refused_where_head_says_more(self, fetched, tmp_path) -> None:
+    @pytest.mark.parametrize("n_busy", [0, 1])
+    def test_is_refused_where_head_says_more(self, fetched, tmp_path, n_busy) -> None:
         with pytest.raises(FetchError, match="it ended after 500 of 40000 bytes"):
-            fetched(DATA[:500], self.SIZE)
-        assert not (tmp_path / "x").exists()
-
-    def test_is_refused_too_where_head_fails_at_first(self, fetched, tmp_path) -> None:
-        with pytest.raises(FetchError, match="it ended after 500 of 40000 bytes"):
-            fetched(DATA[:500], self.SIZE, n_busy=1)
+            fetched(DATA[:500], self.SIZE, n_busy)
         assert not (tmp_path / "x").exists()
 
     @pytest.mark.parametrize("status", [b"200 OK", b"405 No", b"501 No", b"403 No"])

@@ -102,7 +102,6 @@ class ShardPrefetcher:
         own = self._source if isinstance(source, str) else None
         most = max(1, min(lookahead, _MOST_THREADS))
         self._ahead = _Lookahead(self._fetcher, cache, own, self._positions, most)
-        self._pid = os.getpid()
         self._reader: int | None = None
         self._has_begun = False
         # One that is never closed is closed when it is collected, or the process ends.
@@ -170,7 +169,7 @@ class ShardPrefetcher:
         began = time.monotonic()
         job = self._schedule(self._positions[name])
         is_ready, report = job.path.done(), to_waiter(show)
-        while not job.wait(_TICK):
+        while not wait([job.path], _TICK).done:
             go_on()
             if report is not None:
                 report(*self._fetcher.progress(name))
@@ -201,7 +200,7 @@ class ShardPrefetcher:
     def _refuse_use(self) -> None:
         if self._ahead.is_closed:
             raise ValueError("this prefetcher is closed")
-        if os.getpid() != self._pid:
+        if os.getpid() != self._ahead.pid:
             raise RuntimeError("a prefetcher does not survive a fork: make one in each process")
 
     def __iter__(self) -> Iterator[Path]:
@@ -214,7 +213,7 @@ class ShardPrefetcher:
 
         The current shard and those ahead stay in the cache, for the next run to begin with.
         """
-        if not self._ahead.is_closed and os.getpid() == self._pid:
+        if not self._ahead.is_closed and os.getpid() == self._ahead.pid:
             apart(lambda _: self._ahead.close())
 
     def __enter__(self) -> Self:
@@ -237,10 +236,6 @@ class _WantedShard:
         self.thread: int | None = None  # that brings it, once one does
         self.path: Future[Path] = Future()
 
-    def wait(self, seconds: float | None = None) -> bool:
-        """Wait until it is there or can't be had; return whether it is so."""
-        return bool(wait([self.path], seconds).done)
-
 
 class _Lookahead:
     """Threads that bring shards into a cache, and close it where nobody else does any more."""
@@ -255,7 +250,7 @@ class _Lookahead:
     ) -> None:
         self._fetcher, self._cache, self._source = fetcher, cache, source
         self._positions, self._most = positions, most
-        self._pid = os.getpid()
+        self.pid = os.getpid()
         self._changed = threading.Condition()
         self._jobs: dict[str, _WantedShard] = {}
         self._n_running = 0
@@ -284,7 +279,7 @@ class _Lookahead:
             job.stop.set()
         for job in jobs:
             if job.thread not in {None, threading.get_ident()}:
-                job.wait()
+                wait([job.path])
         return [job.name for job in jobs]
 
     def forget(self, name: str) -> None:
@@ -327,7 +322,7 @@ class _Lookahead:
 
     def close(self) -> None:
         """End what is under way, join the threads, and hold nothing any more."""
-        if os.getpid() != self._pid:  # what was forked from it has none of this
+        if os.getpid() != self.pid:  # what was forked from it has none of this
             return
         with self._changed:
             if self.is_closed:

@@ -196,32 +196,27 @@ class FsspecSource(SourceContext):
         self, request: ReadRequest, cancellation: Cancellation | None = None
     ) -> Iterator[Response]:
         """Open a file or a part of it; see `Source.read`."""
-        file = self.stat(request.name, timeout=request.timeout)
-        start, stop, known = request.start, request.stop, request.known
-        if known is not None and known.identity not in {None, file.identity}:
-            start, stop = 0, None
+        name, timeout, known = request.name, request.timeout, request.known
+        file = self.stat(name, timeout=timeout)
+        is_other = known is not None and known.identity not in {None, file.identity}
+        start, stop = (0, None) if is_other else (request.start, request.stop)
         end = file.size if stop is None else stop
-        chunks = self._chunks(file, start, end, request.timeout, cancellation or Cancellation())
-        with contextlib.closing(chunks):
-            yield Response(file, start, end, chunks)
+        own = cancellation or Cancellation()
 
-    def _chunks(
-        self,
-        file: RemoteFile,
-        start: int,
-        stop: int | None,
-        timeout: float,
-        cancellation: Cancellation,
-    ) -> Generator[bytes, None, None]:
-        with self._reader(self._path_of(file.name), start) as read:
-            while (stop is None or start < stop) and not cancellation.is_cancelled:
-                block = read(start, min(start + _BLOCK, stop or 2**63))
-                if not block:
-                    break
-                yield block
-                start += len(block)
-        if self.stat(file.name, timeout=timeout).identity != file.identity:
-            raise SourceError("the file has changed while it was read", kind="other-bytes")
+        def chunks() -> Generator[bytes, None, None]:
+            at = start
+            with self._reader(self._path_of(name), start) as read:
+                while (end is None or at < end) and not own.is_cancelled:
+                    block = read(at, min(at + _BLOCK, end or 2**63))
+                    if not block:
+                        break
+                    yield block
+                    at += len(block)
+            if self.stat(name, timeout=timeout).identity != file.identity:
+                raise SourceError("the file has changed while it was read", kind="other-bytes")
+
+        with contextlib.closing(chunks()) as blocks:
+            yield Response(file, start, end, blocks)
 
     @contextlib.contextmanager
     def _reader(self, path: str, start: int) -> Iterator[Callable[[int, int], bytes]]:

@@ -25,15 +25,9 @@ from shardproof._base.work import Deadline, apart, telling_of_stops, to_waiter
 from shardproof.errors import FetchError, FetchTimeoutError, SourceError, UnsyncedError
 from shardproof.fetching.sources._open import open_source, split_name
 from shardproof.fetching.sources._source import Cancellation, RemoteFile, Source
+from shardproof.fetching.transfer import _kept
 from shardproof.fetching.transfer._attempts import Goal, Limits
 from shardproof.fetching.transfer._file_fetch import FileFetch, OnBytes
-from shardproof.fetching.transfer._kept import (
-    key_in,
-    own_part,
-    parts_beneath,
-    parts_in,
-    sweep_parts,
-)
 from shardproof.fetching.transfer._partial_file import PartialFile
 from shardproof.fetching.transfer._requests import ask, tells_when_read, with_parsed_digest
 
@@ -238,8 +232,8 @@ def fetch_to(
     deadline = Deadline(limits.deadline, stop)
     wanted = with_parsed_digest(file or RemoteFile(name), digest)
     with _telling_of_failures(target, goal):
-        parts = parts or parts_beneath(os.path.dirname(target))
-        key, names = key or key_in(parts, goal.path), parts_in(parts)
+        parts = parts or _kept.parts_beneath(os.path.dirname(target))
+        key, names = key or _kept.key_in(parts, goal.path), _kept.parts_in(parts)
         is_left = any(f"-{key}." in name for name in names)
         is_new = not is_left and not is_there(target)
         if file is None and not (is_new and tells_when_read(source)):
@@ -249,8 +243,8 @@ def fetch_to(
         if found is None:
             files.make_directories(os.path.dirname(target))
             if names:
-                sweep_parts(parts, names=names)
-            with own_part(parts, key) as own:
+                _kept.sweep_parts(parts, names=names)
+            with _kept.own_part(parts, key) as own:
                 part = own.opened(work.provenance_of(wanted), names, deadline)
                 with _telling_of_kept(part, goal):
                     wanted, found = work.run(part, wanted, goal, deadline)
@@ -258,7 +252,7 @@ def fetch_to(
                 _digest_of_present(target, RemoteFile(name, digest=found), goal, deadline)
                 own.publish(target, is_final=target == goal.path)
         if is_left:
-            sweep_parts(parts, key.__eq__)  # also those of processes that were killed
+            _kept.sweep_parts(parts, key.__eq__)  # also those of processes that were killed
         return FetchResult(
             path=Path(target),
             file=wanted,

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import queue
 import threading
 from collections.abc import Callable, Sequence
@@ -17,16 +18,8 @@ from shardproof.fetching.sources._fsspec import FsspecSource
 from shardproof.fetching.sources._http import HttpSource
 from shardproof.fetching.sources._hub import HubSource
 from shardproof.fetching.sources._source import Cancellation, RemoteFile, Source, refuse_other
+from shardproof.fetching.transfer import _relay
 from shardproof.fetching.transfer._attempts import Goal, Limits, retry
-from shardproof.fetching.transfer._relay import (
-    BytesReceived,
-    Pace,
-    Spans,
-    as_source_error,
-    is_patient,
-    join_threads,
-    relay,
-)
 
 Result = TypeVar("Result")
 
@@ -43,12 +36,8 @@ def ask(source: Source, name: str, *, goal: Goal, limits: Limits, deadline: Dead
 
 def stat_once(source: Source, name: str, limits: Limits, deadline: Deadline) -> RemoteFile:
     """Return what the source tells of a file, asked once."""
-    timeout = deadline.left(limits.stall_timeout)
-
-    def stat(cancellation: Cancellation) -> RemoteFile:
-        return source.stat(name, timeout=timeout, cancellation=cancellation)
-
-    file = _call(source, stat, limits, deadline)
+    stat = functools.partial(source.stat, name, timeout=deadline.left(limits.stall_timeout))
+    file = _call(source, lambda own: stat(cancellation=own), limits, deadline)
     if file is not None:
         refuse_other(file)
     try:
@@ -103,12 +92,12 @@ def read_range(
     goal, most = Goal(what, f"{source.url}/{name}", "memory"), limits.max_unsized_bytes
 
     def once(deadline: Deadline) -> bytes:
-        spans = Spans([(start, stop)], 1)
+        spans = _relay.Spans([(start, stop)], 1)
         taken: list[bytes] = []
-        events = relay(source, name, spans, known=known, limits=limits, deadline=deadline)
+        events = _relay.relay(source, name, spans, known=known, limits=limits, deadline=deadline)
         with contextlib.closing(events):
             for event in events:
-                if isinstance(event, BytesReceived):
+                if isinstance(event, _relay.BytesReceived):
                     taken += event.chunks
                     if stop is None and event.at + event.n_bytes > most:
                         problem = f"expected at most {most} bytes, found more: download it first"
@@ -138,8 +127,8 @@ def _call(
     source: Source, work: Callable[[Cancellation], Result], limits: Limits, deadline: Deadline
 ) -> Result:
     """Return what a call returns that may wait for a network, if it does so in time."""
-    pace = Pace(limits, deadline)
-    if is_patient(source):
+    pace = _relay.Pace(limits, deadline)
+    if _relay.is_patient(source):
         settled = settle(lambda: work(pace))
     else:
         cancellation = Cancellation()
@@ -154,7 +143,7 @@ def _call(
             settled = pace.next(results)
         finally:
             cancellation.cancel()
-            join_threads([thread], deadline)
+            _relay.join_threads([thread], deadline)
     if isinstance(settled.error, Exception | SystemExit):
-        raise as_source_error(settled.error)
+        raise _relay.as_source_error(settled.error)
     return settled.get()
