@@ -156,10 +156,7 @@ def read_manifest(root: str, prefix: str = "") -> Manifest:
 
 
 def _probe(
-    headers: Mapping[str, ShardHeader],
-    file: ExpectedFile,
-    fd: int,
-    size: int,  # noqa: ARG001 - which was looked at
+    headers: Mapping[str, ShardHeader], file: ExpectedFile, fd: int, _size: int
 ) -> Mismatch | None:
     header = headers[file.name]
     mismatch = header.mismatch(read_at(fd, _format.header_size(header.checksum)))

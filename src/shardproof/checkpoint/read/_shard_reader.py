@@ -141,7 +141,10 @@ def read_tensors(
     They are proven by the shard's checksum; or ``alone``, each by its own digest, if all have one.
     """
     given = out or {}
-    arrays = {t.name: given[t.name] if t.name in given else _new_array(t) for t in tensors}
+    arrays = {  # new ones of no more bytes than the file was seen to have
+        t.name: given[t.name] if t.name in given else np.empty(t.shape, _numpy_dtype(t.dtype))
+        for t in tensors
+    }
     if not prove:
         for tensor in tensors:
             Reading(file, None).fill(_bytes_of(arrays[tensor.name]), tensor.offset)
@@ -180,11 +183,6 @@ def mapped_tensors(
         array = array.view(_numpy_dtype(tensor.dtype)).reshape(tensor.shape)
         arrays[tensor.name] = _as_framework(array, tensor, framework)
     return arrays
-
-
-def _new_array(tensor: TensorEntry) -> Array:
-    """Return new memory for a tensor; its size was compared with that of the file."""
-    return np.empty(tensor.shape, _numpy_dtype(tensor.dtype))
 
 
 def _bytes_of(array: Array) -> memoryview:

@@ -15,14 +15,8 @@ from shardproof.checkpoint.storage._storage import NotRegularFileError, StoredFi
 _SLICE = 2**24
 
 # What the classes of OSError mean, which fsspec raises without numbers.
-_NUMBERS = {
-    FileNotFoundError: errno.ENOENT,
-    PermissionError: errno.EACCES,
-    FileExistsError: errno.EEXIST,
-    NotADirectoryError: errno.ENOTDIR,
-    IsADirectoryError: errno.EISDIR,
-    TimeoutError: errno.ETIMEDOUT,
-}
+_KNOWN = ("ENOENT", "EACCES", "EEXIST", "ENOTDIR", "EISDIR", "ETIMEDOUT")
+_NUMBERS = {type(OSError(getattr(errno, name), "")): getattr(errno, name) for name in _KNOWN}
 
 
 def number_of(error: Exception) -> int:

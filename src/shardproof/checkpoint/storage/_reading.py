@@ -120,8 +120,7 @@ def read_at(file: StoredFile, offset: int, n_bytes: int) -> bytes:
     buffer = memoryview(bytearray(min(n_bytes, max(0, file.size - offset))))
     at = 0
     while at < len(buffer):
-        n = read_into(file, buffer[at:], offset + at)
-        at += n
+        at += read_into(file, buffer[at:], offset + at)
     return bytes(buffer)
 
 
