@@ -4,7 +4,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol, Self, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -40,22 +40,6 @@ _LEFT_OUT = (
 )
 
 
-class _Divisible(Protocol):
-    """Batches that several workers can share: a `BatchLoader`, whose module comes after this."""
-
-    @property
-    def epoch(self) -> int: ...
-    @property
-    def n_batches(self) -> int: ...
-    @property
-    def n_left(self) -> int: ...
-    def __iter__(self) -> Iterator[Batch]: ...
-    def of_worker(self, worker: int, n_workers: int, start: EpochPosition) -> Self: ...
-    def set_epoch(self, epoch: int) -> None: ...
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
-
-
 class TorchDataset(torch.utils.data.IterableDataset[Batch]):
     """A loader for ``torch.utils.data.DataLoader(..., batch_size=None)``.
 
@@ -63,9 +47,11 @@ class TorchDataset(torch.utils.data.IterableDataset[Batch]):
     The workers agree by a table of passes.
     """
 
-    def __init__(self, loader: _Divisible, passes: Passes, n_workers: int | None) -> None:
+    # The loader is a `BatchLoader`, whose module imports this one.
+
+    def __init__(self, loader: Any, passes: Passes, n_workers: int | None) -> None:
         self._loader, self._passes, self._n_workers = loader, passes, n_workers
-        self._part: _Divisible | None = None  # of this worker, once it has one
+        self._part: Any = None  # of this worker, once it has one
         self._state: Mapping[str, Any] | None = None
         self._n_passes = 0
         # torch counts on from what was delivered before a load, across the end of an epoch too.
@@ -106,7 +92,7 @@ class TorchDataset(torch.utils.data.IterableDataset[Batch]):
         self._passes.enter(turn, EpochPosition(part.epoch), is_over=is_over)
         return self._after_end(turn) if is_over else self._delivered(part, turn)
 
-    def _part_of(self, turn: WorkerTurn, start: EpochPosition) -> _Divisible:
+    def _part_of(self, turn: WorkerTurn, start: EpochPosition) -> Any:
         self._part = self._loader.of_worker(turn.worker, turn.n_workers, start)
         return self._part
 
@@ -118,7 +104,7 @@ class TorchDataset(torch.utils.data.IterableDataset[Batch]):
         else:
             yield from self._delivered(self._part_of(turn, start), turn)
 
-    def _delivered(self, part: _Divisible, turn: WorkerTurn) -> Iterator[Batch]:
+    def _delivered(self, part: Any, turn: WorkerTurn) -> Iterator[Batch]:
         """Write down the end of a pass as soon as this worker has nothing more to deliver."""
         n_left = part.n_left
         if n_left <= 0:
@@ -134,7 +120,8 @@ class TorchDataset(torch.utils.data.IterableDataset[Batch]):
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the loader is; in a worker, where its part is."""
-        return (self._part or self._loader).state_dict()
+        state: dict[str, Any] = (self._part or self._loader).state_dict()
+        return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Begin the next iteration after this state."""

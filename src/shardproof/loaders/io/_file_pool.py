@@ -59,10 +59,6 @@ class FilePool:
             while True:
                 queues.popleft().close()
 
-    def begin_in_child(self) -> None:
-        """Drop the lock, which another thread of the parent may hold, and the parent's queues."""
-        self._lock, self._queues = threading.Lock(), collections.deque()
-
     def file(self, index: int) -> OpenFile:
         """Return a file, open as long as it is referred to."""
         return self._known(index) or apart(lambda _: self._opened(index))
@@ -134,8 +130,9 @@ _living: weakref.WeakSet[FilePool] = weakref.WeakSet()
 
 
 def _begin_each_in_child() -> None:
+    """Drop each lock, which another thread of the parent may hold, and the parent's queues."""
     for pool in list(_living):
-        pool.begin_in_child()
+        pool._lock, pool._queues = threading.Lock(), collections.deque()
 
 
 os.register_at_fork(after_in_child=_begin_each_in_child)

@@ -167,7 +167,3 @@ class RankShare:
     def n_left(self, position: EpochPosition) -> int:
         """Return how many batches of its epoch this rank has after a position."""
         return self.counted(position.before).n_batches(self.rank) - position.n_batches
-
-    def is_end(self, position: EpochPosition) -> bool:
-        """Whether no rank has anything left of the epoch."""
-        return position.n_batches >= self.counted(position.before).n_steps
