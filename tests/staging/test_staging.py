@@ -41,6 +41,17 @@ def to(tmp_path) -> Path:
     return path
 
 
+@pytest.fixture
+def shards_dir(make_shards_dir) -> Path:
+    return make_shards_dir(3)
+
+
+@pytest.fixture
+def copy(shards_dir, to) -> Path:
+    """As `stage` made it, which is to find it there."""
+    return stage(shards_dir, to)
+
+
 def base(to: Path) -> Path:
     return to / f"shardproof-{os.geteuid()}"
 
@@ -124,8 +135,7 @@ class TestCopy:
         assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == before
 
     @pytest.mark.parametrize("level", ["complete", "valid"])
-    def test_calls_that_move_few_bytes(self, make_shards_dir, to, level: str) -> None:
-        shards_dir = make_shards_dir(2)
+    def test_calls_that_move_few_bytes(self, shards_dir, to, level: str) -> None:
         with FileSystemFaults(to) as target, FileSystemFaults(shards_dir) as source:
             source.short("read", 100, match="acts*.bin")
             target.short("write", 77, match="*.tmp")
@@ -134,9 +144,7 @@ class TestCopy:
 
 
 class TestReuse:
-    def test_it_copies_nothing(self, make_shards_dir, to) -> None:
-        shards_dir = make_shards_dir(5)
-        copy = stage(shards_dir, to)
+    def test_it_copies_nothing(self, shards_dir, copy, to) -> None:
         before = inodes(copy)
         with FileSystemFaults(shards_dir) as fs:
             assert stage(shards_dir, to) == copy
@@ -144,23 +152,20 @@ class TestReuse:
         assert inodes(copy) == before
         assert {os.path.basename(call.path) for call in moved} == {"shards.json", "metadata.json"}
 
-    def test_what_was_purged_is_copied_again(self, make_shards_dir, to) -> None:
-        shards_dir = make_shards_dir(5)
-        copy = stage(shards_dir, to)
+    def test_what_was_purged_is_copied_again(self, shards_dir, copy, to) -> None:
         before = inodes(copy)
         for name in ("acts000001.bin", "metadata.json", "shards.json"):
             (copy / name).unlink()
         assert stage(shards_dir, to) == copy
         assert_same(shards_dir, copy)
         same = {name for name, inode in inodes(copy).items() if before[name] == inode}
-        assert same >= {"acts000000.bin", "acts000002.bin", "acts000003.bin", "acts000004.bin"}
+        assert same >= {"acts000000.bin", "acts000002.bin"}
 
     @pytest.mark.parametrize("level", ["complete", "valid"])
     @pytest.mark.parametrize("harm", ["cut", "rewritten", "replaced", "link"])
     def test_a_copy_that_was_changed_is_made_again(
-        self, make_shards_dir, to, harm: str, level: str
+        self, shards_dir, to, harm: str, level: str
     ) -> None:
-        shards_dir = make_shards_dir(3)
         file = stage(shards_dir, to, level=level) / "acts000001.bin"
         data = file.read_bytes()
         if harm in {"replaced", "link"}:
@@ -174,33 +179,28 @@ class TestReuse:
         assert_same(shards_dir, stage(shards_dir, to, level=level))
         assert not file.is_symlink()
 
-    def test_a_directory_in_the_place_of_a_file_is_an_error(self, make_shards_dir, to) -> None:
-        shards_dir = make_shards_dir(3)
+    def test_a_directory_in_the_place_of_a_file_is_an_error(self, shards_dir, to) -> None:
         file = stage(shards_dir, to) / "acts000001.bin"
         file.unlink()
         file.mkdir()
         with pytest.raises(IsADirectoryError):
             stage(shards_dir, to)
 
-    def test_valid_sees_what_its_disk_lost(self, make_shards_dir, to, caplog) -> None:
+    def test_valid_sees_what_its_disk_lost(self, shards_dir, to, caplog) -> None:
         """Whatever size and times say: here they are put back."""
-        shards_dir = make_shards_dir(3)
         file = stage(shards_dir, to, level="valid") / "acts000001.bin"
         status = file.stat()
         with file.open("r+b") as bits:
             bits.write(b"\xff" * 9)
         os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
         assert file.read_bytes() != (shards_dir / file.name).read_bytes()
-
         with caplog.at_level(logging.WARNING):
             assert_same(shards_dir, stage(shards_dir, to, level="valid"))
         assert "These files are copied again" in caplog.text
 
     def test_what_was_copied_without_a_digest_is_not_taken_for_valid(
-        self, make_shards_dir, to
+        self, shards_dir, copy, to
     ) -> None:
-        shards_dir = make_shards_dir(3)
-        copy = stage(shards_dir, to)
         before = inodes(copy)
         stage(shards_dir, to, level="valid")
         after = inodes(copy)
@@ -210,10 +210,8 @@ class TestReuse:
 
     @pytest.mark.parametrize("keeps_mtime", [False, True])
     def test_a_source_that_changed_is_copied_again(
-        self, make_shards_dir, to, keeps_mtime: bool
+        self, shards_dir, copy, to, keeps_mtime: bool
     ) -> None:
-        shards_dir = make_shards_dir(3)
-        copy = stage(shards_dir, to)
         file = shards_dir / "acts000001.bin"
         status = file.stat()
         data = file.read_bytes()[::-1]
@@ -225,10 +223,8 @@ class TestReuse:
         assert_same(shards_dir, copy)
 
     def test_what_an_earlier_start_of_the_machine_left_is_not_believed(
-        self, make_shards_dir, to
+        self, shards_dir, copy, to
     ) -> None:
-        shards_dir = make_shards_dir(2)
-        copy = stage(shards_dir, to)
         rewrite_proofs(copy, boot="00000000-0000-0000-0000-000000000000")
         before = inodes(copy)["acts000001.bin"]
         assert_same(shards_dir, stage(shards_dir, to))
@@ -265,8 +261,7 @@ class TestSource:
         assert not list(to.rglob("plan.json"))
         assert leftovers(to) == []
 
-    def test_names_that_lead_out(self, make_shards_dir, tmp_path, to) -> None:
-        shards_dir = make_shards_dir(2)
+    def test_names_that_lead_out(self, shards_dir, tmp_path, to) -> None:
         secret = shards_dir.parent / "secret"
         secret.write_bytes((shards_dir / "acts000001.bin").read_bytes())
         listed = json.loads((shards_dir / "shards.json").read_text())
@@ -298,8 +293,7 @@ class TestSource:
         assert not list(to.rglob("shards.json"))
         assert_same(shards_dir, stage(shards_dir, to))
 
-    def test_a_list_that_changes_meanwhile(self, make_shards_dir, to) -> None:
-        shards_dir = make_shards_dir(2)
+    def test_a_list_that_changes_meanwhile(self, shards_dir, to) -> None:
         listing = shards_dir / "shards.json"
 
         def change(done: int, total: int) -> None:
@@ -309,8 +303,7 @@ class TestSource:
             stage(shards_dir, to, progress=change)
         assert not list(to.rglob("shards.json"))
 
-    def test_a_source_that_can_not_be_read(self, make_shards_dir, to) -> None:
-        shards_dir = make_shards_dir(3)
+    def test_a_source_that_can_not_be_read(self, shards_dir, to) -> None:
         with FileSystemFaults(shards_dir) as fs:
             fs.fail("read", errno.EIO, match="acts000001.bin")
             with pytest.raises(OSError, match="Input/output error"):
@@ -354,8 +347,7 @@ class TestWhatCanNotBeLookedAt:
                 assert_promised(store.path, copy)
         assert_promised(store.path, stage(store.path, to))
 
-    def test_none_of_the_source_s_files(self, make_shards_dir, to) -> None:
-        shards_dir = make_shards_dir(3)
+    def test_none_of_the_source_s_files(self, shards_dir, to) -> None:
         with FileSystemFaults(shards_dir) as fs:
             fs.fail("open", errno.EIO, match="*.bin")
             problem = "could not check 3 of 3 files: Input/output error; the first is"
@@ -367,10 +359,8 @@ class TestWhatCanNotBeLookedAt:
 
     @pytest.mark.parametrize("name", [".shardproof-stage.jsonl", ".shardproof-stage.lock"])
     def test_what_a_copy_has_of_its_own_is_named_whole(
-        self, make_shards_dir, to, name: str
+        self, shards_dir, copy, to, name: str
     ) -> None:
-        shards_dir = make_shards_dir(1)
-        copy = stage(shards_dir, to)
         with FileSystemFaults(to) as fs:
             fs.fail("open", errno.EIO, match=name)
             with pytest.raises(OSError, match="Input/output error") as caught:
@@ -379,7 +369,6 @@ class TestWhatCanNotBeLookedAt:
 
 
 def finished(to: Path) -> list[Path]:
-    """Directories that have the name of a whole copy."""
     found = base(to).iterdir() if base(to).exists() else ()
     return [path for path in found if path.suffix != ".unfinished"]
 
@@ -527,7 +516,6 @@ class TestReceiptsThatAreGone:
 
 
 def before(monkeypatch, owner: object, name: str, act) -> None:
-    """Let something be done before each call of a function."""
     real = getattr(owner, name)
 
     def call(*args: object, **keywords: object):
@@ -538,8 +526,7 @@ def before(monkeypatch, owner: object, name: str, act) -> None:
 
 
 class TestName:
-    def test_what_is_unfinished_is_gone_on_with(self, make_shards_dir, to) -> None:
-        shards_dir = make_shards_dir(3)
+    def test_what_is_unfinished_is_gone_on_with(self, shards_dir, to) -> None:
         with FileSystemFaults(to) as fs:
             fs.fail("rename", errno.EIO, match="*.unfinished")
             with pytest.raises(OSError, match="Input/output error"):
@@ -550,9 +537,7 @@ class TestName:
         assert inodes(copy) == before
         assert f"{copy}.unfinished" == str(unfinished)
 
-    def test_what_another_one_left_behind_goes(self, make_shards_dir, to) -> None:
-        shards_dir = make_shards_dir(2)
-        copy = stage(shards_dir, to)
+    def test_what_another_one_left_behind_goes(self, shards_dir, copy, to) -> None:
         behind = Path(f"{copy}.unfinished")
         behind.mkdir(0o700)
         (behind / "acts000000.bin").write_bytes(b"half")
@@ -564,11 +549,9 @@ class TestName:
     )
     @pytest.mark.parametrize("other", ["renamed", "made"])
     def test_another_process_is_faster(
-        self, make_shards_dir, to, monkeypatch, owner: tuple[object, str], other: str
+        self, shards_dir, copy, to, monkeypatch, owner: tuple[object, str], other: str
     ) -> None:
         """It renames the directory that both work in, or puts one of its own there."""
-        shards_dir = make_shards_dir(3)
-        copy = stage(shards_dir, to)
         own = to / "own"
         copy.rename(own)
 
@@ -603,10 +586,8 @@ class TestDestination:
     @pytest.mark.parametrize("depth", [0, 1])
     @pytest.mark.parametrize("harm", ["link", "file", "readable", "writable", "others"])
     def test_what_another_user_may_have_put_there(
-        self, make_shards_dir, tmp_path, to, harm: str, depth: int
+        self, shards_dir, copy, tmp_path, to, harm: str, depth: int
     ) -> None:
-        shards_dir = make_shards_dir(1)
-        copy = stage(shards_dir, to)
         lure = tmp_path / "lure"
         lure.mkdir(mode=0o700)
         path = (base(to), copy)[depth]
@@ -623,9 +604,7 @@ class TestDestination:
             stage(shards_dir, to)
         assert list(lure.iterdir()) == []
 
-    def test_links_in_the_copy_are_not_followed(self, make_shards_dir, tmp_path, to) -> None:
-        shards_dir = make_shards_dir(2)
-        copy = stage(shards_dir, to)
+    def test_links_in_the_copy_are_not_followed(self, shards_dir, copy, tmp_path, to) -> None:
         lure = tmp_path / "lure"
         lure.write_text("mine")
         for name in ("acts000000.bin", "metadata.json", "shards.json"):
@@ -634,7 +613,6 @@ class TestDestination:
         assert_same(shards_dir, stage(shards_dir, to))
         assert lure.read_text() == "mine"
         assert not any(path.is_symlink() for path in copy.iterdir())
-
         for name in OURS:
             (copy / name).unlink()
             (copy / name).symlink_to(lure)
@@ -668,8 +646,7 @@ class TestDestination:
         assert caught.value.errno == errno.ENOSPC
         assert list(to.rglob("*.bin")) == []
 
-    def test_a_disk_that_fills_up(self, make_shards_dir, to) -> None:
-        shards_dir = make_shards_dir(6)
+    def test_a_disk_that_fills_up(self, shards_dir, to) -> None:
         with FileSystemFaults(to) as fs:
             fs.fail("write", errno.ENOSPC, nth=3, match="*.tmp")
             with pytest.raises(OSError, match="No space left"):
@@ -750,12 +727,11 @@ class TestManyProcesses:
         assert_same(shards_dir, stage(shards_dir, to))
         assert leftovers(to) == []
 
-    def test_where_there_are_no_locks(self, make_shards_dir, to, monkeypatch) -> None:
+    def test_where_there_are_no_locks(self, shards_dir, to, monkeypatch) -> None:
         def refuse(*_: object) -> None:
             raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
         monkeypatch.setattr(fcntl, "lockf", refuse)
-        shards_dir = make_shards_dir(3)
         assert_same(shards_dir, stage(shards_dir, to))
 
 
