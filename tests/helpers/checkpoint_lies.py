@@ -62,11 +62,6 @@ def metadata_lies(layout: Layout) -> Iterator[bytes]:
     yield whole.replace(b"sha256:" + digits, b"")
 
 
-def misnamed(layout: Layout, name: str) -> bytes:
-    """Return metadata by which the first rank's shard has another name."""
-    return signed(_with(checkpoint_document(layout), ("shards", 0, "file"), name))
-
-
 def _with(truth: dict[str, Any], path: _Path, wrong: object) -> dict[str, Any]:
     """Return the document with another value in one place."""
     document = copy.deepcopy(truth)
@@ -125,9 +120,9 @@ def _wrong_tensors(truth: dict[str, Any]) -> _Wrongs:
     yield (*path, 1, "offset"), (start, second["offset"] + 64)
 
 
-def hostile_metadata(layout: Layout | None = None) -> st.SearchStrategy[bytes]:
-    """Return a strategy for metadata that are no JSON, not quite, or a lie; most are sealed."""
-    layout = layout or Layout(format="checkpoint")
+def hostile_metadata() -> st.SearchStrategy[bytes]:
+    """Return a strategy for metadata that are no JSON, not quite, or name another file."""
+    layout = Layout(format="checkpoint")
     # Without numbers in texts: with another one there, those would be right.
     whole = Layout(3, format="checkpoint", prefix=layout.prefix)
     broken = hostile_json(checkpoint_document(whole) | {"timestamp": "now"})
@@ -135,7 +130,6 @@ def hostile_metadata(layout: Layout | None = None) -> st.SearchStrategy[bytes]:
     with_seal = broken.map(
         lambda text: sealed(text[:-1] + b', "checksum": "' if text.endswith(b"}") else text)
     )
-    names = hostile_names().map(lambda name: misnamed(layout, name))
-    lies = [*metadata_lies(layout)]
-    # Three times: one_of() counts each strategy, but the same one only once.
-    return st.one_of(broken, with_seal, *(st.sampled_from(lies) for _ in range(3)), names)
+    truth = checkpoint_document(layout)
+    names = hostile_names().map(lambda name: signed(_with(truth, ("shards", 0, "file"), name)))
+    return st.one_of(broken, with_seal, names)

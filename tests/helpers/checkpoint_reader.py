@@ -4,7 +4,6 @@ import hashlib
 import json
 import math
 import os
-import re
 import stat
 import struct
 from pathlib import Path
@@ -27,25 +26,11 @@ SIZES = {
     "float8_e8m0fnu": 1,
 }
 """The format's names of dtypes with their bytes."""
-_MAX_BYTES = 64 * 2**20
-_SEAL = re.compile(rb'sha256:([0-9a-f]{64})"\}\n')
-_CHECKSUM = re.compile(r"|(blake3:|sha256-tree:)?[0-9a-f]{64}")
-_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?Z")
-_DIGEST = re.compile(r"xxh3-128:[0-9a-f]{32}|(sha256|blake3):[0-9a-f]{64}")
 
-_METADATA = {
-    "schema_version": int,
-    "world_size": int,
-    "step": int,
-    "timestamp": str,
-    "sharding": dict,
-    "shards": list,
-    "checksum": str,
-}
-_SHARDING = {"strategy": str, "shard_count": int, "precision": str}
-_SHARD = {"rank": int, "file": str, "file_size": int, "checksum": str, "tensors": list}
-_TENSOR: dict[str, Any] = {"name": str, "dtype": str, "shape": list, "offset": int, "size": int}
-_TENSOR["digest"] = (str, type(None))
+_FIELDS = {"schema_version", "world_size", "step", "timestamp", "sharding", "shards", "checksum"}
+_SHARDING = {"strategy", "shard_count", "precision"}
+_SHARD = {"rank", "file", "file_size", "checksum", "tensors"}
+_TENSOR = {"name", "dtype", "shape", "offset", "size", "digest"}
 
 
 def is_whole_checkpoint(prefix: str | os.PathLike[str], *, level: str = "valid") -> bool:
@@ -71,7 +56,7 @@ def read_checkpoint(prefix: str | os.PathLike[str]) -> list[dict[str, bytes]]:
 
 def _read(prefix: Path, level: str) -> tuple[dict[str, Any], list[bytes]]:
     metadata = prefix.with_name(f"{prefix.name}.metadata.json")
-    document, shards = lawful_metadata(_content(metadata), prefix.name), []
+    document, shards = _lawful(_content(metadata), prefix.name), []
     for entry in document["shards"]:
         shard = _content(prefix.parent / entry["file"])
         _demand(len(shard) > 0, "a shard", "0 bytes")
@@ -111,37 +96,24 @@ def _real(path: Path) -> str:
     return os.path.realpath(path, strict=True)
 
 
-def lawful_metadata(text: bytes, prefix: str) -> dict[str, Any]:
+def _lawful(text: bytes, prefix: str) -> dict[str, Any]:
     """Return what is in the metadata file of a prefix; a broken law is a ValueError."""
-    _demand(len(text) <= _MAX_BYTES, "64 MiB or less", len(text))
-    seal = _SEAL.fullmatch(text[-74:])
-    digest = hashlib.sha256(text[:-74]).hexdigest().encode()
-    _demand(seal is not None and seal[1] == digest, f"checksum {digest!r} at the end", text[-74:])
+    seal = b'sha256:%b"}\n' % hashlib.sha256(text[:-74]).hexdigest().encode()
+    _demand(text.endswith(seal), f"{seal!r} at the end", text[-74:])
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         _demand(len(dict(pairs)) == len(pairs), "each key once", [key for key, _ in pairs])
         return dict(pairs)
 
-    def refuse(number: str) -> None:
-        _demand(False, "integers", number)
-
-    try:
-        document: dict[str, Any] = json.loads(
-            text.decode("utf-8"), object_pairs_hook=once, parse_constant=refuse, parse_float=refuse
-        )
-    except RecursionError as error:
-        raise ValueError("expected JSON, found one nested too deeply") from error
-    _refuse_fields(document, _METADATA)
-    world_size, sharding = document["world_size"], document["sharding"]
+    document: dict[str, Any] = json.loads(text, object_pairs_hook=once)
+    _demand_fields(document, _FIELDS)
+    _demand_fields(document["sharding"], _SHARDING)
     _demand(document["schema_version"] == 1, "schema_version 1", document["schema_version"])
-    _demand(bool(_TIME.fullmatch(document["timestamp"])), "a time", document["timestamp"])
-    _demand(document["step"] >= 0, "step 0 or more", document["step"])
-    _demand(world_size >= 1, "world_size 1 or more", world_size)
-    _demand(len(document["shards"]) == world_size, f"{world_size} shards", len(document["shards"]))
-    _refuse_fields(sharding, _SHARDING)
-    _demand(sharding["shard_count"] == world_size, f"{world_size} shards", sharding["shard_count"])
+    numbers = document["world_size"], document["sharding"]["shard_count"]
+    n_shards = len(document["shards"])
+    _demand(numbers == (n_shards, n_shards) != (0, 0), f"{n_shards} shards", numbers)
     for rank, shard in enumerate(document["shards"]):
-        _refuse_shard(shard, rank, prefix)
+        _demand_shard(shard, rank, prefix)
     return document
 
 
@@ -150,41 +122,25 @@ def _demand(is_so: bool, what: str, found: object = "") -> None:
         raise ValueError(f"expected {what}, found {found!r}")
 
 
-def _refuse_fields(document: Any, fields: dict[str, Any]) -> None:
-    _demand(type(document) is dict, "an object", type(document))
-    _demand(document.keys() == fields.keys(), f"fields {[*fields]}", [*document])
-    for name, types in fields.items():
-        allowed = types if isinstance(types, tuple) else (types,)
-        _demand(type(document[name]) in allowed, f"{name} of type {types}", type(document[name]))
-        if type(document[name]) is str:
-            document[name].encode()  # half of a surrogate pair is a UnicodeError, a ValueError
+def _demand_fields(document: dict[str, Any], fields: set[str]) -> None:
+    _demand(document.keys() == fields, f"fields {fields}", [*document])
 
 
-def _refuse_shard(shard: Any, rank: int, prefix: str) -> None:
-    _refuse_fields(shard, _SHARD)
-    checksum, tensors = shard["checksum"], shard["tensors"]
-    name = f"{prefix}_shard_{rank}.shard"
+def _demand_shard(shard: dict[str, Any], rank: int, prefix: str) -> None:
+    _demand_fields(shard, _SHARD)
+    name, end = f"{prefix}_shard_{rank}.shard", 24 + len(shard["checksum"])
     _demand(shard["rank"] == rank, f"rank {rank}", shard["rank"])
     _demand(shard["file"] == name, f"file {name}", shard["file"])
-    _demand(bool(_CHECKSUM.fullmatch(checksum)), "a checksum", checksum)
-    end = 24 + len(checksum)
-    for tensor in tensors:
-        _refuse_fields(tensor, _TENSOR)
-        shape, dtype, digest = tensor["shape"], tensor["dtype"], tensor["digest"]
-        _demand(0 < len(tensor["name"]) <= 4096, "a name", tensor["name"])
-        _demand(dtype in SIZES, "a dtype", dtype)
-        _demand(len(shape) <= 32, "32 dimensions or less", len(shape))
-        _demand(all(type(length) is int and length >= 0 for length in shape), "lengths", "others")
-        at_most = math.prod(length for length in shape if length) * SIZES[dtype]
-        _demand(at_most < 2**63, "lengths that an array can have", shape)
-        size = math.prod(shape) * SIZES[dtype]
+    for tensor in shard["tensors"]:
+        _demand_fields(tensor, _TENSOR)
+        _demand(tensor["dtype"] in SIZES, "a dtype", tensor["dtype"])
+        size = math.prod(tensor["shape"]) * SIZES[tensor["dtype"]]
         _demand(tensor["size"] == size, f"size {size}", tensor["size"])
-        _demand(digest is None or bool(_DIGEST.fullmatch(digest)), "a digest", digest)
         offset = (end + 63) // 64 * 64
         _demand(tensor["offset"] == offset, f"offset {offset}", tensor["offset"])
         end = offset + size
-    names = {tensor["name"] for tensor in tensors}
-    _demand(len(names) == len(tensors), "each name once", sorted(names))
+    names = {tensor["name"] for tensor in shard["tensors"]}
+    _demand(len(names) == len(shard["tensors"]), "each name once", sorted(names))
     _demand(shard["file_size"] == end, f"file_size {end}", shard["file_size"])
 
 
