@@ -46,7 +46,6 @@ def arrays_of(attempt: int, rank: int = 0) -> dict[str, np.ndarray]:
 
 
 def is_of(prefix: Path, attempt: int, world_size: int) -> bool:
-    """Whether it is whole and of one attempt, found by bytes."""
     expected = [files.tensors_of(arrays_of(attempt, rank)) for rank in range(world_size)]
     return files.is_whole(prefix) and files.read(prefix) == expected
 
@@ -214,7 +213,6 @@ class TestMeetings:
 
 
 def seal_of(prefix: Path, *attempts: str | None, own: str | None = None) -> None:
-    """Save each rank by a saver of its attempt, and the metadata by another."""
     for rank, attempt in enumerate(attempts):
         MultiShardSaver(attempt=attempt).save_shard(prefix, rank, arrays_of(0, rank))
     MultiShardSaver(attempt=own).save_metadata(prefix, world_size=len(attempts))

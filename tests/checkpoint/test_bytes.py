@@ -22,7 +22,7 @@ from shardproof import (
     MultiShardSaver,
 )
 from shardproof.checkpoint._format import RankRecord, seal
-from tests.helpers.checkpoint_files import header_of, shard_path
+from tests.helpers.checkpoint_files import header_of, same, shard_path
 from tests.helpers.drawing import examples
 from tests.helpers.saving import saved
 
@@ -36,15 +36,6 @@ ARRAYS = {
 DIGESTS = ("sha256", "sha256-tree", "blake3")
 
 shards = MultiShardCheckpointFormat()
-
-
-def same(found: dict[str, Any], expected: dict[str, Any]) -> bool:
-    return list(found) == list(expected) and all(
-        found[name].dtype == expected[name].dtype.newbyteorder("<")
-        and found[name].shape == expected[name].shape
-        and found[name].tobytes() == expected[name].astype(found[name].dtype).tobytes()
-        for name in expected
-    )
 
 
 @examples(30)

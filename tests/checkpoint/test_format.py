@@ -23,7 +23,6 @@ def test_several_in_one_directory_and_one_whose_metadata_are_torn(tmp_path: Path
     assert shardproof.validate(tmp_path, level="valid").n_proven == 2
     os.truncate(tmp_path / "b.metadata.json", 99)
     report = shardproof.validate(tmp_path)
-
     assert report.n_files == 1
     assert kinds(report) == {"b.metadata.json": "structure"}
 

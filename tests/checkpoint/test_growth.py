@@ -78,7 +78,6 @@ def save(prefix: Path, n_ranks: int, step: int = 0, **keywords: Any) -> None:
 
 
 def save_steps(path: Path, n_steps: int) -> None:
-    """All of them in one directory."""
     for step in range(n_steps):
         save(path / f"step_{step}", 1, step)
 
@@ -103,7 +102,6 @@ def save_again(path: Path) -> None:
 
 
 def save_beside(path: Path) -> None:
-    """Each rank is told that there is a checkpoint already."""
     for rank in range(len([*path.glob("*.shard")])):
         with pytest.raises(Exception, match="already"):
             MultiShardSaver(sync=False).save_shard(path / "x", rank, {"w": np.zeros(1)})

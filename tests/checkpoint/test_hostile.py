@@ -1,7 +1,6 @@
 """Whatever a checkpoint's files say: a short error, little memory, and nothing else is touched."""
 
 import copy
-import hashlib
 import json
 import os
 import pickle
@@ -64,7 +63,6 @@ def _no_hanging() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory) -> Path:
-    """A directory with a small whole checkpoint."""
     path = tmp_path_factory.mktemp("template")
     weight = np.arange(6, dtype=np.float32).reshape(2, 3)
     saved(path / "x", ({f"w{n}": weight, f"b{n}": np.arange(5)} for n in range(2)), step=7)
@@ -81,7 +79,6 @@ def prefix(template: Path, tmp_path) -> Path:
 
 
 def lie(prefix: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change what the metadata says, and sign it."""
     said = files.metadata_of(prefix)
     change(said)
     files.metadata_path(prefix).write_bytes(files.signed(said))
@@ -199,13 +196,7 @@ def test_metadata_that_lies(prefix: Path, what: str, level: str) -> None:
         assert_refused(prefix, files.shard_path(prefix, 0) if is_consistent else path, level=level)
 
 
-def sealed(body: bytes) -> bytes:
-    return body + b'sha256:%b"}\n' % hashlib.sha256(body).hexdigest().encode()
-
-
 class TestMetadataText:
-    """JSON that is none, or more than it should be."""
-
     def refused(self, prefix: Path, data: bytes) -> None:
         files.metadata_path(prefix).write_bytes(data)
         assert_refused(prefix, files.metadata_path(prefix))
@@ -236,14 +227,13 @@ class TestMetadataText:
         del said["timestamp"]
         said["checksum"] = f"sha256:{'0' * 64}"
         text = json.dumps({**said, "timestamp": ""}).encode()
-        self.refused(prefix, sealed(text.removesuffix(b'"}')))
+        self.refused(prefix, files.sealed(text.removesuffix(b'"}')))
 
     def test_the_checksum_has_more_before_it(self, prefix: Path) -> None:
         body = files.metadata_path(prefix).read_bytes()[: -files.TAIL] + b"and "
-        self.refused(prefix, sealed(body))
+        self.refused(prefix, files.sealed(body))
 
     def test_more_than_64_mib(self, prefix: Path) -> None:
-        """It is not even read."""
         path = files.metadata_path(prefix)
         os.truncate(path, 64 * MIB + 1)
         with peak_below(4 * MIB):
@@ -251,8 +241,6 @@ class TestMetadataText:
 
 
 class TestHeaders:
-    """Shards whose first bytes lie, beside metadata that doesn't."""
-
     @pytest.mark.slow
     @pytest.mark.parametrize(
         ("at", "field"),
@@ -278,7 +266,6 @@ class TestHeaders:
             assert_refused(prefix, path, level=level)
 
     def test_a_shard_that_holds_a_pickle(self, prefix: Path) -> None:
-        """Whatever the bytes are, they are only bytes."""
         bomb = pickle.dumps(os.getcwd)
         saved(prefix, [{"a": np.frombuffer(bomb, np.uint8)}] * 2, overwrite=True)
         with watched() as seen:
@@ -288,8 +275,6 @@ class TestHeaders:
 
 
 class TestFiles:
-    """What stands where a file should be."""
-
     @pytest.mark.parametrize(
         "kind", ["link out", "device", "loop", "fifo", "directory", "socket", "nothing"]
     )

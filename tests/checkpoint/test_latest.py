@@ -58,7 +58,6 @@ def damaged(path: Path, damage: str) -> None:
     [("step_{}", 2), pytest.param("step_{}/model", 1, marks=pytest.mark.exhaustive)],
 )
 def test_the_newest_whole_one_is_found_and_the_last_ones_stay(tmp_path, layout, keep: int) -> None:
-    """In every state of a tree."""
     template, path = tmp_path / "template", tmp_path / "x"
     template.mkdir()
     prefixes = [path / layout.format(step) for step in (1, 2, 3)]

@@ -23,18 +23,7 @@ DIGESTS = ["sha256", "sha256-tree", "blake3"]
 
 
 def said_of(prefix: Path, ranks: list[Mapping[str, Any]], **keywords: Any) -> dict[str, Any]:
-    """Save arrays as a whole checkpoint; return what its metadata says."""
     return files.metadata_of(saved(prefix, ranks, **keywords))
-
-
-def assert_equal(found: Mapping[str, np.ndarray], expected: Mapping[str, Any]) -> None:
-    """The same names in the same order, and the same bytes, shapes and types."""
-    assert list(found) == list(expected)
-    for name, given_array in expected.items():
-        array = files.little_endian(given_array)
-        assert found[name].dtype == array.dtype
-        assert found[name].shape == array.shape
-        assert found[name].tobytes() == array.tobytes()
 
 
 @pytest.fixture
@@ -145,14 +134,12 @@ class TestArrays:
         "view",
         [
             lambda a: a.T,
-            np.asfortranarray,
             lambda a: a[::2, ::-1],
             lambda a: a[:, 1],
             lambda a: np.broadcast_to(a[0], (4, *a[0].shape)),
             lambda a: a[1:1],
             lambda a: a[::2, 1][:1],
             lambda a: a[::2, 1:][:1, :1],
-            lambda a: a[None, ..., None],
             lambda a: a.astype(">f8").T,
             lambda a: a[0, 0],
         ],
@@ -161,7 +148,7 @@ class TestArrays:
         array = view(np.arange(20.0).reshape(4, 5))
         saved(prefix, [{"a": array}])
         assert files.read(prefix) == [files.tensors_of({"a": array})]
-        assert_equal(MultiShardLoader().load_shard(str(prefix), 0), {"a": array})
+        assert files.same(MultiShardLoader().load_shard(str(prefix), 0), {"a": array})
 
     def test_what_is_loaded_can_be_written_to(self, prefix: Path) -> None:
         saved(prefix, [{"a": np.arange(3), "b": np.array(1), "c": np.zeros((0, 2))}])
@@ -245,4 +232,4 @@ def test_what_is_saved_is_loaded(
         assert ShardFileVerifier().verify_checkpoint(str(prefix)).is_valid
         loader = MultiShardLoader()
         for found, expected in zip(loader.load_all_shards(str(prefix)), ranks, strict=True):
-            assert_equal(found, expected)
+            assert files.same(found, expected)

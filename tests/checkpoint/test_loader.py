@@ -13,7 +13,14 @@ import pytest
 
 from shardproof import CheckpointError, CheckpointNotFoundError, MultiShardLoader, MultiShardSaver
 from shardproof._base import digest
-from tests.helpers.checkpoint_files import flip, metadata_of, metadata_path, shard_path, signed
+from tests.helpers.checkpoint_files import (
+    flip,
+    metadata_of,
+    metadata_path,
+    same,
+    shard_path,
+    signed,
+)
 from tests.helpers.saving import saved
 
 RNG = np.random.default_rng(3)
@@ -33,23 +40,15 @@ def offset(prefix: Path, rank: int, name: str) -> int:
     return next(tensor.offset for tensor in tensors if tensor.name == name)
 
 
-def equal(found: dict, expected: dict) -> bool:
-    return list(found) == list(expected) and all(
-        np.array_equal(found[name], expected[name]) and found[name].dtype == expected[name].dtype
-        for name in expected
-    )
-
-
 @pytest.mark.parametrize("level", ["valid", "complete"])
 @pytest.mark.parametrize("workers", [None, 1, 5])
 def test_all_of_it_comes_back(prefix: Path, level: str, workers: int | None) -> None:
     loader = MultiShardLoader(level=level, workers=workers)
     shards = loader.load_all_shards(prefix)
-
-    assert [equal(*pair) for pair in zip(shards, ARRAYS, strict=True)] == [True, True]
-    assert equal(loader.load_shard(prefix, 1), ARRAYS[1])
-    assert equal(loader.load_tensors(prefix), ARRAYS[0] | ARRAYS[1])
-    assert equal(dict(loader.iter_tensors(prefix)), ARRAYS[0] | ARRAYS[1])
+    assert [same(*pair) for pair in zip(shards, ARRAYS, strict=True)] == [True, True]
+    assert same(loader.load_shard(prefix, 1), ARRAYS[1])
+    assert same(loader.load_tensors(prefix), ARRAYS[0] | ARRAYS[1])
+    assert same(dict(loader.iter_tensors(prefix)), ARRAYS[0] | ARRAYS[1])
     shards[0]["a"][0, 0] = 1.0  # it is the caller's
 
 
@@ -79,7 +78,6 @@ def test_a_digest_shares_the_processors_with_other_shards(tmp_path: Path, monkey
     prefix = saved(tmp_path / "m", arrays, algorithm="sha256-tree")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     monkeypatch.setattr(digest, "in_threads", None)
-
     assert len(MultiShardLoader(workers=2).load_all_shards(prefix)) == 2
     with pytest.raises(TypeError):
         MultiShardLoader(workers=2).load_shard(prefix, 0)
@@ -102,17 +100,15 @@ def test_the_same_in_coroutines(prefix: Path) -> None:
 
     one, every, some, mapped, metadata = asyncio.run(load())
     assert metadata == MultiShardLoader().load_metadata(prefix)
-    assert equal(one, ARRAYS[1])
-    assert equal(every[0], ARRAYS[0])
-    assert equal(some, {"c": ARRAYS[1]["c"]})
-    assert equal(mapped, some)
+    assert same(one, ARRAYS[1])
+    assert same(every[0], ARRAYS[0])
+    assert same(some, {"c": ARRAYS[1]["c"]})
+    assert same(mapped, some)
     assert not mapped["c"].flags.writeable
     assert {*threading.enumerate()} <= before
 
 
 class TestWhatToType:
-    """Where a path is no prefix, the error says which is."""
-
     def test_of_a_directory(self, tmp_path: Path) -> None:
         prefix = saved(tmp_path / "run" / "step_100" / "model", ARRAYS)
         for path in (prefix.parent, prefix.parent.parent):
@@ -167,8 +163,7 @@ class TestSomeTensors:
     def test_only_what_is_asked_for_is_looked_at(self, prefix: Path) -> None:
         flip(shard_path(prefix, 1), offset(prefix, 1, "c"))
         loader = MultiShardLoader()
-
-        assert equal(loader.load_tensors(prefix, ["s"]), {"s": ARRAYS[1]["s"]})
+        assert same(loader.load_tensors(prefix, ["s"]), {"s": ARRAYS[1]["s"]})
         with pytest.raises(CheckpointError, match="tensor 'c': expected xxh3-128:"):
             loader.load_tensors(prefix, ["c"])
 
@@ -177,14 +172,13 @@ class TestSomeTensors:
         for tensor in said["shards"][1]["tensors"]:
             tensor["digest"] = None
         metadata_path(prefix).write_bytes(signed(said))
-        assert equal(MultiShardLoader().load_tensors(prefix, ["s"]), {"s": ARRAYS[1]["s"]})
+        assert same(MultiShardLoader().load_tensors(prefix, ["s"]), {"s": ARRAYS[1]["s"]})
         flip(shard_path(prefix, 1), offset(prefix, 1, "c"))
         with pytest.raises(CheckpointError, match="expected data with the checksum"):
             MultiShardLoader().load_tensors(prefix, ["s"])
 
     def test_one_that_is_nowhere_or_twice_is_an_error_that_names_all(self, tmp_path: Path) -> None:
         prefix = saved(tmp_path / "m", [{"a": np.ones(1), "b": np.ones(1)}, {"b": np.ones(1)}])
-
         with pytest.raises(CheckpointError) as caught:
             MultiShardLoader().load_tensors(prefix, ["b", "x", "y", "a"])
         assert "in no shard: 'x', 'y' and some in several shards: 'b'" in str(caught.value)
@@ -202,12 +196,11 @@ class TestMapped:
     @pytest.mark.parametrize("level", ["valid", "complete"])
     def test_they_are_the_files(self, prefix: Path, level: str) -> None:
         found = MultiShardLoader(level=level).load_tensors(prefix, mapped=True)
-
-        assert equal(found, ARRAYS[0] | ARRAYS[1])
+        assert same(found, ARRAYS[0] | ARRAYS[1])
         assert not found["a"].flags.writeable
         assert found["a"].ctypes.data % 64 == 0
         shard_path(prefix, 0).unlink()
-        assert equal(found, ARRAYS[0] | ARRAYS[1])
+        assert same(found, ARRAYS[0] | ARRAYS[1])
 
     def test_they_are_proven(self, prefix: Path) -> None:
         flip(shard_path(prefix, 1), offset(prefix, 1, "c"))
@@ -228,7 +221,7 @@ def test_a_type_that_numpy_lacks_without_ml_dtypes(tmp_path: Path, monkeypatch) 
     array = np.array([1.5, -2.0, 0.0], ml_dtypes.bfloat16)
     prefix = saved(tmp_path / "m", [{"w": array}])
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert equal(MultiShardLoader().load_shard(prefix, 0), {"w": array.view(np.uint16)})
+    assert same(MultiShardLoader().load_shard(prefix, 0), {"w": array.view(np.uint16)})
 
 
 class TestRefused:

@@ -29,10 +29,6 @@ def like(arrays: dict[str, Any]) -> dict[str, Any]:
     return {name: np.full_like(array, 77) for name, array in arrays.items()}
 
 
-def same(a: dict[str, Any], b: dict[str, Any]) -> bool:
-    return a.keys() == b.keys() and all(a[name].tobytes() == b[name].tobytes() for name in a)
-
-
 @pytest.mark.parametrize("algorithm", ["sha256", "sha256-tree", "blake3"])
 @pytest.mark.parametrize("level", ["valid", "complete"])
 def test_they_are_filled_and_returned(tmp_path: Path, level: Any, algorithm: str) -> None:
@@ -40,12 +36,12 @@ def test_they_are_filled_and_returned(tmp_path: Path, level: Any, algorithm: str
     loader, outs = MultiShardLoader(level=level), [like(arrays) for arrays in RANKS]
     found = loader.load_all_shards(prefix, out=outs)
     for arrays, out, expected in zip(found, outs, RANKS, strict=True):
-        assert same(out, expected)
+        assert files.same(out, expected)
         assert [*arrays] == [*expected]
         assert all(arrays[name] is out[name] for name in expected)
     out = like(RANKS[1])
     assert loader.load_shard(prefix, 1, out=out)["c"] is out["c"]
-    assert same(out, RANKS[1])
+    assert files.same(out, RANKS[1])
 
 
 def read_only() -> np.ndarray:
@@ -127,4 +123,5 @@ def test_what_is_not_as_it_was_saved_is_an_error(prefix: Path, harm: str, rank: 
         loader.load_all_shards(prefix, out=outs)
     with pytest.raises(CheckpointError):
         loader.load_shard(prefix, rank, out=like(RANKS[rank]))
-    assert same(loader.load_shard(prefix, 1 - rank, out=outs[1 - rank]), RANKS[1 - rank])
+    found = loader.load_shard(prefix, 1 - rank, out=outs[1 - rank])
+    assert files.same(found, RANKS[1 - rank])

@@ -40,7 +40,6 @@ def arrays_of(value: int) -> dict[str, np.ndarray]:
 
 
 def save(prefix: Path | str, step: int, *, value: int | None = None, **options: Any) -> None:
-    """Save the same of each rank."""
     arrays = arrays_of(step if value is None else value)
     saved(prefix, [arrays] * WORLD_SIZE, step=step, **options)
 

@@ -66,7 +66,6 @@ class Failing(MemoryFileSystem):
 
 @pytest.fixture
 def storage() -> Iterator[FsspecStorage]:
-    """A store with two whole steps."""
     storage = FsspecStorage(Failing())
     for step in (1, 2):
         save(storage, step)
@@ -97,7 +96,6 @@ def verify(storage):
 )
 def test_a_url_is_its_own(path: str, url: str) -> None:
     storage = FsspecStorage.from_url(path if "://" in path else f"memory://{path}")
-
     assert storage.url(path) == url
     assert storage.url(url) == url
 
@@ -123,7 +121,6 @@ LOOKS = {  # which call, and what its path has in it
 def test_a_verdict_says_that_nobody_could_look(storage, call: str, word: str, error) -> None:
     Failing.fail(call, word, error)
     result = verify(storage)
-
     assert result.exit_code == 3
     assert [finding.kind for finding in result.findings] == [FindingKind.UNREADABLE]
 
@@ -134,7 +131,6 @@ def test_no_older_step_is_taken_for_the_newest(storage, call: str, word: str, er
     Failing.fail(call, word, error)
     with pytest.raises(OSError, match=words_of(error)) as caught:
         latest_checkpoint("/run", storage=storage)
-
     assert caught.value.errno in errno.errorcode
 
 
@@ -149,7 +145,6 @@ def test_what_can_t_be_written_is_an_error_of_the_system(storage, call, error) -
 def test_what_the_store_says_is_not_there_is_not_there(storage) -> None:
     Failing.fail("info", "m_shard", FileNotFoundError("/run/step_2/m_shard_0.shard"))
     result = verify(storage)
-
     assert result.exit_code == 1
     assert [finding.kind for finding in result.findings] == [FindingKind.MISSING]
     assert latest_checkpoint("/run", storage=storage) is None
@@ -160,7 +155,6 @@ def test_a_directory_in_the_place_of_a_shard_was_looked_at(storage) -> None:
     del Failing.store[path]
     storage._fs.pipe_file(f"{path}/inside", b"x")
     result = verify(storage)
-
     assert result.exit_code == 1
     assert [finding.kind for finding in result.findings] == [FindingKind.NOT_REGULAR]
     assert latest_checkpoint("/run", storage=storage) == "failing:///run/step_1/m"
@@ -184,5 +178,4 @@ def test_what_is_sent_for_a_shard_does_not_grow_with_its_tensors(tmp_path) -> No
         state = {f"layer.{i}.weight": np.zeros(1, np.float32) for i in range(n_tensors)}
         root = os.path.realpath(saved(tmp_path / str(n_tensors) / "m", [state] * 4).parent)
         sizes.append(len(pickle.dumps(detect(root).read_manifest(root).probe)))
-
     assert sizes[1] < sizes[0] + 100

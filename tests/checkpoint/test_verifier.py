@@ -38,7 +38,6 @@ def test_everything_that_is_wrong_is_in_one_report(make_checkpoint) -> None:
         swapped_ranks=[7, 8],
     )
     result = verify(prefix)
-
     kinds = {Path(finding.path).name: finding.kind for finding in result.findings}
     expected = ["MISSING", "EMPTY", "SIZE", "DIGEST", "STRUCTURE", "NOT_REGULAR", "STRUCTURE"]
     for rank, kind in enumerate(expected):
@@ -87,7 +86,6 @@ def test_an_unfinished_step_is_a_warning(tmp_path) -> None:
     for name in ("model", "model2"):
         MultiShardSaver().save_shard(tmp_path / name, 0, {"w": np.arange(3)})
     result = verify(prefix)
-
     assert not result.is_valid
     (warning,) = result.warnings
     assert warning.startswith(f"unfinished step '{prefix}': 1 shard file, last written ")
@@ -152,7 +150,6 @@ def test_strays_are_warnings(make_checkpoint) -> None:
     (prefix.parent / "model2_shard_2.shard").write_bytes(b"x")
     (prefix.parent / "model.metadata.json.pruned").write_bytes(b"x")
     result = verify(prefix)
-
     assert result.is_valid
     assert [Path(text.split(": ")[0]).name for text in result.warnings] == [
         "model_shard_-1.shard",
@@ -164,7 +161,6 @@ def test_strays_are_warnings(make_checkpoint) -> None:
 
 def test_one_whose_shards_can_t_be_proven_is_passed_over(make_checkpoint, caplog) -> None:
     prefix = make_checkpoint(world_size=2, unchecked_ranks=[1])
-
     assert latest_checkpoint(prefix.parent) is None
     assert "no checksum is stated" in caplog.text
     assert latest_checkpoint(prefix.parent, level="complete") == str(prefix)

@@ -41,10 +41,6 @@ def header_of(data: bytes) -> Header:
     return Header(magic, rank, checksum, n_tensors, n_data, at + length + COUNTS.size)
 
 
-def aligned(offset: int) -> int:
-    return -(-offset // 64) * 64
-
-
 def shard_path(prefix: str | os.PathLike[str], rank: int) -> Path:
     return Path(f"{os.fspath(prefix)}_shard_{rank}.shard")
 
@@ -72,8 +68,7 @@ def digest_of(data: bytes, checksum: str) -> str:
 def metadata_of(prefix: str | os.PathLike[str]) -> dict[str, Any]:
     """Return what a metadata file says, which must end with its own checksum."""
     data = metadata_path(prefix).read_bytes()
-    body, tail = data[:-TAIL], data[-TAIL:]
-    assert tail == b'sha256:%b"}\n' % hashlib.sha256(body).hexdigest().encode()
+    assert data == sealed(data[:-TAIL])
     said = json.loads(data)
     assert list(said)[-1] == "checksum"
     return said
@@ -88,8 +83,19 @@ def signed(said: dict[str, Any]) -> bytes:
 def sign(text: bytes) -> bytes:
     """Fill in the checksum of a JSON object whose last field is an empty one."""
     assert text.endswith(b'"checksum": ""}')
-    body = text[:-2]
+    return sealed(text[:-2])
+
+
+def sealed(body: bytes) -> bytes:
     return body + b'sha256:%b"}\n' % hashlib.sha256(body).hexdigest().encode()
+
+
+def same(found: dict[str, Any], expected: dict[str, Any]) -> bool:
+    """Whether names and their order are those, and types, shapes and bytes in little endian."""
+    return list(found) == list(expected) and all(
+        (array.dtype, array.shape, array.tobytes()) == (one.dtype, one.shape, one.tobytes())
+        for array, one in zip(found.values(), map(little_endian, expected.values()), strict=True)
+    )
 
 
 def tensors_of(arrays: dict[str, Any]) -> Tensors:
