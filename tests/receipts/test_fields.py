@@ -59,13 +59,6 @@ class TestJsonLines:
         (store.path / "b.jsonl").write_text("{}")
         assert store.pending() == [1, 2]
 
-    def test_a_shard_without_records_owes_none(self, store) -> None:
-        rewrite = {"files": {}, "stats": {"num_records": 0}, "output_file": None}
-        complete_lines(store, 0, "a.jsonl")
-        path = receipt_path(store, 0)
-        path.write_text(json.dumps(said(store) | rewrite))
-        assert store.pending() == [1, 2]
-
 
 class TestRecord:
     def test_fields_stand_at_the_top(self, store) -> None:

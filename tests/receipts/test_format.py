@@ -65,7 +65,6 @@ def name_output(root: Path, index: int, name: str) -> None:
 
 @pytest.fixture
 def store(tmp_path) -> ReceiptStore:
-    """Two of three shards are done."""
     store = new_store(tmp_path)
     complete(store, 0)
     complete(store, 2)

@@ -29,7 +29,6 @@ def commit_of(hub: Hub, revision: str | None = None) -> str:
 
 
 def record(output_dir, pin: receipts.Pin, **changes: str) -> None:
-    """Let an earlier run write down what was pinned."""
     tokenizer = pin.tokenizer()
     plan = receipts.make_plan("corpus", [source("a")], n_shards=1, tokenizer=tokenizer, pins=[pin])
     plan = msgspec.structs.replace(plan, **changes)
@@ -38,7 +37,6 @@ def record(output_dir, pin: receipts.Pin, **changes: str) -> None:
 
 def test_a_branch_becomes_the_commit_that_it_is(hub: Hub) -> None:
     pin = receipts.pin_hub(NAME)
-
     assert pin == receipts.Pin(kind="model", name=NAME, revision=commit_of(hub))
     assert pin.tokenizer(add_eos=True) == {
         "type": "huggingface",
@@ -62,9 +60,7 @@ def test_the_hub_and_the_token_may_be_given(
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_of_the_environment")
     shard_hub.put("vocab.json", b"{}", repo=NAME, repo_type="model")
-
     pin = receipts.pin_hub(NAME, endpoint=shard_hub.url, token=token)
-
     assert pin.revision == commit_of(shard_hub)
     assert ("authorization" in shard_hub.requests[0].headers) == is_shown
 

@@ -34,8 +34,6 @@ def make_corpus(path: Path, n_files: int) -> Path:
 
 
 class Runs:
-    """The script, started with one output directory again and again."""
-
     def __init__(self, output_dir: Path, corpus: Path) -> None:
         self.output_dir = output_dir
         self.corpus = corpus
@@ -45,7 +43,6 @@ class Runs:
         return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
 
     def finish(self) -> str:
-        """Run it to its end; return what it did."""
         process = self.start()
         done, error = process.communicate()
         assert process.returncode == 0, error.decode()
@@ -108,7 +105,6 @@ def test_killed_damaged_and_resumed(tmp_path, corpus_of: str, seed: int, stride:
     corpus = make_corpus(tmp_path / "corpus", CORPORA[corpus_of])
     undisturbed, disturbed = (Runs(tmp_path / name, corpus) for name in "AB")
     undisturbed.finish()
-
     codes, n_runs = Counter[int](), 8 if stride == 1 else 4
     while codes.total() < n_runs:
         code = disturb(disturbed, generator)
@@ -116,7 +112,6 @@ def test_killed_damaged_and_resumed(tmp_path, corpus_of: str, seed: int, stride:
         codes[code] += 1
         damage(disturbed, generator)
     disturbed.finish()
-
     assert codes[0] < n_runs
     assert disturbed.outputs() == undisturbed.outputs()
     shardproof.validate(disturbed.plan_dir, level="valid").raise_for_findings()
@@ -129,7 +124,6 @@ def test_every_line_is_in_exactly_one_shard(tmp_path, corpus_of: str) -> None:
     corpus = make_corpus(tmp_path / "corpus", CORPORA[corpus_of])
     runs = Runs(tmp_path / "A", corpus)
     assert runs.finish().count("done") == pipeline.N_SHARDS
-
     found: Counter = Counter()
     for path in sorted(runs.plan_dir.glob("shard_*.bin")):
         found += rows(megatron.read(path, path.with_suffix(".idx")))

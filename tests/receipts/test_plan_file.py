@@ -95,7 +95,6 @@ def test_a_usual_plan_is_not_looked_at_twice(lacking, tmp_path, monkeypatch) -> 
         _json, "_keeps_all_keys", lambda data, kind: kind is _UsualPlan and read(data, kind)
     )
     monkeypatch.setattr(_json.json, "loads", None)
-
     assert receipts.Plan.load(tmp_path).plan_hash == PLAN.plan_hash
     assert receipts.ReceiptStore(tmp_path).n_shards == 3
 

@@ -121,10 +121,8 @@ def test_what_is_no_receipt(text: bytes, match: str) -> None:
         ("x.bin", "expected `object`"),
         ({}, "missing required field `path`"),
         ({"path": 5}, "expected `str`"),
-        ({"path": "x", "bytes": "3"}, "expected `int | null`"),
         ({"path": "x", "bytes": True}, "expected `int | null`"),
         ({"path": "x", "bytes": -1}, "expected 0 bytes or more"),
-        ({"path": "x", "checksum": 5}, "expected `str | null`"),
         ({"path": "../x"}, "is refused"),
     ],
 )

@@ -19,7 +19,6 @@ def test_the_layout(tmp_path) -> None:
     run = receipts.open_run(tmp_path, **CONFIG)
     plan = receipts.make_plan("corpus", [source("a")], n_shards=2)
     store = run.store(plan)
-
     assert run.path == tmp_path / "runs" / run.run_hash
     assert store.path == run.path / "datasets" / "corpus" / plan.plan_hash
     assert (store.path / "receipts").is_dir()
@@ -70,7 +69,6 @@ def test_force_begins_anew_and_leaves_the_old_one(tmp_path) -> None:
     plan = receipts.make_plan("corpus", [source("a")], n_shards=2)
     old = receipts.open_run(tmp_path, **CONFIG).store(plan)
     complete(old, 0)
-
     fresh = receipts.open_run(tmp_path, **CONFIG, force=True)
     store = fresh.store(plan)
     assert store.pending() == [0, 1]
@@ -93,19 +91,15 @@ def test_several_at_once(tmp_path, n_before: int) -> None:
 class TestPowerCuts:
     """A fresh directory is there after one, or `open_run` fails."""
 
-    @pytest.fixture
-    def synced(self, tmp_path, monkeypatch) -> list[str]:
+    def test_its_name_is_synced_first(self, tmp_path, monkeypatch) -> None:
         receipts.open_run(tmp_path, **CONFIG)
-        found, real = [], os.fsync
+        synced, real = [], os.fsync
 
         def fsync(fd: int) -> None:
-            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+            synced.append(os.readlink(f"/proc/self/fd/{fd}"))
             real(fd)
 
         monkeypatch.setattr(os, "fsync", fsync)
-        return found
-
-    def test_its_name_is_synced_first(self, tmp_path, synced) -> None:
         fresh = receipts.open_run(tmp_path, **CONFIG, force=True)
         assert synced[0] == str(tmp_path / "runs")
         assert synced[-1] == str(fresh.path)
@@ -138,7 +132,6 @@ def test_an_earlier_plan_stays_and_the_log_says_what_differs(tmp_path, caplog) -
     assert run.store(plan).path == first.path
     assert (first.path / "plan.json").read_bytes() == text
     assert not caplog.records
-
     with caplog.at_level(logging.WARNING):
         run.store(receipts.make_plan("corpus", [source("a")], n_shards=2, config={"x": 2}))
     assert caplog.messages == [caplog.messages[0]]
