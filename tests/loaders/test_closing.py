@@ -95,7 +95,6 @@ def other(path):
 
 
 def open_below(path) -> list[str]:
-    """Return what of a directory this process has open."""
     fds = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
     # But for the one that listed them, which is no more.
     found = [os.readlink(fd) for fd in fds if os.path.lexists(fd)]
@@ -103,7 +102,6 @@ def open_below(path) -> list[str]:
 
 
 def hold(how: str, dataset: IndexedDataset, monkeypatch) -> Held:
-    """Return a reader that stands still with what it uses in its hands."""
     held = Held(dataset, 5 if how != "queue" else range(0, 400, 2))
     if how == "directory":
         held.before(monkeypatch, _file_pool, "open_inside")

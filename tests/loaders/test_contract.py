@@ -57,21 +57,10 @@ class TestShuffled(Patient, ResumableLoaderContract):
 class TestShuffledSeeds(Patient, SeededLoaderContract):
     samples = staticmethod(rows)
 
-    @pytest.fixture
-    def open_seeded_loader(self):
+    @pytest.fixture(params=[64, pytest.param(None, marks=pytest.mark.exhaustive)])
+    def open_seeded_loader(self, request):
         return lambda path, seed: shardproof.ShuffledDataLoader(
-            path, layer=6, batch_size=8, buffer_size=64, seed=seed
-        )
-
-
-@pytest.mark.exhaustive
-class TestPermuted(Patient, SeededLoaderContract):
-    samples = staticmethod(rows)
-
-    @pytest.fixture
-    def open_seeded_loader(self):
-        return lambda path, seed: shardproof.ShuffledDataLoader(
-            path, layer=6, batch_size=8, buffer_size=None, seed=seed
+            path, layer=6, batch_size=8, buffer_size=request.param, seed=seed
         )
 
 

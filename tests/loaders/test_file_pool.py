@@ -34,7 +34,6 @@ def limit_to(n_files: int) -> None:
 
 
 def limited(work, n_files: int = 128):
-    """Do some work in a process that may open few files."""
 
     def here():
         limit_to(n_files)

@@ -37,7 +37,6 @@ ALL = pytest.mark.parametrize("kind", [OrderedDataLoader, ShuffledDataLoader, In
 
 
 def held() -> tuple[int, int]:
-    """Threads and descriptors of this process."""
     return threading.active_count(), len(os.listdir("/proc/self/fd"))
 
 
@@ -151,14 +150,6 @@ def test_one_that_the_collector_finds_in_a_thread_that_reads_for_it_is_ended(kin
 
 
 @KINDS
-def test_a_forked_process_drops_what_its_parent_iterates_over(kind, path):
-    iterations = [iter(kind(path, layer=6, batch_size=8))]
-    next(iterations[0])
-    assert returned(run_in_child(iterations.clear, deadline=30)) is None
-    assert iterations
-
-
-@KINDS
 def test_a_forked_process_does_not_go_on_with_what_its_parent_iterates_over(kind, path):
     """Its threads are the parent's alone: a wait for them would have no end."""
     small = {"buffer_size": 16} if kind is ShuffledDataLoader else {}
@@ -210,10 +201,7 @@ def test_a_thread_imports_nothing(path):
             list(reader) if kind is not IndexedDataset else reader[range(len(reader))]
             os.preadv = preadv
     """
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, timeout=60, check=True
-    )
-    assert run.stdout == run.stderr == b""
+    assert printed_by(script) == b""
 
 
 def test_nothing_is_printed_whoever_holds_what_is_open_at_the_end(path):
@@ -234,13 +222,13 @@ def test_nothing_is_printed_whoever_holds_what_is_open_at_the_end(path):
             dataset = shardproof.IndexedDataset({str(path)!r}, layer=6)
             holder.held.append((dataset, dataset[[0, 1]]))
     """
-    run = subprocess.run(
-        [sys.executable, "-X", "dev", "-c", textwrap.dedent(script)],
-        capture_output=True,
-        timeout=60,
-        check=True,
-    )
-    assert run.stdout == run.stderr == b""
+    assert printed_by(script) == b""
+
+
+def printed_by(script: str) -> bytes:
+    command = [sys.executable, "-X", "dev", "-c", textwrap.dedent(script)]
+    run = subprocess.run(command, capture_output=True, timeout=60, check=True)
+    return run.stdout + run.stderr
 
 
 @ALL
