@@ -40,10 +40,8 @@ def test_an_open_iteration(tmp_path: Path, script: str, holder: str, said: str) 
     for n in range(3):
         pq.write_table(pa.table({"n": [2 * n, 2 * n + 1]}), tmp_path / f"train-{n}.parquet")
     code = textwrap.dedent(script.format(source=f"file://{tmp_path}")) + holder
-
     run = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path
     )
-
     assert (run.returncode, run.stdout, run.stderr) == (0, f"{said}\n", "")
     assert list((tmp_path / "cache").rglob("leases/*")) == []

@@ -75,7 +75,6 @@ class TestProvable:
             (["sha256", "md5", "sha256"], ["sha256", "md5"]),
             (["sha512", "sha256", "sha3-256", "sha1"], ["sha256", "sha512", "sha3-256", "sha1"]),
             (["sha256", "blake3"], ["blake3", "sha256"]),
-            (["sha1", "sha224"], ["sha224", "sha1"]),
             (["xxh3-128", "md5"], ["md5", "xxh3-128"]),
             (["xxh64", "xxh3-128"], ["xxh3-128", "xxh64"]),
             ([], []),

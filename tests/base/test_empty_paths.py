@@ -181,9 +181,7 @@ def test_below_a_current_directory_that_is_gone_nobody_can_look(
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-
     result = CliRunner().invoke(app.app, command.split())
-
     assert (result.exit_code, result.stdout) == (3, "")
     assert f"Could not check '{command.rsplit(maxsplit=1)[-1]}'" in result.stderr
     assert "current directory" in result.stderr

@@ -28,7 +28,6 @@ class Slow:
 
     @property
     def n_threads(self) -> int:
-        """How many threads of a pool have done it."""
         return len({name for name in self.threads.values() if name.startswith("shardproof")})
 
 

@@ -52,7 +52,6 @@ def fail_for_directories(monkeypatch, number: int) -> None:
 
 @pytest.fixture
 def synced(monkeypatch) -> list[tuple[str, int]]:
-    """Path and size of what was synced, in order."""
     real, found = os.fsync, []
 
     def fsync(fd: int) -> None:

@@ -42,19 +42,15 @@ def test_good_json() -> None:
     ("data", "problem"),
     [
         (b"", "truncated"),
-        (b"[", "truncated"),
         (b"[] x", "trailing"),
         (b'[{"name": "a", "n": NaN}]', "not JSON"),
         (b'[{"name": "a", "n": Infinity}]', "not JSON"),
-        (b'[{"name": "a", "n": -Infinity}]', "not JSON"),
         (b'[{"name": "a", "n": 1e400}]', "out of range"),
         (b'[{"name": "a", "n": ' + b"9" * 5000 + b"}]", "out of range"),
         (b'[{"name": "a", "n": 9007199254740993}]', "9007199254740992"),
         (b'[{"name": "a", "n": -1}]', ">= 0"),
         (b'[{"name": "a", "n": 1.0}]', "got `float`"),
         (b'[{"name": "a", "n": true}]', "got `bool`"),
-        (b'[{"name": "a", "n": "1"}]', "got `str`"),
-        (b'[{"name": "a", "n": null}]', "got `null`"),
         (b'[{"n": 1}]', "missing required field `name`"),
         (b'[{"name": "a", "extra": 1}]', "unknown field `extra`"),
         (b'{"name": "a"}', "expected `array`, got `object`"),
@@ -89,16 +85,13 @@ def test_brackets_in_text_are_no_levels() -> None:
     names = ["[" * 500, '"]' * 500, "{"]
     data = json.dumps([{"name": name, "x": 1} for name in names]).encode()
     assert [item.name for item in _json.decode(data, list[Loose], path="f")] == names
-
     twice = b'[{"name": "a", "%s": 1, "%s": 1}]' % (b"[" * 120, b"[" * 120)
     assert "stands twice" in refusal(twice, list[Loose]).problem
 
 
 def test_a_refusal_names_line_and_field() -> None:
     text = b'[\n {"name": "a", "n": 1},\n {"name": "b",\n  "n": -1}]'
-
     error = refusal(text)
-
     assert (error.path, error.line, error.field) == ("/dir/shards.json", 3, "$[1].n")
     assert "line 3, field $[1].n: expected `int` >= 0, found '-1'" in str(error)
 
@@ -155,7 +148,6 @@ class Tree(msgspec.Struct):
 )
 def test_a_refusal_shows_what_it_found_where_that_can_be_told(data, kind, found) -> None:
     problem = refusal(data, kind).problem
-
     assert problem.partition(", found ")[2] == (found or "")
 
 

@@ -50,7 +50,6 @@ def assert_in_words(text: str, directory: Path) -> None:
 @pytest.mark.slow
 def test_the_command_could_not_look(directory: Path) -> None:
     done = run("-m", "shardproof", "validate", "--level", "valid", directory, locale=C)
-
     assert done.returncode == 3
     assert_in_words(done.stderr, directory)
     assert run("-m", "shardproof", "validate", directory, locale=UTF8).returncode == 0
@@ -59,7 +58,6 @@ def test_the_command_could_not_look(directory: Path) -> None:
 @pytest.mark.exhaustive
 def test_the_plugin_could_not_look(directory: Path) -> None:
     done = run("-m", "pytest", "-p", "no:cacheprovider", "--validate-shards", directory, locale=C)
-
     assert done.returncode == 1
     assert_in_words(done.stdout, directory)
     assert "Its shards may be whole: this is no finding about them." in done.stdout
@@ -86,7 +84,6 @@ def test_a_shard_is_not_made_again_for_an_output_at_which_nobody_could_look(tmp_
         "    except OSError as error: print('could not check:', error)\n"
         "    except Exception: pass  # it is completed\n"
     )
-
     assert run(script, locale=C).stdout.count("could not check") == len(QUESTIONS)
     assert "could not check" not in run(script, locale=UTF8).stdout
     assert receipt_path(store, 1).read_bytes() == before

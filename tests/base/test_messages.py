@@ -179,7 +179,6 @@ def is_path(node: ast.AST) -> bool:
 
 
 def values_in(node: ast.AST) -> list[Any]:
-    """The values in an f-string."""
     parts = node.values if isinstance(node, ast.JoinedStr) else []
     return [part.value for part in parts if isinstance(part, ast.FormattedValue)]
 
@@ -221,7 +220,6 @@ def is_logged_as_it_is(place: Place) -> bool:
 
 
 def is_a_path_as_it_is(place: Place) -> bool:
-    """A path, or its like, in a sentence."""
     text = "".join(
         part.value
         for part in getattr(place.node, "values", [])
@@ -318,5 +316,4 @@ def test_every_text_from_outside_is_quoted_where_the_message_is_made() -> None:
 def test_each_rule_sees_what_breaks_it(rule, code, tmp_path, monkeypatch) -> None:
     (tmp_path / "module.py").write_text(code)
     monkeypatch.setattr(sys.modules[__name__], "SOURCE", tmp_path)
-
     assert [rule(place) for place in places(tmp_path / "module.py")].count(True) == 1

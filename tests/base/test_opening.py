@@ -24,7 +24,6 @@ def somewhere(base: Path, chosen: random.Random) -> str:
 
 
 def grow(base: Path, chosen: random.Random) -> None:
-    """Make folders, files and links, to each other and to nothing."""
     folders = [base]
     for _ in range(12):
         path = chosen.choice(folders) / chosen.choice("abcd")

@@ -10,8 +10,6 @@ from shardproof._base.progress import bar
 
 
 class Terminal(io.StringIO):
-    """A terminal that keeps what is drawn on it."""
-
     encoding = "utf-8"
 
     def isatty(self) -> bool:
@@ -44,7 +42,6 @@ def test_a_name_is_drawn_as_it_is_and_nothing_of_it_is_obeyed(
     label: str, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = drawn(label, monkeypatch)
-
     assert text in shown
     assert "1/2" in shown
     assert "\x1b]" not in shown

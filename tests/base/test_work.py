@@ -67,15 +67,12 @@ class TestApart:
 
         with pytest.raises(KeyboardInterrupt), _signals.listening():
             _work.apart(work)
-
         assert ended == [True]
 
     def test_its_thread_is_listed_no_more_when_it_returns(self) -> None:
         """Also one that was asked for its name, as each record of a log does."""
         before = threading.enumerate()
-
         found = {_work.apart(lambda _: threading.current_thread().name) for _ in range(20)}
-
         assert "MainThread" not in found
         assert threading.enumerate() == before
 
@@ -90,7 +87,6 @@ class TestApart:
         finally:
             threading.settrace(before[0])
             threading.setprofile(before[1])
-
         assert {"trace", "profile"} <= {*seen}
 
     def test_one_in_the_midst_of_an_import_is_raised_a_little_later(self) -> None:
@@ -103,7 +99,6 @@ class TestApart:
 
         with _signals.listening(), pytest.raises(KeyboardInterrupt):
             go_on()
-
         assert ended == ["ended"]
 
     def test_ignored_ones_stay_ignored(self) -> None:
@@ -225,7 +220,6 @@ def test_it_does_the_same_in_a_thread() -> None:
 
 def test_it_has_a_name_arguments_and_words_of_its_own() -> None:
     twin = Looker.look_async
-
     assert inspect.iscoroutinefunction(twin)
     assert (twin.__name__, twin.__qualname__) == ("look_async", "Looker.look_async")
     assert inspect.signature(twin) == inspect.signature(Looker.look)
