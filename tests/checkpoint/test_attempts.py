@@ -4,7 +4,7 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from shardproof.checkpoint import (
 )
 from shardproof.checkpoint.storage._location import Location
 from tests.helpers import checkpoint_files as files
-from tests.helpers.saving import saved
+from tests.helpers.saving import Lazy, saved
 
 JOB, RESTARTS, RUN = "SLURM_JOB_ID", "SLURM_RESTART_COUNT", "TORCHELASTIC_RUN_ID"
 ARRAY, HET = "SLURM_ARRAY_JOB_ID", "SLURM_HET_SIZE"
@@ -63,21 +63,9 @@ def named(prefix: Path) -> list[str]:
     return sorted(os.listdir(prefix.parent))
 
 
-class Meanwhile(Mapping):
-    """Arrays; before the first is given away, something happens."""
-
-    def __init__(self, arrays: dict[str, np.ndarray], act: Callable[[], object]) -> None:
-        self.arrays, self.act = arrays, act
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        self.act()
-        return self.arrays[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.arrays)
-
-    def __len__(self) -> int:
-        return len(self.arrays)
+def given_after(save: Callable[[], object]) -> Lazy:
+    """An array before which something is saved."""
+    return Lazy(arrays_of(0), lambda name: (save(), arrays_of(0)[name])[1])
 
 
 class Watched(LocalStorage):
@@ -98,7 +86,7 @@ class Watched(LocalStorage):
 
 class TestMeetings:
     def test_who_is_slower_than_a_whole_save_is_told(self, prefix: Path) -> None:
-        arrays = Meanwhile(arrays_of(0), lambda: save(prefix, 1))
+        arrays = given_after(lambda: save(prefix, 1))
         with pytest.raises(CheckpointError, match="a checkpoint exists already"):
             MultiShardSaver().save_shard(prefix, 0, arrays)
         assert is_of(prefix, 1, 2)
@@ -107,7 +95,7 @@ class TestMeetings:
     def test_who_was_told_to_overwrite_is_told_too(self, prefix: Path) -> None:
         """What was saved meanwhile is not what it was told to give up."""
         saver = MultiShardSaver()
-        arrays = Meanwhile(arrays_of(0), lambda: save(prefix, 1))
+        arrays = given_after(lambda: save(prefix, 1))
         with pytest.raises(CheckpointError, match="no checkpoint is made of two"):
             saver.save_shard(prefix, 0, arrays, overwrite=True)
         assert is_of(prefix, 1, 2)

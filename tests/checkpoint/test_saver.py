@@ -7,7 +7,7 @@ import os
 import stat
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,7 @@ from shardproof.checkpoint import from_safetensors
 from shardproof.checkpoint.save import _shard_writer
 from shardproof.testing.faults import FileSystemFaults
 from tests.helpers import checkpoint_files as files
-from tests.helpers.saving import saved
+from tests.helpers.saving import Lazy, saved
 
 ARRAYS = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.zeros((0, 4))}
 
@@ -95,40 +95,25 @@ class TestThereIsOneAlready:
         assert "model.metadata.json" not in caught.value.args[0]
 
 
-class Made(Mapping):
-    """Arrays that are made when they are asked for, each once."""
+def test_arrays_may_be_made_one_after_the_other(prefix: Path) -> None:
+    made = []
 
-    def __init__(self, n: int) -> None:
-        self.n, self.made = n, []
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        assert not [array for array in self.made if array() is not None], "one is still kept"
+    def make(name: str) -> np.ndarray:
+        assert not [array for array in made if array() is not None], "one is still kept"
         array = np.full(1000, int(name))
-        self.made.append(weakref.ref(array))
+        made.append(weakref.ref(array))
         return array
 
-    def __iter__(self):
-        return iter(map(str, range(self.n)))
-
-    def __len__(self) -> int:
-        return self.n
-
-
-def test_arrays_may_be_made_one_after_the_other(prefix: Path) -> None:
-    arrays = Made(5)
-    saved(prefix, [arrays])
-    assert len(arrays.made) == 5
+    saved(prefix, [Lazy("01234", make)])
+    assert len(made) == 5
     found = MultiShardLoader().load_shard(prefix, 0)
     assert {name: array[-1] for name, array in found.items()} == {str(n): n for n in range(5)}
 
 
 def test_one_that_is_none_after_all_leaves_nothing(saver, prefix: Path) -> None:
-    class Wrong(Made):
-        def __getitem__(self, name: str):
-            return super().__getitem__(name) if name != "3" else "text"
-
+    arrays = Lazy("01234", lambda name: np.zeros(1000) if name != "3" else "text")
     with pytest.raises(TypeError, match=r"arrays\['3'\]: expected an array, found str"):
-        saver.save_shard(prefix, 0, Wrong(5))
+        saver.save_shard(prefix, 0, arrays)
     assert names(prefix) == []
 
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from shardproof import MultiShardSaver
@@ -16,6 +16,22 @@ def saved(prefix, ranks, *, algorithm="sha256", overwrite=False, **said) -> Any:
         world_size = rank + 1
     saver.save_metadata(prefix, world_size=world_size, **said)
     return prefix
+
+
+class Lazy(Mapping):
+    """Arrays by name, each of which is made when it is asked for."""
+
+    def __init__(self, names: Iterable[str], make: Callable[[str], Any]) -> None:
+        self._names, self.make = [*names], make
+
+    def __getitem__(self, name: str) -> Any:
+        return self.make(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 @contextlib.contextmanager
