@@ -24,6 +24,7 @@ from shardproof import (
 from shardproof._base import digest, files, holds
 from shardproof.cli import app
 from shardproof.receipts import _claims
+from tests.helpers.forking import ended, forked
 from tests.helpers.hand_clock import HandClock
 from tests.helpers.planning import complete, new_store
 
@@ -337,11 +338,7 @@ class TestLeftovers:
 
     @staticmethod
     def die_at(store, index: int) -> None:
-        code = (
-            "import sys, os, shardproof; s = shardproof.ReceiptStore(sys.argv[1]);"
-            "s._claims.acquire(int(sys.argv[2])); os._exit(9)"
-        )
-        subprocess.run([sys.executable, "-c", code, str(store.path), str(index)])
+        assert ended(forked(lambda: ReceiptStore(store.path)._claims.acquire(index))) == 0
 
     def test_nothing_of_others_is_removed(self, store) -> None:
         (store.path / "claims").mkdir()
