@@ -10,6 +10,7 @@ from tests.helpers.killing import (
     _CONT,
     _SYSCALL,
     Begin,
+    _after,
     _kill,
     _next_mark,
     _on_one_core,
@@ -40,15 +41,8 @@ class Player:
         """Let it make so many calls, or fewer where it ends before; in a call, half of it."""
         if self.has_ended:
             return
-        left = n_calls
-
-        def enough(_: int) -> bool:
-            nonlocal left
-            left -= 1
-            return left < 0
-
         _trace(_SYSCALL, self._pid)
-        if _next_mark(self._pid, -self._pid, _SYSCALL, enough):
+        if _next_mark(self._pid, -self._pid, _SYSCALL, _after(n_calls)):
             self._end()
 
     def _end(self) -> None:

@@ -157,22 +157,15 @@ def stop_at_every_change(act, look, *, is_only_child=False) -> None:
 
 
 def ends_by_itself(act: Callable[[Begin], object], n_calls: int) -> bool:
-    """Run ``act`` in a child and kill it after so many system calls; say whether it ended before.
-
-    Raises:
-        NotPermittedError: The platform doesn't let a process be traced.
-        AssertionError: It ended in another way: it raised (its traceback is on standard error),
-            or it hung.
-    """
-    left = n_calls
-
-    def enough(_: int) -> bool:
-        nonlocal left
-        left -= 1
-        return left < 0
-
+    """Kill ``act`` in a child after so many system calls; say whether it ended before that."""
     with _on_one_core():
-        return _ends_by_itself(act, enough)
+        return _ends_by_itself(act, _after(n_calls))
+
+
+def _after(n_calls: int) -> Callable[[int], bool]:
+    """Return what says of each call whether so many were made before it."""
+    made = itertools.count()
+    return lambda _: next(made) >= n_calls
 
 
 @contextlib.contextmanager

@@ -119,7 +119,6 @@ class ReceiptsMachine(RuleBasedStateMachine):
 
     @rule(which=_PLACES, place=_PLACES)
     def claim_one(self, which: int, place: int) -> None:
-        """Let a worker, old or new, try to claim a shard."""
         known = [None, *(worker for worker in self._workers if worker.plan is self._plan)]
         worker = known[which % len(known)]
         index = place % self._plan.n_shards
@@ -187,7 +186,6 @@ class ReceiptsMachine(RuleBasedStateMachine):
     @precondition(lambda self: self._works or self._plan.free)
     @rule(place=_PLACES)
     def write_outputs(self, place: int) -> None:
-        """Let a worker begin and write its outputs, which thereby are in no way done."""
         self._write(self._some_work(place))
 
     def _write(self, work: _ModelWork) -> bool:
@@ -249,7 +247,6 @@ class ReceiptsMachine(RuleBasedStateMachine):
 
     @rule(seed=st.integers(0, 8))
     def replan(self, seed: int) -> None:
-        """Let the inputs change: another plan begins afresh, an earlier one goes on."""
         seed %= _MAX_PLANS
         if seed in self._plans:
             self._plan = self._plans[seed]
@@ -288,7 +285,6 @@ class ReceiptsMachine(RuleBasedStateMachine):
 
     @invariant()
     def outputs_are_those_of_one_worker(self) -> None:
-        """Require that what is done is whole, whichever worker did it."""
         for plan in self._plans.values():
             for outputs in plan.done.values():
                 for name, content in outputs.items():
@@ -298,12 +294,10 @@ class ReceiptsMachine(RuleBasedStateMachine):
     # How the store is worked; a test overrides some to see that it is found out.
 
     def open_store(self, path: Path, clock: Callable[[], float]) -> Any:
-        """Return a store as a new worker opens it."""
         heartbeat = STALE_AFTER / 3  # no thread gets to show life within the test
         return ReceiptStore(path, heartbeat=heartbeat, stale_after=STALE_AFTER, _clock=clock)
 
     def pending(self, store: Any) -> Sequence[int]:
-        """Return the shards that are left to do, ascending."""
         pending: Sequence[int] = store.pending()
         return pending
 
@@ -323,7 +317,6 @@ class ReceiptsMachine(RuleBasedStateMachine):
         return True
 
     def teardown(self) -> None:
-        """End what still runs, and remove the directory."""
         for work in self._works:
             work.handle.abandon()
         self._stack.close()
