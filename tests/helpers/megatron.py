@@ -16,16 +16,8 @@ import numpy as np
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQQ")
 VERSION = 1
-DTYPES = {
-    1: np.dtype("u1"),
-    2: np.dtype("i1"),
-    3: np.dtype("<i2"),
-    4: np.dtype("<i4"),
-    5: np.dtype("<i8"),
-    6: np.dtype("<f8"),
-    7: np.dtype("<f4"),
-    8: np.dtype("<u2"),
-}
+_IN_ORDER = ("u1", "i1", "<i2", "<i4", "<i8", "<f8", "<f4", "<u2")
+DTYPES = dict(enumerate(map(np.dtype, _IN_ORDER), 1))
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 
 Document = Sequence[Sequence[int]]
