@@ -133,7 +133,6 @@ class TestLatest:
             files.shard_path(tmp_path / "step_1", rank), files.shard_path(tmp_path / "step_2", rank)
         )
         assert latest_checkpoint(tmp_path) == str(tmp_path / "step_1")
-        assert latest_checkpoint(tmp_path, level="valid") == str(tmp_path / "step_1")
 
     def test_shards_without_metadata(self, tmp_path: Path) -> None:
         save(tmp_path / "step_1", 1)

@@ -25,7 +25,7 @@ class Held:
     def __init__(self, dataset: IndexedDataset, key: Any) -> None:
         self._is_there, self._may_go = threading.Event(), threading.Event()
         self._dataset, self.key = dataset, key
-        self._found: list[np.ndarray] = []
+        self.found: list[np.ndarray] = []
         self._thread = threading.Thread(target=self._read)
 
     def before(self, monkeypatch, where: object, name: str) -> None:
@@ -40,7 +40,7 @@ class Held:
         monkeypatch.setattr(where, name, later)
 
     def _read(self) -> None:
-        self._found.append(self._dataset[self.key]["act"].copy())
+        self.found.append(self._dataset[self.key]["act"].copy())
 
     def __enter__(self) -> "Held":
         self._thread.start()
@@ -50,10 +50,6 @@ class Held:
     def __exit__(self, *_: object) -> None:
         self._may_go.set()
         self._thread.join()
-
-    def result(self) -> np.ndarray:
-        (found,) = self._found
-        return found
 
 
 @pytest.fixture
@@ -129,7 +125,7 @@ def test_a_read_during_which_it_is_closed_ends_right(
         fds = [os.open(decoy, os.O_RDONLY) for _ in range(8)]
         known = [os.fstat(fd) for fd in fds]
         assert all(queue.is_open for queue in queues)
-    assert np.array_equal(held.result(), expected)
+    assert np.array_equal(held.found, [expected])
     assert [os.fstat(fd) for fd in fds] == known  # nothing was closed twice
     for fd in fds:
         os.close(fd)

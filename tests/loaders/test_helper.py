@@ -27,10 +27,6 @@ def helper():
     helper.end()
 
 
-def threads() -> int:
-    return threading.active_count()
-
-
 class Pieces:
     """Work that two threads share: each piece waits until both have one."""
 
@@ -106,17 +102,19 @@ NUMBERS = np.random.default_rng(0).permutation(2900)
 
 
 def test_a_dataset_has_one_that_lasts_until_it_is_closed(path):
-    before = threads()
+    before = threading.active_count()
     with IndexedDataset(path, layer=6) as dataset:
         for _ in range(20):
             assert dataset[NUMBERS]["example_idx"].tolist() == (NUMBERS // 3).tolist()
-        until(lambda: threads() == before + 1)  # those are gone that opened the shards
-    until(lambda: threads() == before)
+        until(
+            lambda: threading.active_count() == before + 1
+        )  # those are gone that opened the shards
+    until(lambda: threading.active_count() == before)
     assert len(dataset[NUMBERS]["act"]) == 2900
-    until(lambda: threads() == before + 1)
+    until(lambda: threading.active_count() == before + 1)
     del dataset
     gc.collect()
-    until(lambda: threads() == before)
+    until(lambda: threading.active_count() == before)
 
 
 def test_an_interrupt_does_not_wait_and_no_memory_goes_that_is_still_written_to(path, monkeypatch):

@@ -487,14 +487,10 @@ def test_a_part_for_each_worker(path):
     first = OrderedDataLoader(path, layer=6, batch_size=4)
     iteration = iter(first)
     done = flat(taken([next(iteration) for _ in range(5)], 6))
-    for kind_of in (lambda loader: loader, pickled):
+    for kind_of in (lambda loader: loader, lambda loader: pickle.loads(pickle.dumps(loader))):
         loader = OrderedDataLoader(path, layer=6, batch_size=4)
         loader.load_state_dict(first.state_dict())
         parts = [kind_of(loader.of_worker(number, 3)) for number in range(3)]
         shares = [flat(taken(part, 6)) for part in parts]
         assert all(shares)
         assert sorted(done + flat(shares)) == sorted(flat(whole))
-
-
-def pickled(loader):
-    return pickle.loads(pickle.dumps(loader))

@@ -22,10 +22,7 @@ from shardproof.testing import Layout
 
 
 def _stand_in_for_torchvision() -> None:
-    """Streaming imports torchvision for data sets of images, which are not used here.
-
-    A wheel of torchvision that was built for another build of torch can't be imported.
-    """
+    """Streaming imports it for images; one that was built for another torch can't be imported."""
     try:
         import torchvision  # noqa: F401
     except (ImportError, RuntimeError):

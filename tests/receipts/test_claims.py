@@ -65,15 +65,14 @@ def refused(store: ReceiptStore, index: int = 0, level="complete") -> None:
         store.claim(index, level=level)
 
 
-class TestOneWorker:
-    def test_a_claimed_shard_is_refused_with_its_owner(self, store) -> None:
-        with store.claim(0) as work:
-            with pytest.raises(ShardClaimedError) as caught:
-                ReceiptStore(store.path).claim(0)
-            work.mark_empty()
-        text = str(caught.value)
-        assert text.startswith(f"shard 0 of '{store.path}': claimed by uid {os.geteuid()} on ")
-        assert text.endswith(f"process {os.getpid()}")
+def test_a_claimed_shard_is_refused_with_its_owner(store) -> None:
+    with store.claim(0) as work:
+        with pytest.raises(ShardClaimedError) as caught:
+            ReceiptStore(store.path).claim(0)
+        work.mark_empty()
+    text = str(caught.value)
+    assert text.startswith(f"shard 0 of '{store.path}': claimed by uid {os.geteuid()} on ")
+    assert text.endswith(f"process {os.getpid()}")
 
 
 class TestTakeover:

@@ -182,13 +182,12 @@ class TestClaims:
             shardproof.validate(store.path)
 
 
-class TestPlugin:
-    def test_it_is_met_in_the_test_tree(self, pytester: pytest.Pytester) -> None:
-        complete(new_store(pytester.path / "data"), 0)
-        (pytester.path / "other").mkdir()
-        (pytester.path / "other" / "plan.json").write_text("{}")  # a plan of something else
-        result = pytester.runpytest("--validate-shards")
-        result.assert_outcomes(passed=1)
+def test_it_is_met_in_the_test_tree(pytester: pytest.Pytester) -> None:
+    complete(new_store(pytester.path / "data"), 0)
+    (pytester.path / "other").mkdir()
+    (pytester.path / "other" / "plan.json").write_text("{}")  # a plan of something else
+    result = pytester.runpytest("--validate-shards")
+    result.assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])

@@ -257,22 +257,21 @@ def test_of_a_shard_without_a_receipt_none_is_returned(store) -> None:
     assert not isinstance(e.value, FileNotFoundError)
 
 
-class TestVerdicts:
-    @pytest.mark.parametrize("level", LEVELS)
-    def test_of_all_are_those_of_each(self, tmp_path, level) -> None:
-        store = new_store(tmp_path, 5)
-        for index in (0, 1, 2):
-            complete(store, index)
-        (store.path / "shard_000001.bin").unlink()
-        receipt_path(store, 2).write_text("{")
-        with pytest.raises(ZeroDivisionError), store.claim(3):
-            raise ZeroDivisionError
-        each = [store.verdict(index, level=level) for index in range(5)]
-        assert store.verdicts(level=level) == each
-        assert store.verdicts(pending=True, level=level) == [one for one in each if not one]
-        assert [one.status for one in each] == [
-            "completed", "completed", "damaged", "failed", "absent",
-        ]  # fmt: skip
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_verdicts_on_all_are_those_on_each(tmp_path, level) -> None:
+    store = new_store(tmp_path, 5)
+    for index in (0, 1, 2):
+        complete(store, index)
+    (store.path / "shard_000001.bin").unlink()
+    receipt_path(store, 2).write_text("{")
+    with pytest.raises(ZeroDivisionError), store.claim(3):
+        raise ZeroDivisionError
+    each = [store.verdict(index, level=level) for index in range(5)]
+    assert store.verdicts(level=level) == each
+    assert store.verdicts(pending=True, level=level) == [one for one in each if not one]
+    assert [one.status for one in each] == [
+        "completed", "completed", "damaged", "failed", "absent",
+    ]  # fmt: skip
 
 
 class TestArguments:
