@@ -16,7 +16,7 @@ from typing import NamedTuple
 from shardproof._base import fanout
 from shardproof._base.messages import quoted
 from shardproof._base.work import apart, go_on
-from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
+from shardproof.manifest import Contradiction, ExpectedFile, Manifest
 from shardproof.receipts._directories import (
     PLAN_FILE,
     RECEIPTS,
@@ -164,8 +164,7 @@ def _promises(header: PlanHeader, receipts_fd: int, indices: Sequence[int]) -> l
     n_completed = 0
 
     def refuse(index: int, expected: str, found: str) -> None:
-        mismatch = Mismatch(expected, found)
-        damaged.append(Contradiction(f"{RECEIPTS}/{receipt_name(index)}", *mismatch))
+        damaged.append(Contradiction(f"{RECEIPTS}/{receipt_name(index)}", expected, found))
 
     for index, files in zip(indices, usual_files(header, receipts_fd, indices), strict=True):
         if index >= header.n_shards:

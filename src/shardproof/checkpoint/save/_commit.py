@@ -194,7 +194,15 @@ def make_checkpoint(
         except FileExistsError:
             clear_way(location, overwrite=False)
             raise
-    _clean_up(location, attempt, shards)
+    # What is not needed now goes, as far as possible; the next save or `prune` does the rest.
+    for shard in shards:
+        attempt.tokens.pop(location.beside(shard.file), None)
+        with contextlib.suppress(OSError):
+            location.storage.remove(location.record(shard.rank))
+    with contextlib.suppress(OSError):
+        sweep_leftovers(location.storage, location.directory)
+    with contextlib.suppress(OSError):
+        location.storage.sweep(location.directory)
     return location.metadata
 
 
@@ -260,18 +268,6 @@ def _see_that_they_are_there(location: Location, shards: Sequence[ShardEntry]) -
     except CheckpointError as error:
         refuse_blind(error)
         raise CheckpointError(OVERTAKEN, path=location.metadata) from error
-
-
-def _clean_up(location: Location, attempt: Attempt, shards: Sequence[ShardEntry]) -> None:
-    """Remove what is not needed now, as far as possible; the next save or `prune` does the rest."""
-    for shard in shards:
-        attempt.tokens.pop(location.beside(shard.file), None)
-        with contextlib.suppress(OSError):
-            location.storage.remove(location.record(shard.rank))
-    with contextlib.suppress(OSError):
-        sweep_leftovers(location.storage, location.directory)
-    with contextlib.suppress(OSError):
-        location.storage.sweep(location.directory)
 
 
 def now() -> str:
