@@ -13,7 +13,10 @@ import xxhash
 
 MAGIC = 0x53484152
 SIZES = {
-    "bool": 1, "bfloat16": 2, "complex64": 8, "complex128": 16,
+    "bool": 1,
+    "bfloat16": 2,
+    "complex64": 8,
+    "complex128": 16,
     **{f"{sign}int{8 * n}": n for n in (1, 2, 4, 8) for sign in ("", "u")},
     **{f"float{8 * n}": n for n in (2, 4, 8)},
     **{f"float8_{kind}": 1 for kind in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu")},
