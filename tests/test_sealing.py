@@ -1,5 +1,6 @@
 """A seal is written whole or not at all, goes on after a kill, and never blesses bytes twice."""
 
+import errno
 import gzip
 import hashlib
 import os
@@ -597,3 +598,17 @@ def test_digests_may_be_required_by_the_command(make_shards_dir) -> None:
     code, text = run("seal", "--update", path)
     assert code == 1
     assert "It is not sealed" in text
+
+
+def test_a_journal_whose_owner_can_not_be_told_does_not_stay_open(
+    tmp_path, make_shard_faults
+) -> None:
+    (tmp_path / "a").write_bytes(b"a")
+    journal = tmp_path / ".SHA256SUMS.journal"
+    journal.touch()
+    stat = make_shard_faults(tmp_path).fail("stat", errno.EIO, match=journal.name, nth=2)
+    with pytest.raises(OSError, match="Input/output error"):
+        seal(tmp_path)
+    links = (f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd"))
+    assert stat.reached
+    assert str(journal) not in {os.readlink(link) for link in links if os.path.islink(link)}

@@ -5,8 +5,8 @@ here: each folder is opened in the one before it and never through a link, and o
 read and walked by the same steps. What is opened in the end was inside the directory when its
 folder was entered; a folder that is moved out later takes with it what is opened in it.
 
-Linux has one call for the folders of a name (openat2(2) with RESOLVE_BENEATH). A check needs it
-not: it opens a folder once for the files in it.
+Linux has one call for the folders of a name (openat2(2) with RESOLVE_BENEATH). Checks do without
+it, since they open a folder once for the files in it.
 """
 
 import errno
