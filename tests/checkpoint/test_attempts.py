@@ -275,6 +275,12 @@ def test_prune_removes_records_that_nobody_needs(with_records: Path) -> None:
     assert named(with_records) == WHOLE
 
 
+def test_prune_removes_records_that_a_power_cut_left_empty(with_records: Path) -> None:
+    files.record_path(with_records, 1).write_bytes(b"")
+    assert prune(with_records.parent) == []
+    assert named(with_records) == WHOLE
+
+
 def test_records_of_other_shards_stay(with_records: Path) -> None:
     other = with_records.parent.parent / "other" / "model"
     MultiShardSaver().save_shard(other, 0, arrays_of(1))

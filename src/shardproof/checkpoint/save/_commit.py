@@ -24,6 +24,7 @@ from shardproof.checkpoint._format import CheckpointMetadata, RankRecord, ShardE
 from shardproof.checkpoint.read._verifier import refuse_blind
 from shardproof.checkpoint.storage._location import Location, location_of, path_in, pending_prefix
 from shardproof.checkpoint.storage._reading import (
+    open_file,
     open_shard,
     read_metadata,
     read_record,
@@ -160,11 +161,13 @@ def sweep_leftovers(storage: CheckpointStorage, directory: str) -> None:
 
 
 def _remove_records(location: Location, ranks: list[int]) -> None:
-    shards = read_metadata(location).shards if ranks else ()
+    shards = dict(enumerate(read_metadata(location).shards)) if ranks else {}
     for rank in ranks:
-        with contextlib.suppress(CheckpointError):
-            if read_record(location, rank).shard == shards[min(rank, len(shards) - 1)]:
-                location.storage.remove(location.record(rank))
+        path = location.record(rank)
+        with contextlib.suppress(CheckpointError), open_file(location.storage, path) as file:
+            # One is empty if the power was cut before its bytes were on the disk: none is synced.
+            if not file.size or read_record(location, rank).shard == shards.get(rank):
+                location.storage.remove(path, only=file)
 
 
 def make_checkpoint(
