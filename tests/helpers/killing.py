@@ -115,9 +115,10 @@ def tree_of(path: Path) -> Tree:
         found += [(os.path.relpath(os.path.join(root, name), path), None) for name in directories]
         for name in files:
             file = Path(root, name)
-            leads_nowhere = file.is_symlink() and not file.exists()
-            data = os.fsencode(file.readlink()) if leads_nowhere else file.read_bytes()
-            found.append((os.path.relpath(file, path), data))
+            with contextlib.suppress(FileNotFoundError):  # another thread is not stopped
+                leads_nowhere = file.is_symlink() and not file.exists()
+                data = os.fsencode(file.readlink()) if leads_nowhere else file.read_bytes()
+                found.append((os.path.relpath(file, path), data))
     return tuple(sorted(found, key=lambda entry: entry[0]))
 
 
