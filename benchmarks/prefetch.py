@@ -271,12 +271,12 @@ class Serving(msgspec.Struct, frozen=True):
     latency: float = 0.0
 
 
-def serve(given: str) -> None:
-    """Be the server: print where it is, and stay until standard input ends."""
+def serve() -> None:
+    """Be the server that a line describes: print where it is, and stay until the input ends."""
     from shardproof.testing.faults import serve_hub  # noqa: PLC0415
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it ends it
-    serving = msgspec.json.decode(given, type=Serving)
+    serving = msgspec.json.decode(sys.stdin.readline(), type=Serving)
     with serve_hub(rate=serving.rate, latency=serving.latency) as hub:
         for name, path in serving.files.items():
             hub.put(f"data/{name}", Path(path))
@@ -297,10 +297,12 @@ def hub_of(
     """Run a hub in a process of its own, which ends with this context or with this process."""
     names = {name: os.fspath(path) for name, path in files.items()}
     given = msgspec.json.encode(Serving(names, in_repo, rate, latency)).decode()
-    argv = [sys.executable, os.fspath(HERE / "prefetch.py"), "--serve", given]
+    argv = [sys.executable, os.fspath(HERE / "prefetch.py"), "--serve"]
     process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
+        assert process.stdin is not None
         assert process.stdout is not None
+        print(given, file=process.stdin, flush=True)  # no command line has room for all names
         url = process.stdout.readline().strip()
         if not url:
             raise SystemExit("the hub did not start")
@@ -635,6 +637,6 @@ if __name__ == "__main__":
         case ["--play"]:
             play(*sys.argv[2:])
         case ["--serve"]:
-            serve(*sys.argv[2:])
+            serve()
         case _:
             main()
