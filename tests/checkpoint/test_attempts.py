@@ -19,6 +19,7 @@ from shardproof.checkpoint import (
     prune,
     to_safetensors,
 )
+from shardproof.checkpoint.save import _commit
 from shardproof.checkpoint.storage._location import Location
 from tests.helpers import checkpoint_files as files
 from tests.helpers.saving import Lazy, saved
@@ -279,6 +280,25 @@ def test_prune_removes_records_that_a_power_cut_left_empty(with_records: Path) -
     files.record_path(with_records, 1).write_bytes(b"")
     assert prune(with_records.parent) == []
     assert named(with_records) == WHOLE
+
+
+def test_a_record_that_takes_the_place_of_one_that_was_read_stays(
+    with_records: Path, monkeypatch
+) -> None:
+    """As where a save that overwrites comes between."""
+    path, real = files.record_path(with_records, 0), _commit.read_record
+
+    def read_record(location, rank):
+        record = real(location, rank)
+        if rank == 0:
+            path.unlink()
+            path.write_bytes(b"new")
+        return record
+
+    monkeypatch.setattr(_commit, "read_record", read_record)
+    prune(with_records.parent)
+    assert path.read_bytes() == b"new"
+    assert not files.record_path(with_records, 1).exists()
 
 
 def test_records_of_other_shards_stay(with_records: Path) -> None:
