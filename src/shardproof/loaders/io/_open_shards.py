@@ -28,8 +28,8 @@ _LONG = 2**16
 _LONG_BYTES_AT_ONCE = 2**23
 """What a thread reads of such before it takes more."""
 
-_MANY = 32
-"""So few reads as are less take no longer one by one, each by a call from Python."""
+_MANY = 64
+"""Fewer pieces of memory take no longer one by one: Python makes an object for each of them."""
 
 _ATTEMPTS = 4
 _SECONDS = 10.0
@@ -67,6 +67,11 @@ class ShardReads(NamedTuple):
         lists = (each.tolist() for each in self[:4])
         for shard, offset, first, stop in zip(*lists, strict=True):
             yield ShardRead(shard, offset, Scattered(self.vectors[first:stop]))
+
+    @property
+    def n_pieces(self) -> int:
+        """How many pieces of memory they fill."""
+        return int((self.stop - self.first).sum())
 
     @property
     def addresses(self) -> Rows:
@@ -115,7 +120,7 @@ class OpenShards(FilePool):
 
     def read_each(self, reads: ShardReads, helper: Helper | None = None) -> None:
         """Do many reads, each of them whole."""
-        while len(reads.shard) >= _MANY:
+        while reads.n_pieces >= _MANY:
             n_reads = self._read_first(reads, helper)
             reads = reads.part(slice(n_reads, None))
         for read in reads.singly():
