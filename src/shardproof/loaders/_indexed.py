@@ -145,8 +145,8 @@ class IndexedDataset(DirectoryReader):
             pool = self._pool
         buffer = pool.take()
         if n_rows:
-            plan = ReadPlan.of(selection, Window(rows, None), [buffer], n_rows)
-            plan.read(self._open(), helper=self._helper)
+            reads = ReadPlan.of(selection, Window(rows, None), n_rows).into([buffer])
+            self._open().read_each(reads, self._helper)
         (batch,) = batches_of(self._source, rows, [buffer], n_rows)
         pool.give_back(buffer)
         return as_arrays_of(self._framework, batch, self.metadata.dtype)

@@ -55,7 +55,7 @@ class ShardReads(NamedTuple):
     stop: Rows
     length: Rows  # in bytes
     vectors: Vectors  # of all reads
-    memory: object  # to which these point: it is not to be gone while any of this is there
+    memory: object = None  # to which these point: it is not to be gone while any of this is there
 
     def part(self, chosen: "slice | Rows") -> "ShardReads":
         """Return some of them."""

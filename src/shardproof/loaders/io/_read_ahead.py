@@ -5,14 +5,13 @@ import functools
 import threading
 from collections.abc import Callable, Generator, Iterator
 
-import numpy as np
-
 from shardproof.loaders.io._crew import Crew
-from shardproof.loaders.io._memory import BufferPool
-from shardproof.loaders.io._open_shards import OpenShards
+from shardproof.loaders.io._memory import Buffer, BufferPool
+from shardproof.loaders.io._open_shards import OpenShards, ShardReads
 from shardproof.loaders.io._read_plan import ReadPlan
 from shardproof.loaders.io._row_source import Batch, RowSource, batches_of
 from shardproof.loaders.order._epoch_plan import EpochPlan, RankShare, Window
+from shardproof.loaders.order._selection import Rows
 
 _MOST_THREADS = 1024
 """More would take longer to start than they save."""
@@ -56,10 +55,15 @@ class ReadAhead:
     def _reads(self, shards: OpenShards, first: int) -> Iterator[Callable[[], list[Batch]]]:
         """Yield what reads each part of each stretch, in order, from that of a batch on."""
         n_parts = self._n_threads if self.plan.window_rows > self.plan.batch_size else 1
-        for start, stop in self._stretches(first):
-            stretch = StretchRead(self, shards, start, stop)
+        stretches = (StretchRead(self, shards, *each) for each in self._stretches(first))
+        begun = next(stretches, None)
+        while begun is not None:
+            following = next(stretches, None)
             for part in range(n_parts):
-                yield functools.partial(stretch.read, part, n_parts)
+                yield functools.partial(begun.read, part, n_parts)
+                if n_parts > 1 and part == 0 and following:  # or all its parts would wait for that
+                    yield following.plan
+            begun = following
 
     def _stretches(self, first: int) -> Iterator[tuple[int, int]]:
         """Yield the first batch of each stretch, and the one after its last."""
@@ -97,29 +101,38 @@ def windows_at_once(share: RankShare, row_bytes: int) -> int:
 class StretchRead:
     """Reads a stretch, some windows that follow each other, in parts that are begun in order."""
 
-    # The thread that begins first plans the reads of all parts, so that the caller's plans none.
-
     def __init__(self, ahead: ReadAhead, shards: OpenShards, start: int, stop: int) -> None:
         self._ahead, self._shards = ahead, shards
         self.start, self._stop = start, stop  # of its batches
-        self._lock = threading.Lock()
-        self._plan: ReadPlan | None = None
-        self._rows = np.empty(0, np.int64)
+        self._lock = threading.Lock()  # for what is decided once, for all parts
+
+    def plan(self) -> list[Batch]:
+        """Decide what is read; there are no batches yet."""
+        with self._lock:
+            self._planned  # noqa: B018
+        return []
 
     def read(self, part: int, n_parts: int) -> list[Batch]:
         """Read one part; with the last, return the batches over memory that all parts fill."""
-        source, pool = self._ahead.source, self._ahead.pool
-        with self._lock:  # planned once: the parts that come meanwhile wait for it
-            if self._plan is None:
-                window = self._ahead.window(self.start, self._stop)
-                self._rows = window.delivered
-                buffers = [pool.take() for _ in range(self._stop - self.start)]
-                self._plan = ReadPlan.of(source.selection, window, buffers, pool.n_rows)
-            plan = self._plan
-        plan.read(self._shards, part, n_parts)
+        with self._lock:
+            (rows, _), (buffers, reads) = self._planned, self._placed
+        first, last = (len(reads.shard) * at // n_parts for at in (part, part + 1))
+        self._shards.read_each(reads.part(slice(first, last)))
         if part < n_parts - 1:
             return []
-        batches = batches_of(source, self._rows, plan.buffers, pool.n_rows)
-        for buffer in plan.buffers:
+        pool = self._ahead.pool
+        batches = batches_of(self._ahead.source, rows, buffers, pool.n_rows)
+        for buffer in buffers:
             pool.give_back(buffer)
         return batches
+
+    @functools.cached_property
+    def _planned(self) -> tuple[Rows, ReadPlan]:
+        window, selection = self._ahead.window(self.start, self._stop), self._ahead.source.selection
+        return window.delivered, ReadPlan.of(selection, window, self._ahead.pool.n_rows)
+
+    @functools.cached_property
+    def _placed(self) -> tuple[list[Buffer], ShardReads]:
+        _, plan = self._planned
+        buffers = [self._ahead.pool.take() for _ in range(self._stop - self.start)]
+        return buffers, plan.into(buffers)

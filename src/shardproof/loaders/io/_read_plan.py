@@ -12,9 +12,8 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from shardproof.loaders.io._crew import Helper
 from shardproof.loaders.io._memory import MOST_VECTORS, VECTOR, Buffer, Vectors, vectors
-from shardproof.loaders.io._open_shards import OpenShards, ShardReads
+from shardproof.loaders.io._open_shards import ShardReads
 from shardproof.loaders.order._epoch_plan import Window
 from shardproof.loaders.order._selection import Rows, Selection
 
@@ -30,16 +29,15 @@ _MOST_JOINED = 2**24
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """The reads that bring some rows into buffers; several threads may do a part of them each."""
+    """The reads that bring some rows into buffers, whichever these are."""
 
-    reads: ShardReads
-    buffers: tuple[Buffer, ...]
+    reads: ShardReads  # of which the vectors say where a piece begins in its buffer
+    buffer: Rows  # of each vector
+    n_skipped: int  # bytes of the longest piece that is read for nothing, into a buffer of its own
 
     @classmethod
-    def of(
-        cls, selection: Selection, window: Window, buffers: Sequence[Buffer], buffer_rows: int
-    ) -> Self:
-        """Return the plan for the rows of a window, which go into these buffers in order."""
+    def of(cls, selection: Selection, window: Window, buffer_rows: int) -> Self:
+        """Return the plan for the rows of a window, which go into buffers in order."""
         places, size = selection.places(window.rows), selection.row_bytes
         shards = places // selection.rows_per_shard
         begins_run = np.ones(len(places), np.bool_)  # of rows that follow each other in a file
@@ -47,13 +45,12 @@ class ReadPlan:
         begins_piece = begins_run.copy()  # of memory
         begins_piece[:: buffer_rows if window.order is None else 1] = True
         pieces = np.flatnonzero(begins_piece)
-        goals = _goals(pieces, window, buffers, buffer_rows, size)
+        goals, buffer = _goals(pieces, window, buffer_rows, size)
         skipped = _skipped(places, shards, begins_run, _MOST_JOINED // size)[pieces]
         begins_read = begins_run[pieces] & (skipped == 0)
-        vector, memory = np.arange(len(pieces)), tuple(buffers)
+        vector = np.arange(len(pieces))
         if has_gaps := bool(skipped.any()):
-            goals, vector, nowhere = _with_gaps(goals, skipped * size)
-            memory = (*memory, nowhere)
+            goals, buffer, vector = _with_gaps(goals, buffer, skipped * size)
         first = _split(begins_read, MOST_VECTORS // 2 if has_gaps else MOST_VECTORS)
         start, end = pieces[first], _stops(pieces[first], len(places)) - 1
         reads = ShardReads(
@@ -63,30 +60,28 @@ class ReadPlan:
             stop=vector[_stops(first, len(pieces)) - 1] + 1,
             length=(places[end] - places[start] + 1) * size,
             vectors=goals,
-            memory=memory,
         )
-        return cls(reads.part(_ascending(places[start])), tuple(buffers))
+        longest = int(skipped.max(initial=0)) * size
+        return cls(reads.part(_ascending(places[start])), buffer, longest)
 
-    def read(
-        self, shards: OpenShards, part: int = 0, n_parts: int = 1, helper: Helper | None = None
-    ) -> None:
-        """Read the rows, or one of several parts of them."""
-        first, last = (len(self.reads.shard) * at // n_parts for at in (part, part + 1))
-        shards.read_each(self.reads.part(slice(first, last)), helper)
+    def into(self, buffers: Sequence[Buffer]) -> ShardReads:
+        """Return the reads that fill these buffers."""
+        memory = (*buffers, Buffer(1, self.n_skipped))
+        addresses = np.array([each.address for each in memory], np.uintp)
+        vectors = self.reads.vectors.copy()
+        vectors["base"] += addresses[self.buffer]
+        return self.reads._replace(vectors=vectors, memory=memory)
 
 
-def _goals(
-    pieces: Rows, window: Window, buffers: Sequence[Buffer], buffer_rows: int, row_bytes: int
-) -> Vectors:
-    """Return where pieces of memory are whose rows begin at places of the window."""
+def _goals(pieces: Rows, window: Window, buffer_rows: int, row_bytes: int) -> tuple[Vectors, Rows]:
+    """Return where pieces whose rows begin at places of the window begin, in which buffer each."""
     places = pieces
     if window.order is not None:
         places = np.empty(len(window.rows), np.int64)
         places[window.order] = np.arange(len(places))
     buffer, row = np.divmod(places, buffer_rows)
-    addresses = np.array([each.address for each in buffers], np.uintp)
     lengths = (_stops(pieces, len(window.rows)) - pieces) * row_bytes
-    return vectors(addresses[buffer] + (row * row_bytes).astype(np.uintp), lengths)
+    return vectors((row * row_bytes).astype(np.uintp), lengths), buffer
 
 
 def _skipped(
@@ -116,14 +111,16 @@ def _split(begins_read: npt.NDArray[np.bool_], most: int) -> Rows:
     return np.flatnonzero(within % most == 0)
 
 
-def _with_gaps(goals: Vectors, skipped: Rows) -> tuple[Vectors, Rows, Buffer]:
+def _with_gaps(goals: Vectors, buffer: Rows, skipped: Rows) -> tuple[Vectors, Rows, Rows]:
     """Return vectors with one before each piece for the bytes that are skipped before it."""
-    nowhere, is_behind_gap = Buffer(1, int(skipped.max())), skipped > 0
+    is_behind_gap = skipped > 0
     place = np.arange(len(goals)) + np.cumsum(is_behind_gap)
-    made = np.full(int(place[-1]) + 1, np.array((nowhere.address, 0), VECTOR))
+    made = np.zeros(int(place[-1]) + 1, VECTOR)
     made[place] = goals
     made["length"][place[is_behind_gap] - 1] = skipped[is_behind_gap]
-    return made, place, nowhere
+    made_buffer = np.full(len(made), -1)  # the last one
+    made_buffer[place] = buffer
+    return made, made_buffer, place
 
 
 def _ascending(places: Rows) -> Rows:
