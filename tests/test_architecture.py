@@ -102,6 +102,7 @@ THIRD_PARTY = {
     "fetching.transfer": {"msgspec"},
     "fetching.transfer._partial_file": {"msgspec", "xxhash"},
     "loaders": {"msgspec", "numpy"},
+    "loaders._cuda": {"numpy", "torch"},
     "loaders._torch": {"numpy", "torch"},
     "loaders.io._open_shards": {"numpy", "tenacity"},
     "manifest": {"msgspec"},

@@ -78,7 +78,8 @@ def test_rows_as_tensors(path, monkeypatch):
     """Here by a module that only notes of what tensors are made, since torch need not be there."""
     made = []
 
-    def tensors(batch, dtype):
+    def tensors(batch, dtype, wanted, *, pin_memory):
+        assert (wanted, pin_memory) == (None, False)
         made.append((sorted(batch), dtype))
         return {name: ("tensor", value.tolist()) for name, value in batch.items()}
 

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shardproof._base.arguments import checked, count
+from shardproof.loaders._delivery import DeviceName, Dtype, Framework, delivery_of
 from shardproof.loaders._loader import BatchLoader, refuse_options
-from shardproof.loaders._reader import Framework
 from shardproof.loaders.io._row_source import UNLABELLED, RowSource, open_source
 from shardproof.loaders.order._epoch_plan import RankShare
 from shardproof.loaders.order._orders import Order, ShuffledOrder
@@ -37,6 +37,11 @@ class OrderedDataLoader(BatchLoader):
         even_batches: Leave out last batches that not every rank has.
         workers: How many threads read ahead, and so how many batches.
         framework: ``"numpy"`` for arrays, ``"torch"`` for tensors over the same memory.
+        device: Where the tensors are: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or a ``torch.device``.
+        dtype: Of ``act``, cast there: ``"float32"``, ``"float16"``, ``"bfloat16"``. By default that
+            of the directory.
+        n_ahead: How many batches are on the device before they are asked for.
+        pin_memory: Whether tensors on the host are in pinned memory.
 
     Raises:
         ShardValidationError: Something in the directory is not as expected.
@@ -44,6 +49,7 @@ class OrderedDataLoader(BatchLoader):
         ValueError: A layer that was not recorded, special tokens where there are none, a number out
             of range.
         TypeError: An argument of another type.
+        ValueError: There is no such device.
         ModuleNotFoundError: ``framework="torch"``, and there is no torch.
 
     Example:
@@ -68,12 +74,17 @@ class OrderedDataLoader(BatchLoader):
         even_batches: bool = False,
         workers: int = 2,
         framework: Framework = "numpy",
+        device: DeviceName = "cpu",
+        dtype: Dtype | None = None,
+        n_ahead: int = 2,
+        pin_memory: bool = False,
     ) -> None:
-        refuse_options(batch_size, rank, world_size, workers, framework)
+        refuse_options(batch_size, rank, world_size, workers)
+        delivery = delivery_of(framework, device, dtype, pin_memory=pin_memory, n_ahead=n_ahead)
         source = open_source(shards_dir, layer, tokens)
         order = Order(n_rows=source.selection.n_rows, window_rows=batch_size)
         share = RankShare(order, rank, world_size, batch_size, drop_last, even_batches)
-        super().__init__(source, share, workers, framework)
+        super().__init__(source, share, workers, delivery)
 
 
 class ShuffledDataLoader(BatchLoader):
@@ -99,6 +110,11 @@ class ShuffledDataLoader(BatchLoader):
         world_size: Among how many ranks the rows are dealt.
         even_batches: Leave out last batches that not every rank has.
         framework: ``"numpy"`` for arrays, ``"torch"`` for tensors over the same memory.
+        device: Where the tensors are: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or a ``torch.device``.
+        dtype: Of ``act``, cast there: ``"float32"``, ``"float16"``, ``"bfloat16"``. By default that
+            of the directory.
+        n_ahead: How many batches are on the device before they are asked for.
+        pin_memory: Whether tensors on the host are in pinned memory.
 
     Raises:
         ShardValidationError: Something in the directory is not as expected.
@@ -106,6 +122,7 @@ class ShuffledDataLoader(BatchLoader):
         ValueError: A layer that was not recorded, special tokens where there are none, labels to
             ignore where there are none, a number out of range.
         TypeError: An argument of another type.
+        ValueError: There is no such device.
         ModuleNotFoundError: ``framework="torch"``, and there is no torch.
 
     Example:
@@ -132,8 +149,13 @@ class ShuffledDataLoader(BatchLoader):
         world_size: int = 1,
         even_batches: bool = False,
         framework: Framework = "numpy",
+        device: DeviceName = "cpu",
+        dtype: Dtype | None = None,
+        n_ahead: int = 2,
+        pin_memory: bool = False,
     ) -> None:
-        refuse_options(batch_size, rank, world_size, workers, framework)
+        refuse_options(batch_size, rank, world_size, workers)
+        delivery = delivery_of(framework, device, dtype, pin_memory=pin_memory, n_ahead=n_ahead)
         count("seed", seed)
         if buffer_size is not None:
             count("buffer_size", buffer_size, 1)
@@ -151,7 +173,7 @@ class ShuffledDataLoader(BatchLoader):
             kept=kept,
         )
         share = RankShare(order, rank, world_size, batch_size, drop_last, even_batches)
-        super().__init__(source, share, workers, framework)
+        super().__init__(source, share, workers, delivery)
 
 
 def _rows_kept(source: RowSource, ignored: list[int]) -> npt.NDArray[np.bool_]:

@@ -12,13 +12,8 @@ import numpy.typing as npt
 
 from shardproof._base.arguments import checked
 from shardproof._base.work import apart
-from shardproof.loaders._reader import (
-    DirectoryReader,
-    Framework,
-    as_arrays_of,
-    refuse_no_torch,
-    torch_module,
-)
+from shardproof.loaders._delivery import DeviceName, Dtype, Framework, delivery_of, torch_module
+from shardproof.loaders._reader import DirectoryReader
 from shardproof.loaders.io._crew import Helper
 from shardproof.loaders.io._memory import BufferPool, Contiguous
 from shardproof.loaders.io._open_shards import OpenShards, ShardRead
@@ -42,12 +37,16 @@ class IndexedDataset(DirectoryReader):
         layer: A recorded layer, or ``"all"``.
         tokens: ``"content"``, ``"special"`` or ``"all"``.
         framework: ``"numpy"`` for arrays, ``"torch"`` for tensors over the same memory.
+        device: Where the tensors are: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or a ``torch.device``.
+        dtype: Of ``act``, cast there: ``"float32"``, ``"float16"``, ``"bfloat16"``. By default that
+            of the directory.
 
     Raises:
         ShardValidationError: Something in the directory is not as expected.
         ManifestError: Its manifest can't be read.
         ValueError: A layer that was not recorded, special tokens where there are none.
         TypeError: An argument of another type.
+        ValueError: There is no such device.
         ModuleNotFoundError: ``framework="torch"``, and there is no torch.
 
     Example:
@@ -68,9 +67,10 @@ class IndexedDataset(DirectoryReader):
         layer: LayerChoice,
         tokens: TokenChoice = "content",
         framework: Framework = "numpy",
+        device: DeviceName = "cpu",
+        dtype: Dtype | None = None,
     ) -> None:
-        refuse_no_torch(framework)
-        self._framework = framework
+        self._delivery = delivery_of(framework, device, dtype)
         super().__init__(open_source(shards_dir, layer, tokens))
 
     def _start(self) -> None:
@@ -81,7 +81,8 @@ class IndexedDataset(DirectoryReader):
         self._lock = threading.Lock()
 
     def _arguments(self) -> dict[str, object]:
-        return super()._arguments() | {"framework": self._framework}
+        names = ("framework", "device", "dtype")
+        return super()._arguments() | {name: getattr(self._delivery, name) for name in names}
 
     @property
     def n_samples(self) -> int:
@@ -106,7 +107,7 @@ class IndexedDataset(DirectoryReader):
         if isinstance(index, (Sequence, np.ndarray)):
             return self._rows(index)
         row = self._row(self._checked(operator.index(index)))
-        return as_arrays_of(self._framework, row, self.metadata.dtype)
+        return self._delivered(row)
 
     def __getitems__(self, indices: "Sequence[int] | npt.NDArray[np.integer[Any]]") -> WholeBatch:
         """Return several rows as one batch, in the order of their numbers given.
@@ -141,7 +142,8 @@ class IndexedDataset(DirectoryReader):
         with self._lock:  # memory for batches of one size, since the next one is often as large
             if self._pool is None or self._pool.n_rows != n_rows:
                 n_kept = min(3, _KEPT_BYTES // max(1, n_rows * selection.row_bytes))
-                self._pool = BufferPool(n_rows, selection.row_bytes, n_kept)
+                memory = self._delivery.memory
+                self._pool = BufferPool(n_rows, selection.row_bytes, n_kept, memory)
             pool = self._pool
         buffer = pool.take()
         if n_rows:
@@ -149,7 +151,15 @@ class IndexedDataset(DirectoryReader):
             self._open().read_each(reads, self._helper)
         (batch,) = batches_of(self._source, rows, [buffer], n_rows)
         pool.give_back(buffer)
-        return as_arrays_of(self._framework, batch, self.metadata.dtype)
+        return self._delivered(batch)
+
+    def _delivered(self, batch: Batch) -> Batch:
+        """Return a batch, or a row, where it is wanted: its memory may be filled again."""
+        if self._delivery.is_on_host:
+            return self._delivery.arrays(batch, self.metadata.dtype)
+        transfer = self._delivery.open_device(self.metadata.dtype).send(batch)
+        transfer.synchronize()
+        return transfer.receive()
 
     def _checked(self, index: int) -> int:
         n_rows = len(self)
@@ -204,4 +214,4 @@ class IndexedDataset(DirectoryReader):
             helper.end()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_source": self._source, "_framework": self._framework}
+        return {"_source": self._source, "_delivery": self._delivery}

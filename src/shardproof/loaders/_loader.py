@@ -12,16 +12,12 @@ import msgspec
 
 from shardproof._base.arguments import checked, count, rank_of
 from shardproof._base.messages import quoted, told
-from shardproof.loaders._reader import (
-    DirectoryReader,
-    Framework,
-    as_arrays_of,
-    refuse_no_torch,
-    torch_module,
-)
+from shardproof.loaders._delivery import Delivery, torch_module
+from shardproof.loaders._reader import DirectoryReader
 from shardproof.loaders.io._memory import BufferPool
 from shardproof.loaders.io._read_ahead import ReadAhead, windows_at_once
 from shardproof.loaders.io._row_source import Batch, RowSource
+from shardproof.loaders.io._sending import send_ahead
 from shardproof.loaders.order._epoch_plan import (
     MOST_COUNTED,
     DeliveredPart,
@@ -31,14 +27,11 @@ from shardproof.loaders.order._epoch_plan import (
 from shardproof.loaders.order._epochs import EpochCursor, LoaderState
 
 
-def refuse_options(
-    batch_size: int, rank: int, world_size: int, workers: int, framework: Framework
-) -> None:
+def refuse_options(batch_size: int, rank: int, world_size: int, workers: int) -> None:
     """Raise if a loader of batches can't deliver so, before anything is read."""
     count("batch_size", batch_size, 1)
     count("workers", workers, 1)
     rank_of(rank, world_size)
-    refuse_no_torch(framework)
 
 
 class BatchLoader(DirectoryReader):
@@ -48,7 +41,7 @@ class BatchLoader(DirectoryReader):
         source: The directory, proven.
         share: Which of its rows come when, and in batches of how many.
         workers: How many threads read.
-        framework: Whose arrays the batches hold.
+        delivery: As what it delivers them, and where.
 
     Attributes:
         batch_size: None: torch's DataLoaders and their like learn by this that what `dataset`
@@ -64,7 +57,7 @@ class BatchLoader(DirectoryReader):
     drop_last, num_workers = False, 0
 
     def __init__(
-        self, source: RowSource, share: RankShare, workers: int, framework: Framework
+        self, source: RowSource, share: RankShare, workers: int, delivery: Delivery
     ) -> None:
         n_ranks, n_rows = share.world_size, share.order.n_rows
         if n_ranks > max(1, n_rows):
@@ -72,7 +65,7 @@ class BatchLoader(DirectoryReader):
                 f"world_size: expected at most {n_rows}, as many as there are rows, found "
                 f"{n_ranks}: some ranks would have none"
             )
-        self._share, self._workers, self._framework = share, workers, framework
+        self._share, self._workers, self._delivery = share, workers, delivery
         self._cursor = EpochCursor(share, EpochPosition(0))
         super().__init__(source)
 
@@ -87,13 +80,21 @@ class BatchLoader(DirectoryReader):
         row_bytes = self._source.selection.row_bytes
         n_kept = 2 * (order.window_rows // size) + self._workers + 1
         n_kept *= windows_at_once(self._share, row_bytes)
-        return BufferPool(min(size, max(1, order.n_rows)), row_bytes, n_kept)
+        # torch takes pinned memory back itself, once no copy that it knows of is under way.
+        n_kept = 0 if self._delivery.pin_memory else n_kept + self._delivery.n_under_way
+        n_rows = min(size, max(1, order.n_rows))
+        return BufferPool(n_rows, row_bytes, n_kept, self._delivery.memory)
 
     def _arguments(self) -> dict[str, object]:
         names = ("batch_size", "drop_last", "rank", "world_size", "even_batches")
         dealt = {name: getattr(self._share, name) for name in names}
-        how = {"workers": self._workers, "framework": self._framework}
+        how = {"workers": self._workers} | self._delivery.arguments()
         return super()._arguments() | self._share.order.settings | dealt | how
+
+    @property
+    def is_on_host(self) -> bool:
+        """Whether batches are in the memory of the host."""
+        return self._delivery.is_on_host
 
     @property
     def n_samples(self) -> int:
@@ -124,13 +125,17 @@ class BatchLoader(DirectoryReader):
         plan, rank = self._share.plan(start), self._share.rank
         n_done, n_own = start.n_batches, plan.n_batches(rank)
         ahead = ReadAhead(self._source, plan, rank, self._workers, self._pool)
+        delivery, dtype = self._delivery, self.metadata.dtype
+        batches = ahead.batches(n_done)
+        if not delivery.is_on_host:
+            batches = send_ahead(batches, delivery.open_device(dtype), delivery.n_ahead)
         # Closed here: an interrupt is lost where the interpreter closes what has no reference.
-        with contextlib.closing(ahead.batches(n_done)) as batches:
+        with contextlib.closing(batches):
             for batch in batches:
                 n_done += 1
                 position = EpochPosition(start.epoch, start.before, n_done)
                 arrive(position, is_last=n_done == n_own)
-                finished = [as_arrays_of(self._framework, batch, self.metadata.dtype)]
+                finished = [delivery.arrays(batch, dtype) if delivery.is_on_host else batch]
                 del batch  # what is still named here could not be used again
                 yield finished.pop()
         # A rank that asked for one more batch is in step with the rank that has one more.

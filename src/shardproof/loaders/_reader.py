@@ -5,15 +5,11 @@ A forked process must not take over locks that a thread of its parent may hold.
 
 import os
 import weakref
-from types import ModuleType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from shardproof._base.work import close_at_exit
-from shardproof.loaders.io._row_source import Batch, RowSource
+from shardproof.loaders.io._row_source import RowSource
 from shardproof.saev import Metadata
-
-Framework = Literal["numpy", "torch"]
-"""Of which library the delivered arrays are."""
 
 
 class DirectoryReader:
@@ -70,29 +66,3 @@ def _start_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_start_in_child)
-
-
-def refuse_no_torch(framework: Framework) -> None:
-    """Raise `ModuleNotFoundError` if tensors are wanted, and there is no torch."""
-    if framework == "torch":
-        torch_module("framework='torch'")
-
-
-def torch_module(wanted: str) -> ModuleType:
-    """Return our module that needs torch, or raise `ModuleNotFoundError` with what is wanted."""
-    try:
-        from shardproof.loaders import _torch  # noqa: PLC0415 - only where it is asked for
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        problem = f"{wanted} needs torch, which is not installed: pip install torch"
-        raise ModuleNotFoundError(problem, name="torch") from error
-    return _torch
-
-
-def as_arrays_of(framework: Framework, batch: Batch, dtype: str) -> Batch:
-    """Return a batch of numpy as the arrays of a library, over the same memory."""
-    if framework == "numpy":
-        return batch
-    tensors: Batch = torch_module("framework='torch'").tensors(batch, dtype)
-    return tensors

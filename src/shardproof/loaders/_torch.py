@@ -16,11 +16,21 @@ from shardproof.loaders.order._epoch_plan import EpochPosition
 from shardproof.loaders.order._epochs import Passes, WorkerTurn
 
 
-def tensors(batch: Batch, dtype: str) -> Batch:
-    """Return a batch as tensors, without a copy."""
+def tensors(
+    batch: Batch, dtype: str, wanted: str | None = None, *, pin_memory: bool = False
+) -> Batch:
+    """Return a batch as tensors over its memory, unless they are cast."""
     found = {name: torch.from_numpy(np.asarray(value)) for name, value in batch.items()}
+    if pin_memory:
+        act = found.pop("act")
+        # As a part of the tensor whose memory this is: torch keeps that while a copy is under way.
+        whole = batch["act"].base.base[: act.nbytes]
+        found = {name: tensor.pin_memory() for name, tensor in found.items()}
+        found["act"] = whole.view(act.dtype).reshape(act.shape)
     if dtype == "bfloat16":
         found["act"] = found["act"].view(torch.bfloat16)
+    if wanted is not None:
+        found["act"] = found["act"].to(getattr(torch, wanted))
     return cast("Batch", found)
 
 
@@ -30,6 +40,11 @@ default_collate_fn_map[WholeBatch] = lambda batch, **_: {
 }
 
 _SAY_HOW_MANY = "say torch_dataset(num_workers=...), as many as the DataLoader has"
+
+_ON_HOST = (
+    "device: worker processes deliver on the host: leave it out, and pass pin_memory=True to the "
+    "DataLoader; or let threads read, by num_workers=0"
+)
 
 _FETCHING_AHEAD = ("lightning.pytorch", "pytorch_lightning")
 
@@ -80,6 +95,8 @@ class TorchDataset(torch.utils.data.IterableDataset[Batch]):
             )
         if worker is None:
             return iter(self._loader)
+        if not self._loader.is_on_host:
+            raise ValueError(_ON_HOST)
         turn = WorkerTurn(worker.seed - worker.id, self._n_passes, worker.id, n_workers)
         self._n_passes += 1
         state, self._state = self._state, None

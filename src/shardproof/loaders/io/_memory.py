@@ -11,6 +11,7 @@ import itertools
 import os
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,13 +30,21 @@ Vectors = npt.NDArray[np.void]
 """Address and length of each of some pieces of memory."""
 
 
+Bytes = npt.NDArray[np.uint8]
+
+
+def fresh(n_bytes: int) -> Bytes:
+    """Return memory of which nothing is known."""
+    return np.empty(n_bytes, np.uint8)
+
+
 class Buffer:
     """Memory for some rows."""
 
     __slots__ = ("_n_own", "_row_bytes", "address", "bytes")
 
-    def __init__(self, n_rows: int, row_bytes: int) -> None:
-        self.bytes: npt.NDArray[np.uint8] = np.empty(n_rows * row_bytes, np.uint8)
+    def __init__(self, n_rows: int, row_bytes: int, memory: Callable[[int], Bytes] = fresh) -> None:
+        self.bytes = memory(n_rows * row_bytes)
         self.address: int = self.bytes.ctypes.data
         self._row_bytes = row_bytes
         self._n_own = self._n_references()
@@ -57,8 +66,11 @@ class Buffer:
 class BufferPool:
     """Hands out buffers of one size, and some of them again once they are free, to any thread."""
 
-    def __init__(self, n_rows: int, row_bytes: int, n_kept: int) -> None:
+    def __init__(
+        self, n_rows: int, row_bytes: int, n_kept: int, memory: Callable[[int], Bytes] = fresh
+    ) -> None:
         self.n_rows, self._row_bytes, self._n_kept = n_rows, row_bytes, n_kept
+        self._memory = memory
         self._returned: list[Buffer] = []
         self._lock = threading.Lock()
 
@@ -68,7 +80,7 @@ class BufferPool:
             for place, buffer in enumerate(self._returned):
                 if buffer.is_free:
                     return self._returned.pop(place)
-        return Buffer(self.n_rows, self._row_bytes)
+        return Buffer(self.n_rows, self._row_bytes, self._memory)
 
     def give_back(self, buffer: Buffer) -> None:
         """Return a buffer, to be taken again once the arrays that were made over it are gone."""
