@@ -35,7 +35,8 @@ class OrderedDataLoader(BatchLoader):
         rank: Which of the ranks this is.
         world_size: Among how many ranks the rows are dealt, batch by batch.
         even_batches: Leave out last batches that not every rank has.
-        workers: How many threads read ahead, and so how many batches.
+        workers: How many threads read ahead, and so how many batches. None for as many as help: one
+            for each processor, 2 to 8, and 8 where the file system is on a network.
         framework: ``"numpy"`` for arrays, ``"torch"`` for tensors over the same memory.
         device: Where the tensors are: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or a ``torch.device``.
         dtype: Of ``act``, cast there: ``"float32"``, ``"float16"``, ``"bfloat16"``. By default that
@@ -72,7 +73,7 @@ class OrderedDataLoader(BatchLoader):
         rank: int = 0,
         world_size: int = 1,
         even_batches: bool = False,
-        workers: int = 2,
+        workers: int | None = None,
         framework: Framework = "numpy",
         device: DeviceName = "cpu",
         dtype: Dtype | None = None,
@@ -104,7 +105,8 @@ class ShuffledDataLoader(BatchLoader):
         ignore_labels: Rows whose ``token_label`` is one of these are left out, unread. (That of
             a special token is 255.)
         buffer_size: Rows in memory; at least two batches are. None for a true permutation.
-        workers: How many threads read; 1024 at most do.
+        workers: How many threads read; 1024 at most do. None for as many as help: one for each
+            processor, 2 to 8, and 8 where the file system is on a network.
         drop_last: Leave out a last batch that is not full.
         rank: Which of the ranks this is.
         world_size: Among how many ranks the rows are dealt.
@@ -143,7 +145,7 @@ class ShuffledDataLoader(BatchLoader):
         seed: int = 17,
         ignore_labels: Labels = (),
         buffer_size: int | None = 2**17,
-        workers: int = 2,
+        workers: int | None = None,
         drop_last: bool = False,
         rank: int = 0,
         world_size: int = 1,

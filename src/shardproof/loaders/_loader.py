@@ -15,7 +15,7 @@ from shardproof._base.messages import quoted, told
 from shardproof.loaders._delivery import Delivery, torch_module
 from shardproof.loaders._reader import DirectoryReader
 from shardproof.loaders.io._memory import BufferPool
-from shardproof.loaders.io._read_ahead import ReadAhead, windows_at_once
+from shardproof.loaders.io._read_ahead import ReadAhead, threads_that_help, windows_at_once
 from shardproof.loaders.io._row_source import Batch, RowSource
 from shardproof.loaders.io._sending import send_ahead
 from shardproof.loaders.order._epoch_plan import (
@@ -27,10 +27,11 @@ from shardproof.loaders.order._epoch_plan import (
 from shardproof.loaders.order._epochs import EpochCursor, LoaderState
 
 
-def refuse_options(batch_size: int, rank: int, world_size: int, workers: int) -> None:
+def refuse_options(batch_size: int, rank: int, world_size: int, workers: int | None) -> None:
     """Raise if a loader of batches can't deliver so, before anything is read."""
     count("batch_size", batch_size, 1)
-    count("workers", workers, 1)
+    if workers is not None:
+        count("workers", workers, 1)
     rank_of(rank, world_size)
 
 
@@ -40,7 +41,7 @@ class BatchLoader(DirectoryReader):
     Args:
         source: The directory, proven.
         share: Which of its rows come when, and in batches of how many.
-        workers: How many threads read.
+        workers: How many threads read; None for as many as help.
         delivery: As what it delivers them, and where.
 
     Attributes:
@@ -57,7 +58,7 @@ class BatchLoader(DirectoryReader):
     drop_last, num_workers = False, 0
 
     def __init__(
-        self, source: RowSource, share: RankShare, workers: int, delivery: Delivery
+        self, source: RowSource, share: RankShare, workers: int | None, delivery: Delivery
     ) -> None:
         n_ranks, n_rows = share.world_size, share.order.n_rows
         if n_ranks > max(1, n_rows):
@@ -66,6 +67,7 @@ class BatchLoader(DirectoryReader):
                 f"{n_ranks}: some ranks would have none"
             )
         self._share, self._workers, self._delivery = share, workers, delivery
+        self._n_that_help, self._n_processes = threads_that_help(source.root), 1
         self._cursor = EpochCursor(share, EpochPosition(0))
         super().__init__(source)
 
@@ -78,12 +80,17 @@ class BatchLoader(DirectoryReader):
         """Memory for two windows, those that threads have begun, and the caller's batch."""
         size, order = self._share.batch_size, self._share.order
         row_bytes = self._source.selection.row_bytes
-        n_kept = 2 * (order.window_rows // size) + self._workers + 1
+        n_kept = 2 * (order.window_rows // size) + self._n_threads + 1
         n_kept *= windows_at_once(self._share, row_bytes)
         # torch takes pinned memory back itself, once no copy that it knows of is under way.
         n_kept = 0 if self._delivery.pin_memory else n_kept + self._delivery.n_under_way
         n_rows = min(size, max(1, order.n_rows))
         return BufferPool(n_rows, row_bytes, n_kept, self._delivery.memory)
+
+    @property
+    def _n_threads(self) -> int:
+        """How many threads read, where several processes share the work."""
+        return self._workers or max(1, self._n_that_help // self._n_processes)
 
     def _arguments(self) -> dict[str, object]:
         names = ("batch_size", "drop_last", "rank", "world_size", "even_batches")
@@ -124,7 +131,7 @@ class BatchLoader(DirectoryReader):
         self._cursor.begin(start, n_choices)
         plan, rank = self._share.plan(start), self._share.rank
         n_done, n_own = start.n_batches, plan.n_batches(rank)
-        ahead = ReadAhead(self._source, plan, rank, self._workers, self._pool)
+        ahead = ReadAhead(self._source, plan, rank, self._n_threads, self._pool)
         delivery, dtype = self._delivery, self.metadata.dtype
         batches = ahead.batches(n_done)
         if not delivery.is_on_host:
@@ -158,6 +165,7 @@ class BatchLoader(DirectoryReader):
         part._share = dataclasses.replace(
             share, rank=share.rank * n_workers + worker, world_size=share.world_size * n_workers
         )
+        part._n_processes = n_workers
         part._cursor = EpochCursor(part._share, start)
         return part
 
