@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from shardproof._base.messages import quoted
 from shardproof.loaders._torch import tensors
 from shardproof.loaders.io._row_source import Batch
 
@@ -21,15 +22,17 @@ def refuse_device(argument: str, name: str = "cuda") -> None:
         device = torch.device(name)
     except RuntimeError as error:
         raise ValueError(
-            f"{argument}: expected 'cpu', 'cuda' or 'cuda:1', found {name!r}"
+            f"{argument}: expected 'cpu', 'cuda' or 'cuda:1', found {quoted(name)}"
         ) from error
     if device.type != "cuda":
-        raise ValueError(f"{argument}: expected 'cpu', 'cuda' or 'cuda:1', found {name!r}")
+        raise ValueError(f"{argument}: expected 'cpu', 'cuda' or 'cuda:1', found {quoted(name)}")
     if not torch.cuda.is_available():
         raise ValueError(_NO_CUDA.format(argument, torch.__version__))
     n_devices = torch.cuda.device_count()
     if (device.index or 0) >= n_devices:
-        raise ValueError(f"{argument}: expected one of {n_devices} CUDA devices, found {name!r}")
+        raise ValueError(
+            f"{argument}: expected one of {n_devices} CUDA devices, found {quoted(name)}"
+        )
 
 
 def pinned(n_bytes: int) -> npt.NDArray[np.uint8]:
