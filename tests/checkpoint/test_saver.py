@@ -184,15 +184,15 @@ def test_metadata_that_nobody_could_read_are_not_written(saver, prefix, monkeypa
 
 
 def test_a_full_disk_leaves_nothing(saver, prefix: Path, monkeypatch) -> None:
-    real, written = os.write, []
+    real, written = os.pwrite, []
 
-    def write(fd: int, data) -> int:
+    def pwrite(fd: int, data, offset: int) -> int:
         written.append(len(data))
         if len(written) > 1:
             raise OSError(28, "No space left on device")
-        return real(fd, data)
+        return real(fd, data, offset)
 
-    monkeypatch.setattr(os, "write", write)
+    monkeypatch.setattr(os, "pwrite", pwrite)
     with pytest.raises(OSError, match="No space left") as caught:
         saver.save_shard(prefix, 0, ARRAYS)
     assert caught.value.filename == f"{prefix}_shard_0.shard"

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from shardproof._base.fanout import available_cpus, in_threads
+from shardproof._base.fanout import Future, available_cpus, in_threads
 from shardproof._base.messages import quoted
 
 ALGORITHMS = (
@@ -44,7 +44,11 @@ _BEST = (
 _HEX = re.compile(r"[0-9A-Fa-f]*")
 _PIECE_BYTES = 2**20  # what the cache of a processor holds between reading and hashing
 _MOST_PIECE_BYTES = 2**24
-_LEAF_BYTES = 2**20  # of `TreeDigest`
+LEAF_BYTES = 2**20  # of `TreeDigest`
+
+
+Submit = Callable[..., Future[Any]]
+"""Begins a call that another thread makes."""
 
 
 class Digest(NamedTuple):
@@ -102,12 +106,17 @@ def of_nothing(algorithm: str) -> str:
     return ""
 
 
-def begin(algorithm: str, size: int, *, threads: int | None = None) -> Any:
-    """Return what takes the bytes of a file of ``size`` bytes by ``update``, as hashlib's do."""
+def begin(
+    algorithm: str, size: int, *, threads: int | None = None, submit: "Submit | None" = None
+) -> Any:
+    """Return what takes the bytes of a file of ``size`` bytes by ``update``, as hashlib's do.
+
+    With ``submit``, parts may be hashed later: what was given stays as it is until that is done.
+    """
     if algorithm == "git-sha1":
         return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
     if algorithm == "sha256-tree":
-        return TreeDigest(threads)
+        return TreeDigest(threads, submit)
     if algorithm.startswith("xxh"):
         import xxhash  # noqa: PLC0415 - few manifests need it
 
@@ -174,8 +183,9 @@ class TreeDigest:
 
     digest_size = 32
 
-    def __init__(self, threads: int | None = None) -> None:
-        self._threads = threads or available_cpus()
+    def __init__(self, threads: int | None = None, submit: "Submit | None" = None) -> None:
+        self._threads, self._submit = threads or available_cpus(), submit
+        self._behind: list[Future[bytes]] = []  # of leaves that are not yet in the root
         self._root = hashlib.sha256()
         self._leaf = hashlib.sha256()
         self._n_in_leaf = 0
@@ -184,14 +194,17 @@ class TreeDigest:
         """Take in more bytes."""
         view = memoryview(data).cast("B")
         if self._n_in_leaf:
-            n = min(_LEAF_BYTES - self._n_in_leaf, len(view))
+            n = min(LEAF_BYTES - self._n_in_leaf, len(view))
             self._fill(view[:n])
             view = view[n:]
-        n_whole = len(view) // _LEAF_BYTES * _LEAF_BYTES
-        leaves = [view[at : at + _LEAF_BYTES] for at in range(0, n_whole, _LEAF_BYTES)]
+        n_whole = len(view) // LEAF_BYTES * LEAF_BYTES
+        leaves = [view[at : at + LEAF_BYTES] for at in range(0, n_whole, LEAF_BYTES)]
         n_threads = min(len(leaves), self._threads)
-        if n_threads < 2:
-            digests: Iterable[bytes] = map(_digest, leaves)
+        if self._submit is not None:
+            self._behind += [self._submit(_digest, leaf) for leaf in leaves]
+            digests: Iterable[bytes] = ()
+        elif n_threads < 2:
+            digests = map(_digest, leaves)
         else:
             digests = in_threads(_digest, leaves, n_threads=n_threads, name="shardproof-digest")
         self._root.update(b"".join(digests))
@@ -200,16 +213,37 @@ class TreeDigest:
     def _fill(self, part: memoryview) -> None:
         self._leaf.update(part)
         self._n_in_leaf += len(part)
-        if self._n_in_leaf == _LEAF_BYTES:
+        if self._n_in_leaf == LEAF_BYTES:
+            self._take_in()
             self._root.update(self._leaf.digest())
             self._leaf, self._n_in_leaf = hashlib.sha256(), 0
 
+    @property
+    def n_to_leaf(self) -> int:
+        """How many bytes there are to where the next leaf begins."""
+        return -self._n_in_leaf % LEAF_BYTES
+
+    def add(self, leaves: Iterable[bytes]) -> None:
+        """Take in whole leaves, by what `leaves_of` returned of their bytes."""
+        self._root.update(b"".join(leaves))
+
+    def _take_in(self) -> None:
+        for digest in self._behind:
+            self._root.update(digest.result())
+        self._behind.clear()
+
     def hexdigest(self) -> str:
         """Return the root of what was taken in until now."""
+        self._take_in()
         root = self._root.copy()
         if self._n_in_leaf:
             root.update(self._leaf.digest())
         return root.hexdigest()
+
+
+def leaves_of(data: memoryview) -> list[bytes]:
+    """Return what `TreeDigest.add` takes of bytes that begin where a leaf does, and end so."""
+    return [_digest(data[at : at + LEAF_BYTES]) for at in range(0, len(data), LEAF_BYTES)]
 
 
 def _digest(leaf: memoryview) -> bytes:

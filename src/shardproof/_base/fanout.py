@@ -13,8 +13,9 @@ import resource
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import Executor as Executor  # noqa: PLC0414 - for others
-from concurrent.futures import Future, ThreadPoolExecutor, wait  # no thread imports it later
-from typing import TypeVar
+from concurrent.futures import Future as Future  # noqa: PLC0414
+from concurrent.futures import ThreadPoolExecutor, wait  # here, since no thread is to import it
+from typing import Any, Self, TypeVar
 
 from shardproof._base.work import TICK, Calls, Stop, current, go_on, is_main
 
@@ -29,6 +30,7 @@ _SAMPLE = 3  # an odd number, whose median is not moved by one slow look
 _SEQUENTIAL_RUN = 512  # short: if the file system is slow by now, these look one after the other
 _THREADED_RUN = 16384
 _CHUNK_SECONDS = 0.2  # that an interrupt waits for, at most
+_MOST_BEHIND = 8  # threads: more do not write faster
 _MOST_BEGUN = 1024  # that are done, or under way, and not yet taken
 
 
@@ -121,6 +123,54 @@ def in_threads(
         executor.shutdown(wait=False, cancel_futures=True)
         own.set()
         executor.shutdown()
+
+
+class Behind:
+    """Threads that do small pieces of work behind the one that begins them, in any order.
+
+    Only some may be unfinished. In the main thread there are none, as for `in_threads`. As a
+    context it ends when all is done, or at once when something failed.
+    """
+
+    def __init__(self, name: str) -> None:
+        n_threads = min(available_cpus(), _MOST_BEHIND)
+        self._executor = None if is_main() else ThreadPoolExecutor(n_threads, name)
+        self._begun: collections.deque[Future[Any]] = collections.deque()
+        self._most = 2 * n_threads
+
+    def submit(self, work: Callable[..., Result], *arguments: Any) -> "Future[Result]":
+        """Begin some work; wait before, or raise what other work raised."""
+        if self._executor is None:
+            future: Future[Result] = Future()
+            future.set_result(work(*arguments))
+            return future
+        while len(self._begun) >= self._most:
+            self._finish_first()
+        future = self._executor.submit(work, *arguments)
+        self._begun.append(future)
+        return future
+
+    def finish(self) -> None:
+        """Wait until nothing is unfinished, or raise what some work raised."""
+        while self._begun:
+            self._finish_first()
+
+    def _finish_first(self) -> None:
+        while not self._begun[0].done():
+            wait([self._begun[0]], TICK)
+            go_on()
+        self._begun.popleft().result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, error: object, *_: object) -> None:
+        try:
+            if error is None:
+                self.finish()
+        finally:
+            if self._executor is not None:
+                self._executor.shutdown(cancel_futures=True)
 
 
 def _begin(stop: Stop, calls: Calls | None) -> None:

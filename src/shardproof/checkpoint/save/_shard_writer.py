@@ -11,6 +11,7 @@ import numpy as np
 
 from shardproof._base import digest as _digest
 from shardproof._base import files
+from shardproof._base.fanout import Behind
 from shardproof._base.messages import quoted, told
 from shardproof._base.work import go_on
 from shardproof.checkpoint import _format
@@ -29,7 +30,8 @@ from shardproof.errors import CheckpointError
 BLOCK_BYTES = 2**20
 
 _TENSOR_DIGEST = "xxh3-128"
-_PIECE_BYTES = {"sha256": BLOCK_BYTES, "sha256-tree": 2**24, "blake3": 2**24}
+_PIECE_BYTES = {"sha256": 2**18, "sha256-tree": 2**24, "blake3": 2**24}
+_WRITTEN_BYTES = 2**24  # at once
 _SYNC_BYTES = 2**26
 _COPIED_BYTES = 2**24  # at once, of an array in another order
 
@@ -136,42 +138,48 @@ class ShardWriter:
 
     # In blocks that begin at multiples of their size: a write that begins within a page of the page
     # cache makes the kernel take small pages for all of it, and on ext4 such writes ran at a tenth
-    # of the speed.
+    # of the speed. Other threads write, and hash the leaves of a tree, while this one goes on.
 
     def __init__(self, fd: int, path: str, algorithm: Algorithm, *, sync: bool = False) -> None:
         self._fd, self._path, self._algorithm, self._sync = fd, path, algorithm, sync
-        self._digest = _digest.begin(algorithm, 0)
+        self._behind = Behind("shardproof-saver")
+        self._digest = _digest.begin(algorithm, 0, submit=self._behind.submit)
         self._held = bytearray()  # less than a block
-        self._at = self._synced = 0
+        self._at = self._written = self._synced = 0
 
     def write(self, rank: int, name: str, tensors: Iterable[Tensor]) -> ShardEntry:
         """Write the shard of a rank; return its entry of the metadata; raise as `write_shard`."""
         begin = self._at = _format.header_size(self._checksum())
         self._held += bytes(begin)  # the real header is known in the end
-        # Not a loop, whose variable would keep a tensor while the next one is made.
-        entries = tuple(map(self._write_tensor, tensors))
-        checksum = self._checksum()
+        write = self._write_tensor if isinstance(tensors, list) else self._write_lazy
+        with self._behind:
+            # Not a loop, whose variable would keep a tensor while the next one is made.
+            entries = tuple(map(write, tensors))
+            checksum = self._checksum()
+            self._write(self._held)
         header = ShardHeader(rank, checksum, len(entries), self._at - begin)
-        self._write(self._held)
-        os.lseek(self._fd, 0, os.SEEK_SET)
-        self._write(header.packed())
+        self._pwrite(header.packed(), 0)
         return ShardEntry(rank, name, self._at, checksum, entries)
 
     def _checksum(self) -> str:
         return f"{self._algorithm}:{self._digest.hexdigest()}".removeprefix("sha256:")
 
+    def _write_lazy(self, tensor: Tensor) -> TensorEntry:
+        """Write a tensor that is to be gone when the next one is made."""
+        entry = self._write_tensor(tensor)
+        self._behind.finish()
+        return entry
+
     def _write_tensor(self, tensor: Tensor) -> TensorEntry:
-        self._put(memoryview(bytes(_format.aligned(self._at) - self._at)))
+        self._put(memoryview(bytes(_format.aligned(self._at) - self._at)), None)
         offset, size = self._at, tensor.size
         digest = _digest.begin(_TENSOR_DIGEST, size)
-        n_bytes = _PIECE_BYTES[self._algorithm]
         for data in tensor.pieces():
             left = memoryview(data)
-            while left:  # in pieces that end where blocks do, and that a processor's cache holds
-                n = n_bytes - self._at % n_bytes
+            while left:
+                n = _WRITTEN_BYTES - self._at % _WRITTEN_BYTES  # so that pieces end where blocks do
                 piece, left = left[:n], left[n:]
-                digest.update(piece)
-                self._put(piece)
+                self._put(piece, digest)
         if self._at - offset != size:
             problem = (
                 f"tensor {quoted(tensor.name)}: expected {size} bytes, by its shape {tensor.shape} "
@@ -182,9 +190,13 @@ class ShardWriter:
         text = f"{_TENSOR_DIGEST}:{digest.hexdigest()}"
         return TensorEntry(tensor.name, tensor.dtype, tensor.shape, offset, size, text)
 
-    def _put(self, piece: memoryview) -> None:
+    def _put(self, piece: memoryview, digest: Any) -> None:
         go_on()
-        self._digest.update(piece)
+        n_bytes = _PIECE_BYTES[self._algorithm]
+        for start in range(0, len(piece), n_bytes):  # what a processor's cache holds
+            self._digest.update(piece[start : start + n_bytes])
+            if digest is not None:
+                digest.update(piece[start : start + n_bytes])
         self._at += len(piece)
         if self._held:  # it is filled up first
             n = BLOCK_BYTES - len(self._held)
@@ -196,12 +208,17 @@ class ShardWriter:
         if n := len(piece) // BLOCK_BYTES * BLOCK_BYTES:
             self._write(piece[:n])
         self._held += piece[n:]
-        if self._sync and self._at - self._synced >= _SYNC_BYTES:
+        if self._sync and self._written - self._synced >= _SYNC_BYTES:
             files.begin_to_sync(self._fd)
-            self._synced = self._at
+            self._synced = self._written
 
-    def _write(self, data: bytes | bytearray | memoryview) -> None:
+    def _write(self, data: bytearray | memoryview) -> None:
+        self._behind.submit(self._pwrite, data, self._written)
+        self._written += len(data)
+
+    def _pwrite(self, data: bytes | bytearray | memoryview, offset: int) -> None:
         left = memoryview(data)
         with files.telling_where(self._path):
             while left:
-                left = left[os.write(self._fd, left) :]
+                n = os.pwrite(self._fd, left, offset)
+                left, offset = left[n:], offset + n
