@@ -3,12 +3,13 @@
 import importlib.util
 import itertools
 import mmap
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from shardproof._base import digest
+from shardproof._base.fanout import available_cpus, in_threads
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.work import go_on
 from shardproof.checkpoint import _format
@@ -19,11 +20,13 @@ from shardproof.checkpoint.storage._reading import open_shard, read_into
 from shardproof.checkpoint.storage._storage import StoredFile
 from shardproof.errors import CheckpointError
 
-_SHA256_PIECE_BYTES = 2**18  # what the cache of a processor holds between reading and hashing
-_UNPROVEN_BYTES = 2**30
+_PIECE_BYTES = 2**20  # what the cache of a processor holds between reading and hashing
+_UNPROVEN_BYTES = 2**24
+_MOST_THREADS = 8
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Framework = Literal["numpy", "torch"]
+Item = TypeVar("Item")
 
 
 class Reading:
@@ -33,6 +36,7 @@ class Reading:
         self, file: StoredFile, algorithm: str | None, digest_threads: int | None = None
     ) -> None:
         self._file, self._algorithm = file, algorithm
+        self._threads = digest_threads or available_cpus()
         self._digest: Any = None
         self._piece_bytes = _UNPROVEN_BYTES
         if algorithm is None:
@@ -42,8 +46,8 @@ class Reading:
         except ValueError as error:
             raise CheckpointError(f"it can't be proven: {told(error)}", path=file.path) from None
         self._piece_bytes = digest.piece_bytes(algorithm, digest_threads)
-        if algorithm == "sha256":
-            self._piece_bytes = _SHA256_PIECE_BYTES
+        if algorithm != "blake3":  # which has threads of its own
+            self._piece_bytes = _PIECE_BYTES
 
     @property
     def found(self) -> str:
@@ -52,13 +56,43 @@ class Reading:
 
     def fill(self, view: memoryview, offset: int) -> None:
         """Fill a buffer from an offset on; a file that ends before is a `CheckpointError`."""
+        is_tree = isinstance(self._digest, digest.TreeDigest)
+        first = min(self._digest.n_to_leaf, len(view)) if is_tree else 0
+        end = (
+            first + (len(view) - first) // digest.LEAF_BYTES * digest.LEAF_BYTES
+            if is_tree
+            else len(view)
+        )
+        self._update(self._read(view[:first], offset))
+
+        def read(place: int) -> "memoryview | list[bytes]":
+            piece = self._read(view[place : min(end, place + self._piece_bytes)], offset + place)
+            return digest.leaves_of(piece) if is_tree else piece
+
+        for piece in self._each(read, range(first, end, self._piece_bytes)):
+            if isinstance(piece, list):
+                self._digest.add(piece)
+            else:
+                self._update(piece)
+        self._update(self._read(view[end:], offset + end))
+
+    def _update(self, piece: memoryview) -> None:
+        if self._digest is not None:
+            self._digest.update(piece)
+
+    def _read(self, piece: memoryview, offset: int) -> memoryview:
         at = 0
-        while at < len(view):
+        while at < len(piece):
             go_on()
-            n = read_into(self._file, view[at : at + self._piece_bytes], offset + at)
-            if self._digest is not None:
-                self._digest.update(view[at : at + n])
-            at += n
+            at += read_into(self._file, piece[at:], offset + at)
+        return piece
+
+    def _each(self, read: Callable[[int], Item], places: range) -> Iterable[Item]:
+        """Read pieces; of a local file by threads, ahead of this one, which hashes the others."""
+        n_threads = min(self._threads, _MOST_THREADS, len(places))
+        if n_threads < 2 or not isinstance(self._file, LocalFile):
+            return map(read, places)
+        return in_threads(read, places, n_threads=n_threads, name="shardproof-reader")
 
     def pieces(self, start: int, end: int) -> Iterator[memoryview]:
         """Yield the bytes between two offsets, in pieces each of which the next one overwrites."""
@@ -112,9 +146,11 @@ def refuse_other(file: StoredFile, entry: ShardEntry, found: str) -> None:
         raise CheckpointError(problem, path=file.path)
 
 
-def _read_tensor(file: StoredFile, tensor: TensorEntry, array: Array | None) -> None:
+def _read_tensor(
+    file: StoredFile, tensor: TensorEntry, array: Array | None, threads: int | None = None
+) -> None:
     """Read one tensor, if there is an array for it, and prove it by its own digest."""
-    reading = Reading(file, str(tensor.digest).partition(":")[0])
+    reading = Reading(file, str(tensor.digest).partition(":")[0], threads)
     if array is None:
         reading.skip(tensor.offset, tensor.offset + tensor.size)
     else:
@@ -147,10 +183,10 @@ def read_tensors(
     }
     if not prove:
         for tensor in tensors:
-            Reading(file, None).fill(_bytes_of(arrays[tensor.name]), tensor.offset)
+            Reading(file, None, digest_threads).fill(_bytes_of(arrays[tensor.name]), tensor.offset)
     elif alone and all(tensor.digest for tensor in tensors):
         for tensor in tensors:
-            _read_tensor(file, tensor, arrays[tensor.name])
+            _read_tensor(file, tensor, arrays[tensor.name], digest_threads)
     else:
         found = checksum_found(file, shard, arrays, digest_threads=digest_threads)
         refuse_other(file, shard, found)
