@@ -7,7 +7,14 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from shardproof import IndexedDataset, OrderedDataLoader, ShuffledDataLoader
+from shardproof import (
+    IndexedDataset,
+    MultiShardLoader,
+    MultiShardSaver,
+    OrderedDataLoader,
+    ShuffledDataLoader,
+)
+from shardproof.checkpoint.save import _shard_writer
 
 KINDS = {
     "ordered": (OrderedDataLoader, {"batch_size": 5}),
@@ -20,6 +27,10 @@ on_a_device = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is
 @pytest.fixture
 def path(shards_dir_factory):
     return shards_dir_factory(n_shards=3, examples_per_shard=7, labels=True)
+
+
+def unpinned(*size, pin_memory=False, empty=torch.empty, **more):
+    return empty(*size, **more)
 
 
 def loader_of(path, kind, **options):
@@ -49,15 +60,12 @@ def calls(monkeypatch):
         yield
         made.append(f"end {which.name}")
 
-    empty, to = torch.empty, torch.Tensor.to
-
-    def empty_unpinned(*size, pin_memory=False, **more):
-        return empty(*size, **more)
+    to = torch.Tensor.to
 
     def to_the_device(tensor, goal, **_):
         return tensor if isinstance(goal, torch.device) else to(tensor, goal)
 
-    monkeypatch.setattr(torch, "empty", empty_unpinned)
+    monkeypatch.setattr(torch, "empty", unpinned)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream())
@@ -163,6 +171,43 @@ def test_a_worker_process_delivers_on_the_host(path, calls):
     loader = loader_of(path, "ordered", device="cuda")
     with pytest.raises(ValueError, match="worker processes deliver on the host"):
         next(iter(DataLoader(loader.torch_dataset(), batch_size=None, num_workers=1)))
+
+
+def test_a_tensor_of_a_device_is_saved_once_each_piece_has_come(monkeypatch):
+    """By copies that come when they are waited for, and not before."""
+    under_way, copy = [], torch.Tensor.copy_
+
+    def late_copy(target, source, non_blocking):
+        assert non_blocking
+        under_way.append(lambda: copy(target, source))
+        return target
+
+    def record_event():
+        return types.SimpleNamespace(synchronize=under_way[-1])
+
+    monkeypatch.setattr(torch, "empty", unpinned)
+    monkeypatch.setattr(torch.Tensor, "copy_", late_copy)
+    monkeypatch.setattr(
+        torch.cuda, "current_stream", lambda _: types.SimpleNamespace(record_event=record_event)
+    )
+    monkeypatch.setattr(_shard_writer, "_COPIED_BYTES", 5)
+    tensor = torch.arange(23, dtype=torch.uint8)
+    assert b"".join(map(bytes, _shard_writer._fetched(tensor))) == bytes(range(23))
+    assert len(under_way) == 5
+
+
+@on_a_device
+def test_a_shard_of_a_device_is_what_its_tensors_were(tmp_path):
+    tensors = {"w": torch.randn(3000, 3000, device="cuda"), "b": torch.ones((), device="cuda")}
+    saver, expected = MultiShardSaver(), {name: t.cpu() for name, t in tensors.items()}
+    saver.save_shard(tmp_path / "a", 0, tensors)
+    saving = saver.begin_shard(tmp_path / "b", 0, tensors)
+    tensors["w"].zero_()
+    saving.result()
+    for prefix in (tmp_path / "a", tmp_path / "b"):
+        saver.save_metadata(prefix, world_size=1)
+        found = MultiShardLoader(framework="torch").load_shard(prefix, 0)
+        assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 @on_a_device

@@ -125,6 +125,12 @@ def in_threads(
         executor.shutdown()
 
 
+def _done(work: Callable[..., Result], *arguments: Any) -> "Future[Result]":
+    future: Future[Result] = Future()
+    future.set_result(work(*arguments))
+    return future
+
+
 class Behind:
     """Threads that do small pieces of work behind the one that begins them, in any order.
 
@@ -141,12 +147,13 @@ class Behind:
     def submit(self, work: Callable[..., Result], *arguments: Any) -> "Future[Result]":
         """Begin some work; wait before, or raise what other work raised."""
         if self._executor is None:
-            future: Future[Result] = Future()
-            future.set_result(work(*arguments))
-            return future
+            return _done(work, *arguments)
         while len(self._begun) >= self._most:
             self._finish_first()
-        future = self._executor.submit(work, *arguments)
+        try:
+            future = self._executor.submit(work, *arguments)
+        except RuntimeError:  # the interpreter ends, and begins no thread any more
+            return _done(work, *arguments)
         self._begun.append(future)
         return future
 

@@ -1,10 +1,13 @@
 """Save checkpoints: each rank its shard, and one of them the metadata."""
 
+import logging
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from shardproof._base.arguments import checked, count
+from shardproof._base.fanout import Future
 from shardproof._base.messages import quoted
 from shardproof._base.work import apart, in_thread
 from shardproof.checkpoint._format import MAX_NAME, MAX_RANK, TIMESTAMP, Sharding
@@ -18,7 +21,41 @@ from shardproof.checkpoint.save._commit import (
     refuse_text,
 )
 from shardproof.checkpoint.save._shard_writer import tensors_of, write_shard
+from shardproof.checkpoint.save._snapshot import Snapshots
 from shardproof.checkpoint.storage._storage import CheckpointStorage
+
+logger = logging.getLogger("shardproof.checkpoint")
+
+
+class ShardSaving(Future[str]):
+    """A shard that is being saved behind the caller; its result is the path."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pid, self._is_told = os.getpid(), False
+
+    def begin(self, save: Callable[[], str]) -> None:
+        """Save in a thread, for which an interpreter that ends waits."""
+
+        def run() -> None:
+            try:
+                self.set_result(save())
+            except BaseException as error:
+                logger.exception("A shard was not saved")
+                self.set_exception(error)
+
+        self.set_running_or_notify_cancel()
+        threading.Thread(target=run, name="shardproof-save").start()
+
+    def result(self, timeout: float | None = None) -> str:
+        """Return the path, or raise what the save raised."""
+        self._is_told = self.exception(timeout) is not None
+        return super().result()
+
+    def settle(self) -> None:
+        """Wait until it has ended; raise what it raised, unless that was raised before."""
+        if self._pid == os.getpid() and self.exception() is not None and not self._is_told:
+            self.result()
 
 
 class MultiShardSaver:
@@ -64,6 +101,8 @@ class MultiShardSaver:
             count("attempt: its length", len(attempt), 1, MAX_NAME)
             refuse_text("attempt", attempt)
         self._attempt, self._storage = Attempt(algorithm, attempt, sync=sync), storage
+        self._snapshots = Snapshots()
+        self._behind: ShardSaving | None = None
 
     @checked
     def save_shard(
@@ -101,15 +140,80 @@ class MultiShardSaver:
                 or with a backslash or a control character.
         """
         count("rank", rank, 0, MAX_RANK)
+        self._settle()
+        return apart(lambda _: self._save(prefix, rank, arrays, step, overwrite=overwrite))
 
-        def save(_: object) -> str:
-            location = place_to_save(prefix, self._storage, step)
-            tensors = tensors_of(arrays)
-            clear_way(location, overwrite=overwrite)
-            attempt = self._attempt
-            return write_shard(location, rank, tensors, attempt, step=step, overwrite=overwrite)
+    def _save(
+        self,
+        prefix: str | os.PathLike[str],
+        rank: int,
+        arrays: Mapping[str, Any],
+        step: int | None,
+        *,
+        overwrite: bool,
+    ) -> str:
+        location = place_to_save(prefix, self._storage, step)
+        tensors = tensors_of(arrays)
+        clear_way(location, overwrite=overwrite)
+        attempt = self._attempt
+        return write_shard(location, rank, tensors, attempt, step=step, overwrite=overwrite)
 
-        return apart(save)
+    @checked
+    def begin_shard(
+        self,
+        prefix: str | os.PathLike[str],
+        rank: int,
+        arrays: Mapping[str, Any],
+        *,
+        step: int | None = None,
+        overwrite: bool = False,
+    ) -> "ShardSaving":
+        """Copy the arrays, and write the shard of one rank behind; return when training may go on.
+
+        The copy is in the memory of the host, pinned for tensors of a GPU, and used again by the
+        next one: it takes as much as the arrays, as long as this saver is there. One save is under
+        way at a time: the next, and `save_metadata`, wait for it first, and raise what it raised
+        unless the handle did. The interpreter does not end before it has.
+
+        Args:
+            prefix: As for `save_shard`.
+            rank: Of this process, from 0 on.
+            arrays: Arrays of numpy or tensors of torch, by name; they may be changed once this has
+                returned.
+            step: As for `save_shard`.
+            overwrite: As for `save_shard`.
+
+        Returns:
+            A `concurrent.futures.Future`, whose ``result()`` is what `save_shard` returns, or
+            raises what that raises.
+
+        Raises:
+            TypeError: As `save_shard`.
+            ValueError: As `save_shard`.
+            Exception: What the save before raised.
+
+        Example:
+            >>> import numpy as np
+            >>> from shardproof.checkpoint import MultiShardSaver
+            >>> saver, weights = MultiShardSaver(), np.zeros(3)
+            >>> saving = saver.begin_shard(f"{output_dir}/step_7/model", 0, {"w": weights}, step=7)
+            >>> weights += 1  # the next step of training
+            >>> path = saving.result()
+            >>> path = saver.save_metadata(f"{output_dir}/step_7/model", world_size=1, step=7)
+        """
+        count("rank", rank, 0, MAX_RANK)
+        self._settle()
+        place_to_save(prefix, self._storage, step)
+        taken, saving = self._snapshots.take(arrays), ShardSaving()
+        saving.begin(lambda: self._save(prefix, rank, taken, step, overwrite=overwrite))
+        self._behind = saving
+        return saving
+
+    def _settle(self) -> None:
+        """Wait for the save behind this saver, and raise what nobody was told of it."""
+        behind, self._behind = self._behind, None
+        if behind is not None:
+            behind.settle()
 
     save_shard_async = in_thread(save_shard)
     """Do as `save_shard` in a thread, which has ended when this returns or is cancelled."""
@@ -158,6 +262,7 @@ class MultiShardSaver:
         location = place_to_save(prefix, self._storage, step)
         sharding = Sharding(strategy, world_size, precision or "")
         attempt = self._attempt
+        self._settle()
         return apart(lambda _: make_checkpoint(location, sharding, attempt, step, timestamp))
 
     save_metadata_async = in_thread(save_metadata)

@@ -1,0 +1,51 @@
+"""Copies of arrays in the memory of the host, which go on being what the arrays were."""
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from shardproof.checkpoint.save._shard_writer import tensors_of
+
+
+class Snapshots:
+    """Takes one copy of some arrays after the other, into the same memory where they fit."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, Any] = {}
+
+    def take(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """Copy arrays and tensors; return when these may be changed. Raise as `tensors_of`."""
+        torch: Any = sys.modules.get("torch")  # without which there is no tensor of it
+        taken, devices = {}, set()
+        for name in arrays:
+            array = arrays[name]
+            if torch is not None and isinstance(array, torch.Tensor):
+                taken[name] = self._of_tensor(torch, name, array)
+                devices |= {array.device} if array.is_cuda else set()
+            else:
+                tensors_of({name: array})
+                kept = self._kept.get(name)
+                if not isinstance(kept, np.ndarray) or _kind(kept) != _kind(array):
+                    kept = np.empty_like(array, order="C", subok=False)
+                np.copyto(kept, array)
+                taken[name] = kept
+        for device in devices:
+            torch.cuda.current_stream(device).synchronize()
+        self._kept = taken
+        return taken
+
+    def _of_tensor(self, torch: Any, name: str, tensor: Any) -> Any:
+        if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
+            tensors_of({name: tensor})  # which refuses it
+        kept, tensor = self._kept.get(name), tensor.detach()
+        if not isinstance(kept, torch.Tensor) or _kind(kept) != _kind(tensor):
+            kept = torch.empty(
+                tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=tensor.is_cuda
+            )
+        return kept.copy_(tensor, non_blocking=True)
+
+
+def _kind(array: Any) -> tuple[object, object]:
+    return array.shape, array.dtype
