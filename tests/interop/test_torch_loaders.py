@@ -448,7 +448,7 @@ def counted(*paths):
 shardproof.ShuffledDataLoader = ShuffledDataLoader
 os.replace = counted
 train = runpy.run_path("train.py")["train"]
-train(shards_dir, "checkpoint.pt", n_epochs=2, batch_size=4, save_every=2)
+train(shards_dir, "checkpoint.pt", n_epochs=2, layer=6, batch_size=4, save_every=2)
 """
 
 STEPS = 9  # of an epoch: 33 rows
