@@ -1,5 +1,6 @@
 """Batches on a CUDA device (ROCm's too): copied from pinned memory, on a stream of their own."""
 
+import contextlib
 from typing import Any, cast
 
 import numpy as np
@@ -18,13 +19,10 @@ _NO_CUDA = (
 
 def refuse_device(argument: str, name: str = "cuda") -> None:
     """Raise a `ValueError` for a device that is not there, or is of another kind."""
-    try:
+    device = None
+    with contextlib.suppress(RuntimeError):  # it is no device's name
         device = torch.device(name)
-    except RuntimeError as error:
-        raise ValueError(
-            f"{argument}: expected 'cpu', 'cuda' or 'cuda:1', found {quoted(name)}"
-        ) from error
-    if device.type != "cuda":
+    if device is None or device.type != "cuda":
         raise ValueError(f"{argument}: expected 'cpu', 'cuda' or 'cuda:1', found {quoted(name)}")
     if not torch.cuda.is_available():
         raise ValueError(_NO_CUDA.format(argument, torch.__version__))
