@@ -55,7 +55,7 @@ MAY_IMPORT = {
 """Of which rooms a room may import the doors; everybody may import `errors`."""
 
 INSIDE = {
-    "checkpoint": ("_format", "storage", "read", "save"),
+    "checkpoint": ("_format", "storage", "_torch", "read", "save"),
     "datasets": ("rows", "tokens"),
     "fetching": ("sources", "transfer", "cache"),
     "loaders": ("order", "io"),
@@ -81,8 +81,8 @@ THIRD_PARTY = {
     "_base.progress": {"rich"},
     "_base.yaml": {"yaml"},
     "checkpoint": {"msgspec", "numpy"},
-    "checkpoint.read._shard_reader": {"ml_dtypes", "numpy", "torch"},
-    "checkpoint.save._shard_writer": {"numpy", "torch"},
+    "checkpoint._torch": {"numpy", "torch"},
+    "checkpoint.read._outs": {"ml_dtypes", "numpy"},
     "checkpoint.storage._fsspec_storage": {"fsspec"},
     "checks": {"msgspec"},
     "cli": {"click", "rich"},

@@ -160,6 +160,7 @@ class TestMemory:
     @pytest.mark.slow
     @pytest.mark.parametrize("digest", DIGESTS[:2])
     def test_saving_and_looking(self, prefix: Path, arrays, digest: str) -> None:
+        saved(prefix.with_name("first"), [{}])  # which imports modules
         with peak_below(2 * MIB):
             saved(prefix, [arrays], algorithm=digest)
         with peak_below(20 * MIB):
@@ -177,7 +178,7 @@ class TestMemory:
             for _, array in MultiShardLoader().iter_tensors(str(prefix)):
                 assert array.nbytes == self.ARRAY_MIB * MIB
                 del array
-        with peak_below(4 * MIB):
+        with peak_below(12 * MIB):
             MultiShardLoader().load_tensors(str(prefix), mapped=True)
         with peak_below(2 * MIB):
             MultiShardLoader().load_tensors(str(prefix), out=arrays)

@@ -57,13 +57,68 @@ def test_what_is_not_contiguous_or_wants_gradients(tmp_path, tensor: torch.Tenso
 
 
 def test_neither_way_copies(tmp_path) -> None:
-    from shardproof.checkpoint.read._shard_reader import to_torch
-    from shardproof.checkpoint.save._shard_writer import from_torch
+    from shardproof.checkpoint._torch import from_torch, to_torch
 
     tensor = torch.arange(6.0)
     assert from_torch(tensor)[1].data_ptr() == tensor.data_ptr()
     array = np.arange(6.0)
     assert to_torch(array, "float64").data_ptr() == array.ctypes.data
+
+
+@pytest.mark.parametrize("level", ["valid", "complete"])
+def test_tensors_that_are_there_are_filled_and_returned(tmp_path, level) -> None:
+    tensors = {
+        "w": torch.randn(700, 300, dtype=torch.bfloat16),
+        "b": torch.randn(7).to(torch.float8_e4m3fn),
+        "c": torch.randn(3, dtype=torch.complex64),
+        "one": torch.tensor(1.5),
+        "none": torch.zeros(0, 4, dtype=torch.int8),
+    }
+    prefix = saved(tmp_path / "m", tensors)
+    out = {name: torch.zeros_like(tensor) for name, tensor in tensors.items()}
+    out["one"] = torch.nn.Parameter(out["one"])
+    loader = MultiShardLoader(level=level)
+    for load in (
+        lambda: loader.load_shard(prefix, 0, out=out),
+        lambda: loader.load_all_shards(prefix, out=[out])[0],
+        lambda: loader.load_tensors(prefix, out=out),
+    ):
+        found = load()
+        assert all(found[name] is out[name] for name in tensors)
+        assert all(bits(out[name].detach()) == bits(tensors[name]) for name in tensors)
+        for tensor in out.values():
+            tensor.detach().zero_()
+
+
+class OwnTensor(torch.Tensor):
+    """A tensor that is something else than its memory, as those of other libraries."""
+
+
+MISFITS = {
+    "type": (torch.zeros(5, 3, dtype=torch.float64), TypeError, "expected float32, found float64"),
+    "shape": (torch.zeros(3, 5), ValueError, r"expected the shape \(5, 3\), found \(3, 5\)"),
+    "transposed": (torch.zeros(3, 5).T, ValueError, "expected a tensor in C order, with memory"),
+    "expanded": (torch.zeros(3).expand(5, 3), ValueError, "in C order, with memory of its own"),
+    "no memory": (torch.zeros(5, 3, device="meta"), TypeError, "expected a dense tensor with data"),
+    "sparse": (torch.zeros(5, 3).to_sparse(), TypeError, "expected a dense tensor with data"),
+    "a subclass": (torch.zeros(5, 3).as_subclass(OwnTensor), TypeError, "expected a plain tensor"),
+}
+
+
+@pytest.mark.parametrize("misfit", MISFITS)
+def test_a_tensor_that_does_not_fit_is_refused(tmp_path, misfit: str) -> None:
+    out, error, text = MISFITS[misfit]
+    prefix = saved(tmp_path / "m", {"w": torch.zeros(5, 3)})
+    with pytest.raises(error, match=rf"^out\['w'\]: .*{text}"):
+        MultiShardLoader().load_shard(prefix, 0, out={"w": out})
+
+
+def test_a_tensor_and_an_array_of_the_same_memory_are_refused(tmp_path) -> None:
+    prefix = saved(tmp_path / "m", {"a": torch.zeros(5), "b": torch.zeros(5)})
+    memory = np.zeros(8, np.float32)
+    out = {"a": torch.from_numpy(memory[:5]), "b": memory[3:]}
+    with pytest.raises(ValueError, match="no memory in common, found some in"):
+        MultiShardLoader().load_shard(prefix, 0, out=out)
 
 
 @pytest.mark.parametrize("tensor", [torch.eye(3).to_sparse(), torch.zeros(2, device="meta")])

@@ -1,6 +1,7 @@
 """Loaders that deliver on a CUDA device; without one, the calls that are made of torch."""
 
 import contextlib
+import functools
 import types
 
 import pytest
@@ -14,7 +15,7 @@ from shardproof import (
     OrderedDataLoader,
     ShuffledDataLoader,
 )
-from shardproof.checkpoint.save import _shard_writer
+from shardproof.checkpoint import _torch
 
 KINDS = {
     "ordered": (OrderedDataLoader, {"batch_size": 5}),
@@ -190,10 +191,66 @@ def test_a_tensor_of_a_device_is_saved_once_each_piece_has_come(monkeypatch):
     monkeypatch.setattr(
         torch.cuda, "current_stream", lambda _: types.SimpleNamespace(record_event=record_event)
     )
-    monkeypatch.setattr(_shard_writer, "_COPIED_BYTES", 5)
+    monkeypatch.setattr(_torch, "_FETCHED_BYTES", 5)
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     tensor = torch.arange(23, dtype=torch.uint8)
-    assert b"".join(map(bytes, _shard_writer._fetched(tensor))) == bytes(range(23))
+    assert b"".join(map(bytes, _torch.pieces_of(tensor))) == bytes(range(23))
     assert len(under_way) == 5
+
+
+@pytest.mark.parametrize("level", ["valid", "complete"])
+def test_a_shard_is_read_into_tensors_of_a_device_by_copies_that_come_late(
+    tmp_path, monkeypatch, level
+):
+    """At most so many are under way, and all have come when it is there."""
+    begun, ended, most, copy = [], [], [0], torch.Tensor.copy_
+
+    def late_copy(target, source, non_blocking):
+        assert non_blocking
+        begun.append(lambda: copy(target, source))
+        most[0] = max(most[0], len(begun) - len(ended))
+
+    def synchronize(number=None):
+        ended.extend(copied() for copied in begun[len(ended) : number])
+
+    def record_event():
+        return types.SimpleNamespace(synchronize=functools.partial(synchronize, len(begun)))
+
+    tensors = {"w": torch.randn(3, 1000, 1000), "b": torch.ones(()), "none": torch.ones(0, 3)}
+    saver = MultiShardSaver()
+    saver.save_shard(tmp_path / "m", 0, tensors)
+    saver.save_metadata(tmp_path / "m", world_size=1)
+    out = {name: torch.zeros_like(tensor) for name, tensor in tensors.items()}
+    stream = types.SimpleNamespace(record_event=record_event)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "empty", unpinned)
+        patch.setattr(torch.Tensor, "copy_", late_copy)
+        patch.setattr(torch.Tensor, "is_cuda", True)
+        patch.setattr(torch.cuda, "current_stream", lambda _: stream)
+        patch.setattr(torch.cuda, "synchronize", lambda _: synchronize())
+        patch.setattr(_torch, "_MOST_UNDER_WAY", 2)
+        found = MultiShardLoader(level=level).load_shard(tmp_path / "m", 0, out=out)
+    assert most[0] == 2
+    assert all(found[name] is out[name] for name in tensors)
+    assert all(torch.equal(out[name], tensors[name]) for name in tensors)
+
+
+@on_a_device
+def test_a_shard_is_read_into_tensors_of_a_device(tmp_path):
+    tensors = {"w": torch.randn(3000, 3000), "b": torch.ones(())}
+    saver = MultiShardSaver(algorithm="sha256-tree")
+    saver.save_shard(tmp_path / "m", 0, tensors)
+    saver.save_metadata(tmp_path / "m", world_size=1)
+    delay = torch.zeros(4000, 4000, device="cuda")
+    out = {name: torch.zeros_like(tensor, device="cuda") for name, tensor in tensors.items()}
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for _ in range(20):
+            delay = delay @ delay
+        before = out["w"].clone()  # what was asked before sees what was there
+        found = MultiShardLoader().load_shard(tmp_path / "m", 0, out=out)
+    assert not before.any()
+    assert all(found[name].is_cuda for name in tensors)
+    assert all(torch.equal(found[name].cpu(), tensors[name]) for name in tensors)
 
 
 @on_a_device

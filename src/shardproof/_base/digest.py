@@ -218,14 +218,9 @@ class TreeDigest:
             self._root.update(self._leaf.digest())
             self._leaf, self._n_in_leaf = hashlib.sha256(), 0
 
-    @property
-    def n_to_leaf(self) -> int:
-        """How many bytes there are to where the next leaf begins."""
-        return -self._n_in_leaf % LEAF_BYTES
-
-    def add(self, leaves: Iterable[bytes]) -> None:
-        """Take in whole leaves, by what `leaves_of` returned of their bytes."""
-        self._root.update(b"".join(leaves))
+    def add(self, leaf: bytes) -> None:
+        """Take in a leaf, or the last bytes, by what `leaf_of` returned of them."""
+        self._root.update(leaf)
 
     def _take_in(self) -> None:
         for digest in self._behind:
@@ -241,9 +236,12 @@ class TreeDigest:
         return root.hexdigest()
 
 
-def leaves_of(data: memoryview) -> list[bytes]:
-    """Return what `TreeDigest.add` takes of bytes that begin where a leaf does, and end so."""
-    return [_digest(data[at : at + LEAF_BYTES]) for at in range(0, len(data), LEAF_BYTES)]
+def leaf_of(parts: Iterable[memoryview]) -> bytes:
+    """Return what `TreeDigest.add` takes, of the parts of a leaf."""
+    leaf = hashlib.sha256()
+    for part in parts:
+        leaf.update(part)
+    return leaf.digest()
 
 
 def _digest(leaf: memoryview) -> bytes:

@@ -87,12 +87,13 @@ def in_threads(
     *,
     n_threads: int,
     name: str,
+    n_begun: int = _MOST_BEGUN,
     stop: Stop | None = None,
 ) -> Generator[Result, None, None]:
     """Yield what the work returns for each item, in the items' order, or raise what it raised.
 
-    Some are begun ahead, in threads for work that is `apart`; in the main thread, there are none.
-    ``stop`` is set where that ends before they are done.
+    So many are begun before the first is taken, in threads for work that is `apart`; in the main
+    thread, there are none. ``stop`` is set where that ends before they are done.
     """
     if is_main():  # whose interrupts the locks of a pool don't stand
         yield from map(work, items)
@@ -111,7 +112,7 @@ def in_threads(
     try:
         for item in items:
             begun.append(executor.submit(work, item))
-            if len(begun) >= _MOST_BEGUN:
+            if len(begun) >= n_begun:
                 yield next_result()
         while begun:
             yield next_result()

@@ -14,7 +14,8 @@ from shardproof._base.messages import listed, quoted, shown
 from shardproof.checkpoint import _format, _safetensors
 from shardproof.checkpoint._format import CheckpointMetadata, ShardEntry
 from shardproof.checkpoint._safetensors import HeaderEntry
-from shardproof.checkpoint.read._shard_reader import Reading, algorithm_of, refuse_other
+from shardproof.checkpoint.read._shard_reader import checksum_found, refuse_other
+from shardproof.checkpoint.storage._filling import Scratch, Target
 from shardproof.checkpoint.storage._location import Location, location_of
 from shardproof.checkpoint.storage._reading import open_shard, read_metadata
 from shardproof.checkpoint.storage._storage import CheckpointStorage
@@ -104,7 +105,7 @@ def to_safetensors(
             _write(location, targets[at : at + _MOST_OPEN], index, overwrite=overwrite)
         text = msgspec.json.format(msgspec.json.encode(said), indent=2) + b"\n"
         with files.being_written(index, replace=overwrite) as fd:
-            _write_at(fd, index, [memoryview(text)], 0)
+            _write_at(fd, index, text, 0)
     except FileExistsError as error:  # another conversion was faster
         raise _refusal([str(error.filename)], directory) from error
     return paths
@@ -167,28 +168,30 @@ def _write(
     with contextlib.ExitStack() as names:
         for entry, path, header, offsets in targets:
             fd = names.enter_context(files.being_written(path, replace=overwrite))
-            _write_at(fd, path, [memoryview(header)], 0)
+            _write_at(fd, path, header, 0)
+            places = {name: _written(fd, path, at) for name, at in offsets.items()}
             with open_shard(location, entry) as file:
-                reading = Reading(file, algorithm_of(file, entry))
-                at = synced = _format.header_size(entry.checksum)
-                for tensor in entry.tensors:
-                    reading.skip(at, tensor.offset)
-                    at = tensor.offset + tensor.size
-                    pieces = reading.pieces(tensor.offset, at)
-                    _write_at(fd, path, pieces, offsets[tensor.name])
-                    if at - synced >= _SYNC_BYTES:
-                        files.begin_to_sync(fd)
-                        synced = at
-                refuse_other(file, entry, reading.found.removeprefix("sha256:"))
+                refuse_other(file, entry, checksum_found(file, entry, places))
             files.sync(fd)
         if overwrite:
             files.remove(index)  # or it would speak for some files of before and some of now
 
 
-def _write_at(fd: int, path: str, pieces: Iterable[memoryview], offset: int) -> None:
-    for piece in pieces:
-        data = piece
-        while data:
-            with files.telling_where(path):
-                n = os.pwrite(fd, data, offset)
-            data, offset = data[n:], offset + n
+def _written(fd: int, path: str, offset: int) -> Target:
+    """Return a place in a file as a target."""
+
+    def write(piece: memoryview, at: int) -> None:
+        begin = offset + at
+        _write_at(fd, path, piece, begin)
+        if begin // _SYNC_BYTES != (begin + len(piece)) // _SYNC_BYTES:
+            files.begin_to_sync(fd)
+
+    return Scratch(write)
+
+
+def _write_at(fd: int, path: str, data: bytes | memoryview, offset: int) -> None:
+    left = memoryview(data)
+    while left:
+        with files.telling_where(path):
+            n = os.pwrite(fd, left, offset)
+        left, offset = left[n:], offset + n

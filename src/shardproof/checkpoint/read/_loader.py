@@ -11,15 +11,8 @@ from shardproof._base.fanout import in_threads
 from shardproof._base.messages import quoted, shown
 from shardproof._base.work import apart, in_thread
 from shardproof.checkpoint._format import CheckpointMetadata, ShardEntry, TensorEntry
-from shardproof.checkpoint.read._shard_reader import (
-    Array,
-    Framework,
-    ShardOuts,
-    check_shard_outs,
-    checked_outs,
-    mapped_tensors,
-    read_tensors,
-)
+from shardproof.checkpoint.read._outs import Out, ShardOuts, check_shard_outs, checked_outs
+from shardproof.checkpoint.read._shard_reader import Framework, mapped_tensors, read_tensors
 from shardproof.checkpoint.storage._location import Location, location_of
 from shardproof.checkpoint.storage._reading import open_shard, read_metadata
 from shardproof.checkpoint.storage._storage import CheckpointStorage
@@ -90,23 +83,24 @@ class MultiShardLoader:
         prefix: str | os.PathLike[str],
         rank: int,
         *,
-        out: Mapping[str, Array] | None = None,
+        out: Mapping[str, Out] | None = None,
     ) -> dict[str, Any]:
         """Return the arrays of one rank's shard, by name, in the order in which they were saved.
 
         Args:
             prefix: The checkpoint's.
             rank: Of the process that saved it.
-            out: An array to read into for each tensor of the shard, by its name: of the same type
-                and shape, in C order, each with memory of its own. By default they are made; memory
-                that is in use is filled faster. **After an error they may hold a part of the shard,
-                or bytes that are not proven: don't use them.**
+            out: An array to read into for each tensor of the shard, by its name, or a tensor of
+                torch, be it of the host, pinned, or of a CUDA device: of the same type and shape,
+                in C order, each with memory of its own. By default arrays are made; memory that is
+                in use is filled faster. **After an error they may hold a part of the shard, or
+                bytes that are not proven: don't use them.**
 
         Raises:
             CheckpointNotFoundError: The checkpoint or the shard is not there.
             CheckpointError: It is not the shard that the metadata names, byte for byte.
             IndexError: There is no such rank.
-            TypeError: Arrays of ``out`` have other types.
+            TypeError: Arrays of ``out`` have other types, or are none.
             ValueError: ``out`` lacks a tensor, names another, or an array of it has another shape
                 or order, can't be written, or has memory in common with another one. None of them
                 has been read into then.
@@ -166,7 +160,7 @@ class MultiShardLoader:
         prefix: str | os.PathLike[str],
         names: Sequence[str] | None = None,
         *,
-        out: Mapping[str, Array] | None = None,
+        out: Mapping[str, Out] | None = None,
         mapped: bool = False,
     ) -> dict[str, Any]:
         """Return tensors by name, from whichever shards they are in.
@@ -178,9 +172,8 @@ class MultiShardLoader:
         Args:
             prefix: The checkpoint's.
             names: Which; None for all.
-            out: Arrays to read into, by name, of the same type and shape, in C order, each with
-                memory of its own. Those that are not named here are made. After an error, what they
-                hold is not defined.
+            out: Arrays or tensors to read into, by name, as for `load_shard`. Those that are not
+                named here are made. After an error, what they hold is not defined.
             mapped: Whether to map files into memory instead of reading them: read-only arrays,
                 read when they are first used. **Should a file become shorter while it is mapped,
                 using it ends the process (SIGBUS in mmap(2))**: no exception can tell. Only for

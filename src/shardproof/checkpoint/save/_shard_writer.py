@@ -1,7 +1,5 @@
 """Write tensors as a shard, in pieces: header, bytes and digests in one pass over them."""
 
-import collections
-import functools
 import math
 import os
 import secrets
@@ -69,9 +67,10 @@ def _tensor_of(name: str, array: Any) -> Tensor:
     torch = sys.modules.get("torch")  # without which there is no tensor of it
     try:
         if torch is not None and isinstance(array, torch.Tensor):
-            dtype, flat = from_torch(array)
-            pieces = _fetched if flat.is_cuda else _whole
-            return Tensor(name, dtype, tuple(array.shape), functools.partial(pieces, flat))
+            from shardproof.checkpoint import _torch  # noqa: PLC0415 - there is a tensor
+
+            dtype, flat = _torch.from_torch(array)
+            return Tensor(name, dtype, tuple(array.shape), lambda: _torch.pieces_of(flat))
         if not isinstance(array, (np.ndarray, np.generic)) or isinstance(array, np.ma.MaskedArray):
             raise TypeError(f"expected an array, found {type(array).__name__}")
         numbers = np.asarray(array)
@@ -82,42 +81,6 @@ def _tensor_of(name: str, array: Any) -> Tensor:
         return Tensor(name, dtype, numbers.shape, lambda: _pieces(numbers))
     except TypeError as error:
         raise TypeError(f"arrays[{quoted(name)}]: {told(error)}") from None
-
-
-def from_torch(tensor: Any) -> tuple[str, Any]:
-    """Return the format's name of a tensor's type, and its bytes; `TypeError` if it has none."""
-    import torch  # noqa: PLC0415 - the caller has it, since there is a tensor
-
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_meta:
-        found = f"{tensor.layout} {tensor.dtype} on {tensor.device}"
-        raise TypeError(f"expected a dense tensor with data, found {found}")
-    if dtype not in _format.ITEM_SIZES:
-        raise TypeError(f"dtype: expected one of {', '.join(_format.ITEM_SIZES)}, found {dtype}")
-    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
-    if flat.stride(0) != 1:  # of one element, which counts as contiguous
-        flat = flat.clone(memory_format=torch.contiguous_format)
-    return dtype, flat.view(torch.uint8)
-
-
-def _whole(flat: Any) -> list[memoryview]:
-    return [flat.cpu().numpy().data]
-
-
-def _fetched(flat: Any) -> Iterator[memoryview]:
-    """Yield bytes of a device, of which the next ones come while these are used."""
-    import torch  # noqa: PLC0415 - the caller has it, since there is a tensor
-
-    # Pinned memory of torch's, which has it again as soon as nothing holds it.
-    stream, begun = torch.cuda.current_stream(flat.device), collections.deque[Any]()
-    for part in (*flat.split(_COPIED_BYTES), None):
-        if part is not None:
-            piece = torch.empty(len(part), dtype=torch.uint8, device="cpu", pin_memory=True)
-            begun.append((piece.copy_(part, non_blocking=True), stream.record_event()))
-        if begun and (part is None or len(begun) > 1):
-            piece, event = begun.popleft()
-            event.synchronize()
-            yield piece.numpy().data
 
 
 def _pieces(array: np.ndarray[Any, Any]) -> Iterator[memoryview]:
