@@ -143,7 +143,7 @@ class Behind:
         n_threads = min(available_cpus(), _MOST_BEHIND)
         self._executor = None if is_main() else ThreadPoolExecutor(n_threads, name)
         self._begun: collections.deque[Future[Any]] = collections.deque()
-        self._most = 2 * n_threads
+        self._most = n_threads + 2
 
     def submit(self, work: Callable[..., Result], *arguments: Any) -> "Future[Result]":
         """Begin some work; wait before, or raise what other work raised."""

@@ -10,7 +10,7 @@ import torch
 from shardproof.checkpoint import _format
 from shardproof.checkpoint.storage._filling import Memory, Target, into
 
-_FETCHED_BYTES = 2**24  # at once, from a device
+_FETCHED_BYTES = 2**22  # at once, from a device; a few such wait to be written
 _MOST_UNDER_WAY = 16  # copies of pieces to a device
 
 

@@ -33,7 +33,7 @@ _TENSOR_DIGEST = "xxh3-128"
 _PIECE_BYTES = {"sha256": 2**18, "sha256-tree": 2**24, "blake3": 2**24}
 _WRITTEN_BYTES = 2**24  # at once
 _SYNC_BYTES = 2**26
-_COPIED_BYTES = 2**24  # at once, of an array in another order
+_COPIED_BYTES = 2**22  # at once, of an array in another order; a few such wait to be written
 
 
 class Tensor(NamedTuple):
