@@ -77,6 +77,16 @@ def test_work_that_turns_slow_half_way_goes_to_threads() -> None:
     assert sum(name.startswith("shardproof") for name in last) > 1500
 
 
+def test_a_slow_moment_sends_few_to_threads() -> None:
+    """Where looks are fast, threads take five times as long."""
+    work = Slow(lambda item: item < 10)
+    assert run(work, range(20_000)) == list(range(20_000))
+    assert sum(name.startswith("shardproof") for name in work.threads.values()) <= 1024
+    work = Slow(lambda _item: True)
+    run(work, range(20_000))
+    assert sum(name.startswith("shardproof") for name in work.threads.values()) > 19_900
+
+
 def test_workers_are_used_as_given() -> None:
     work = Slow(lambda _item: True)
     run(work, range(100), threads=3)

@@ -27,8 +27,8 @@ SLOW_SECONDS = 100e-6
 nothing, as only one of them computes at a time."""
 
 _SAMPLE = 3  # an odd number, whose median is not moved by one slow look
-_SEQUENTIAL_RUN = 512  # short: if the file system is slow by now, these look one after the other
-_THREADED_RUN = 16384
+_SHORT_RUN = 512  # if the file system is slow by now, these look one after the other
+_LONG_RUN = 16384  # by threads, after shorter ones: a single slow moment may have begun them
 _CHUNK_SECONDS = 0.2  # that an interrupt waits for, at most
 _MOST_BEHIND = 8  # threads: more do not write faster
 _MOST_BEGUN = 1024  # that are done, or under way, and not yet taken
@@ -51,7 +51,7 @@ def over_threads(
     chunk: int = 64,
 ) -> Done[Result]:
     """Yield the results of all items, chunk by chunk; closing it joins the threads."""
-    start = 0
+    start, n_run = 0, _LONG_RUN if threads else _SHORT_RUN
     while start < len(items):  # how is decided anew for each run
         go_on()
         seconds, is_apart = 0.0, threads != 1
@@ -66,7 +66,8 @@ def over_threads(
             start += len(times)
             waited, seconds = sorted(times)[len(times) // 2]
             is_apart = waited > SLOW_SECONDS
-        run = items[start : start + (_THREADED_RUN if is_apart else _SEQUENTIAL_RUN)]
+        n_run = min(2 * n_run, _LONG_RUN) if is_apart else _SHORT_RUN
+        run = items[start : start + n_run]
         start += len(run)
         if is_apart:
             n_threads = threads or max_threads()
