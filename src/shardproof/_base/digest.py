@@ -5,6 +5,7 @@ import functools
 import hashlib
 import os
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -169,13 +170,23 @@ def each_of_file(
     begun = {each: begin(each[0], size, threads=threads) for each in asked}
     offset = min((start for _, start in begun), default=size)
     n_bytes = min(max((piece_bytes(name, threads) for name, _ in begun), default=0), size - offset)
-    buffer = memoryview(bytearray(max(0, n_bytes)))
+    buffer = _buffer(max(0, n_bytes))
     while offset < size and (n := os.preadv(fd, [buffer[: size - offset]], offset)):
         go_on()
         for (_, start), digest in begun.items():
             digest.update(buffer[max(0, start - offset) : n])
         offset += n
     return {each: Digest(each[0], digest.hexdigest()) for each, digest in begun.items()}
+
+
+_kept = threading.local()
+
+
+def _buffer(n_bytes: int) -> memoryview:
+    """Return memory that this thread uses again: the kernel clears fresh memory first."""
+    if len(getattr(_kept, "buffer", b"")) < n_bytes:
+        _kept.buffer = bytearray(n_bytes)
+    return memoryview(getattr(_kept, "buffer", b""))[:n_bytes]
 
 
 class TreeDigest:
