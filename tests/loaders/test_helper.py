@@ -1,8 +1,9 @@
-"""The second thread of a dataset, which is there from the first use until it is closed."""
+"""The further threads of a dataset, which are there from the first use until it is closed."""
 
 import collections
 import contextlib
 import gc
+import os
 import threading
 import weakref
 
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 from shardproof import IndexedDataset
-from shardproof.loaders.io._crew import Helper
+from shardproof.loaders.io import _read_ahead
+from shardproof.loaders.io._crew import Helpers
 from shardproof.loaders.io._memory import BufferPool
 from shardproof.loaders.io._open_shards import SharedReads
 from shardproof.testing.contracts._child import run_in_child
@@ -22,31 +24,33 @@ PATIENCE = 30.0
 
 @pytest.fixture
 def helper():
-    helper = Helper("test")
+    helper = Helpers("test", 1)
     yield helper
     helper.end()
 
 
 class Pieces:
-    """Work that two threads share: each piece waits until both have one."""
+    """Work that some threads share: each piece waits until all have one."""
 
     def __init__(self, n_threads: int) -> None:
         self.done: list[int] = []
         self._todo = collections.deque(range(2 * n_threads))
-        self._both = threading.Barrier(n_threads)
+        self._all = threading.Barrier(n_threads)
 
     def work(self) -> None:
         with contextlib.suppress(IndexError):
             while True:
                 piece = self._todo.popleft()
-                self._both.wait(PATIENCE)
+                self._all.wait(PATIENCE)
                 self.done.append(piece)
 
 
-def test_both_work_at_the_same_time(helper):
-    pieces = Pieces(2)
-    helper.share(pieces.work)
-    assert sorted(pieces.done) == [0, 1, 2, 3]
+@pytest.mark.parametrize("n_helpers", [1, 3])
+def test_all_work_at_the_same_time(n_helpers):
+    helpers, pieces = Helpers("test", n_helpers), Pieces(n_helpers + 1)
+    helpers.share(pieces.work)
+    helpers.end()
+    assert sorted(pieces.done) == list(range(2 * n_helpers + 2))
 
 
 def test_who_finds_it_busy_does_all_alone(helper):
@@ -101,17 +105,19 @@ def path(shards_dir_factory):
 NUMBERS = np.random.default_rng(0).permutation(2900)
 
 
-def test_a_dataset_has_one_that_lasts_until_it_is_closed(path):
+@pytest.mark.parametrize(("n_cpus", "n_helpers"), [(1, 1), (3, 2), (16, 3)])
+def test_a_dataset_has_some_that_last_until_it_is_closed(path, monkeypatch, n_cpus, n_helpers):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(n_cpus)))
+    monkeypatch.setattr(_read_ahead, "file_system", lambda _: "ext4")
     before = threading.active_count()
     with IndexedDataset(path, layer=6) as dataset:
         for _ in range(20):
             assert dataset[NUMBERS]["example_idx"].tolist() == (NUMBERS // 3).tolist()
-        until(
-            lambda: threading.active_count() == before + 1
-        )  # those are gone that opened the shards
+        # Those are gone that opened the shards.
+        until(lambda: threading.active_count() == before + n_helpers)
     until(lambda: threading.active_count() == before)
     assert len(dataset[NUMBERS]["act"]) == 2900
-    until(lambda: threading.active_count() == before + 1)
+    until(lambda: threading.active_count() == before + n_helpers)
     del dataset
     gc.collect()
     until(lambda: threading.active_count() == before)

@@ -14,14 +14,16 @@ from shardproof._base.arguments import checked
 from shardproof._base.work import apart
 from shardproof.loaders._delivery import DeviceName, Dtype, Framework, delivery_of, torch_module
 from shardproof.loaders._reader import DirectoryReader
-from shardproof.loaders.io._crew import Helper
+from shardproof.loaders.io._crew import Helpers
 from shardproof.loaders.io._memory import BufferPool, Contiguous
 from shardproof.loaders.io._open_shards import OpenShards, ShardRead
+from shardproof.loaders.io._read_ahead import threads_that_help
 from shardproof.loaders.io._read_plan import ReadPlan
 from shardproof.loaders.io._row_source import UNLABELLED, Batch, WholeBatch, batches_of, open_source
 from shardproof.loaders.order._epoch_plan import Window
 from shardproof.loaders.order._selection import LayerChoice, TokenChoice
 
+_MOST_THREADS = 4  # for one batch: a part of 2 MiB each takes them a millisecond
 _KEPT_BYTES = 2**27  # of memory for the next batches: three, unless they are larger than that
 
 
@@ -76,7 +78,7 @@ class IndexedDataset(DirectoryReader):
     def _start(self) -> None:
         super()._start()
         self._shards: OpenShards | None = None
-        self._helper: Helper | None = None
+        self._helpers: Helpers | None = None
         self._pool: BufferPool | None = None
         self._lock = threading.Lock()
 
@@ -148,7 +150,7 @@ class IndexedDataset(DirectoryReader):
         buffer = pool.take()
         if n_rows:
             reads = ReadPlan.of(selection, Window(rows, None), n_rows).into([buffer])
-            self._open().read_each(reads, self._helper)
+            self._open().read_each(reads, self._helpers)
         (batch,) = batches_of(self._source, rows, [buffer], n_rows)
         pool.give_back(buffer)
         return self._delivered(batch)
@@ -190,7 +192,8 @@ class IndexedDataset(DirectoryReader):
             with self._lock:
                 if self._shards is None:
                     shards = self._source.open()
-                    self._helper = Helper("shardproof-reader")
+                    n_threads = min(threads_that_help(self._source.root), _MOST_THREADS)
+                    self._helpers = Helpers("shardproof-reader", n_threads - 1)
                     self._shards = shards
         return self._shards
 
@@ -200,18 +203,18 @@ class IndexedDataset(DirectoryReader):
 
     def _close(self) -> None:
         with self._lock:
-            shards, helper = self._shards, self._helper
-            self._shards = self._helper = self._pool = None
-        if helper is not None:
-            helper.end()
+            shards, helpers = self._shards, self._helpers
+            self._shards = self._helpers = self._pool = None
+        if helpers is not None:
+            helpers.end()
         if shards is not None:
             shards.close()
 
     def __del__(self) -> None:
-        """End the helper; shards that nothing refers to are closed."""
-        helper = getattr(self, "_helper", None)  # there is none where this was not made
-        if helper is not None:
-            helper.end()
+        """End the helpers; shards that nothing refers to are closed."""
+        helpers = getattr(self, "_helpers", None)  # there are none where this was not made
+        if helpers is not None:
+            helpers.end()
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_source": self._source, "_delivery": self._delivery}

@@ -122,37 +122,38 @@ class Crew:
             thread.join(max(0.0, end - time.monotonic()))
 
 
-class Helper:
-    """A second thread for work that is over before a thread would be started for it."""
+class Helpers:
+    """More threads for work that is over before a thread would be started for it."""
 
-    def __init__(self, name: str) -> None:
-        self._crew = Crew(name)
+    def __init__(self, name: str, n_threads: int) -> None:
+        self._crew, self._n_threads = Crew(name), n_threads
         self._begins = collections.deque([self._crew.begin])  # called once, by whoever takes it
 
     def share(self, work: Callable[[], None]) -> None:
-        """Do some work here, and in the helper at the same time; return when neither is at it."""
-        # What the work raises here, as an interrupt, is raised at once: the helper may be at it.
+        """Do some work here, and in each helper at the same time; return when none is at it."""
+        # What the work raises here, as an interrupt, is raised at once: helpers may be at it.
         with contextlib.suppress(IndexError, RuntimeError):
-            self._begins.popleft()(1)
-        free = collections.deque([work])  # until the helper takes it
+            self._begins.popleft()(self._n_threads)
+        free = collections.deque([work] * self._n_threads)  # until a helper takes it
         done: queue.SimpleQueue[Settled[None]] = queue.SimpleQueue()
 
         def help_out() -> None:
             for taken in _popped(free):
                 done.put(settle(taken))
 
-        self._crew.calls.put(help_out)
+        for _ in range(self._n_threads):
+            self._crew.calls.put(help_out)
         try:
             work()
         finally:
-            is_free = bool(_popped(free))
-        while not is_free and self._crew.is_running:  # in a forked process there is no helper
+            n_left = sum(not _popped(free) for _ in range(self._n_threads))
+        while n_left and self._crew.is_running:  # in a forked process there is no helper
             with contextlib.suppress(queue.Empty):
                 done.get(timeout=_TICK).get()
-                return
+                n_left -= 1
 
     def end(self) -> None:
-        """End the thread, and wait until it has ended; work that is under way is done by others."""
+        """End the threads, and wait until they have ended; work under way is done by others."""
         self._crew.end()
 
 

@@ -13,7 +13,7 @@ import tenacity  # here, since no thread that reads is to import anything
 from shardproof._base.messages import told
 from shardproof._base.names import NotRegularError
 from shardproof.errors import ShardReadError
-from shardproof.loaders.io._crew import Helper
+from shardproof.loaders.io._crew import Helpers
 from shardproof.loaders.io._file_pool import FilePool, OpenFile
 from shardproof.loaders.io._memory import VECTOR, Destination, Scattered, Vectors
 from shardproof.loaders.io._submissions import MOST_AT_ONCE, Requests, read_singly, requests_of
@@ -118,24 +118,24 @@ class OpenShards(FilePool):
         super().__init__(root, names)
         self._n_readers = n_readers
 
-    def read_each(self, reads: ShardReads, helper: Helper | None = None) -> None:
+    def read_each(self, reads: ShardReads, helpers: Helpers | None = None) -> None:
         """Do many reads, each of them whole."""
         while reads.n_pieces >= _MANY:
-            n_reads = self._read_first(reads, helper)
+            n_reads = self._read_first(reads, helpers)
             reads = reads.part(slice(n_reads, None))
         for read in reads.singly():
             self.read(read)
 
-    def _read_first(self, reads: ShardReads, helper: Helper | None) -> int:
+    def _read_first(self, reads: ShardReads, helpers: Helpers | None) -> int:
         """Do those of the first shards, as many as may be open at once; return how many."""
         files, fds = self._first_files(reads.shard)
         some = reads.part(slice(len(fds)))
         shared = SharedReads(some, files, fds)
         try:
-            if helper is None or shared.n_pieces < 2:
+            if helpers is None or shared.n_pieces < 2:
                 self._read_pieces(shared)
             else:
-                helper.share(lambda: self._read_pieces(shared))
+                helpers.share(lambda: self._read_pieces(shared))
         finally:
             shared.is_over = True
         n_read = shared.n_read
