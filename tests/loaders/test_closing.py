@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shardproof import IndexedDataset, OrderedDataLoader
-from shardproof.loaders.io import _file_pool
+from shardproof.loaders.io import _file_pool, _submissions
 from shardproof.loaders.io._open_shards import OpenShards
 from shardproof.loaders.io._row_source import RowSource
 from shardproof.loaders.io._submissions import Submissions, open_submissions
@@ -67,7 +67,8 @@ def queues(monkeypatch):
         found.update([queue] if queue is not None else [])
         return queue
 
-    monkeypatch.setattr(_file_pool, "open_submissions", noted)
+    monkeypatch.setattr(_submissions, "queues", _submissions.Queues())
+    monkeypatch.setattr(_submissions, "open_submissions", noted)
     return found
 
 

@@ -23,7 +23,7 @@ from shardproof import (
     ShardReadError,
     ShuffledDataLoader,
 )
-from shardproof.loaders.io import _file_pool, _memory, _open_shards, _read_ahead
+from shardproof.loaders.io import _memory, _open_shards, _read_ahead, _submissions
 from shardproof.loaders.io._crew import Crew
 from shardproof.testing import Layout, shards_dir
 from shardproof.testing.contracts._child import run_in_child
@@ -327,7 +327,8 @@ def c_library(monkeypatch):
             return answer(lambda n=count: real(fd, address, n, offset))
 
         monkeypatch.setattr(_memory, "_preadv", preadv)
-        monkeypatch.setattr(_file_pool, "open_submissions", lambda: None)
+        monkeypatch.setattr(_submissions, "queues", _submissions.Queues())
+        monkeypatch.setattr(_submissions, "open_submissions", lambda: None)
         monkeypatch.setattr(_open_shards, "_MANY", 1)
 
     return install

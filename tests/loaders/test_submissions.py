@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shardproof import IndexedDataset, ShardReadError
-from shardproof.loaders.io import _file_pool, _open_shards, _submissions
+from shardproof.loaders.io import _open_shards, _submissions
 from shardproof.loaders.io._memory import vectors
 from shardproof.loaders.io._submissions import (
     Submissions,
@@ -15,6 +15,8 @@ from shardproof.loaders.io._submissions import (
     read_singly,
     requests_of,
 )
+from shardproof.testing.contracts._child import run_in_child
+from tests.helpers.forking import returned
 from tests.helpers.loading import taken
 from tests.helpers.memmaps import rows
 
@@ -128,7 +130,8 @@ def path(shards_dir_factory):
 def kernel(request, monkeypatch):
     """How it goes with the kernel's queues; the rows are the same in each case."""
     if request.param == "not offered":
-        monkeypatch.setattr(_file_pool, "open_submissions", lambda: None)
+        monkeypatch.setattr(_submissions, "queues", _submissions.Queues())
+        monkeypatch.setattr(_submissions, "open_submissions", lambda: None)
     elif request.param == "refused":
         monkeypatch.setattr(Submissions, "read", broken)
     elif request.param == "answers less":
@@ -148,13 +151,15 @@ def test_rows_by_number(kernel, n_rows, path):
 def test_long_reads_need_no_queue(path, monkeypatch):
     """Where each takes longer than the call for it, calls of two threads are faster."""
     made = []
-    monkeypatch.setattr(_file_pool, "open_submissions", lambda: made.append(1))
+    monkeypatch.setattr(_submissions, "queues", _submissions.Queues())
+    monkeypatch.setattr(_submissions, "open_submissions", lambda: made.append(1))
     monkeypatch.setattr(_open_shards, "_LONG", 1)
     with IndexedDataset(path, layer=6) as dataset:
         assert len(dataset[range(0, 800, 2)]["act"]) == 400
         assert not made
         monkeypatch.undo()
-        monkeypatch.setattr(_file_pool, "open_submissions", lambda: made.append(1))
+        monkeypatch.setattr(_submissions, "queues", _submissions.Queues())
+        monkeypatch.setattr(_submissions, "open_submissions", lambda: made.append(1))
         assert len(dataset[range(0, 800, 2)]["act"]) == 400
     assert made
 
@@ -171,3 +176,37 @@ def test_a_shard_that_shrinks(n_rows, path):
         with pytest.raises(ShardReadError, match=text + r"\d+ bytes, found \d+\)$") as caught:
             dataset[numbers]
         assert caught.value.found < caught.value.expected
+
+
+def test_queues_are_kept_and_taken_again_and_there_are_only_so_many(queue, monkeypatch):
+    """To give one back takes the kernel 30 ms."""
+    monkeypatch.setattr(_submissions, "_MOST_QUEUES", 2)
+    queues = _submissions.Queues()
+    with queues.taken() as first:
+        assert first is not None
+        with queues.taken() as second, queues.taken() as third:
+            assert second is not None
+            assert third is None
+    with queues.taken() as again:
+        assert again is first
+        again.close()  # as it is after an error
+    del first, again
+    with queues.taken() as kept, queues.taken() as fresh:
+        assert kept is second
+        assert fresh.is_open
+
+
+def test_a_forked_process_takes_none_of_its_parent_s(queue, path):
+    numbers = np.arange(200) * 3
+    with IndexedDataset(path, layer=6) as dataset:
+        expected = dataset[numbers]["act"].tolist()
+        before = set(_submissions.queues._all)
+        assert before
+
+        def in_child() -> list[object]:
+            n_taken = len(_submissions.queues._all)
+            return [n_taken, IndexedDataset(path, layer=6)[numbers]["act"].tolist() == expected]
+
+        found = returned(run_in_child(in_child, deadline=20))
+        assert found == [0, True]
+        assert all(queue.is_open for queue in before)

@@ -1,4 +1,4 @@
-"""Files of one directory, and queues of the kernel, that stay open; none is closed while in use."""
+"""Files of one directory that stay open; none is closed while it is in use."""
 
 import collections
 import contextlib
@@ -7,12 +7,11 @@ import os
 import resource
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from shardproof._base.names import open_inside, open_root
 from shardproof._base.work import apart
 from shardproof.errors import ShardproofError
-from shardproof.loaders.io._submissions import Submissions, open_submissions
 
 _TOO_MANY = {errno.EMFILE, errno.ENFILE}
 _FEWEST, _MOST = 16, 4096
@@ -40,7 +39,6 @@ class FilePool:
         self._root, self._names = root, names
         self._directory: OpenFile | None = None
         self._files: collections.OrderedDict[int, OpenFile] = collections.OrderedDict()
-        self._queues: collections.deque[Submissions] = collections.deque()
         self._lock = threading.Lock()
         _living.add(self)
 
@@ -51,13 +49,9 @@ class FilePool:
         return max(_FEWEST, min(_MOST, soft // 4 if soft >= 0 else _MOST))
 
     def close(self) -> None:
-        """Let go of every descriptor and queue; what is wanted later is opened anew."""
+        """Let go of every descriptor; what is wanted later is opened anew."""
         with self._lock:
             self._directory, self._files = None, collections.OrderedDict()
-            queues, self._queues = self._queues, collections.deque()
-        with contextlib.suppress(IndexError):
-            while True:
-                queues.popleft().close()
 
     def file(self, index: int) -> OpenFile:
         """Return a file, open as long as it is referred to."""
@@ -113,26 +107,14 @@ class FilePool:
         with self._lock:
             self._files.pop(index, None)
 
-    @contextlib.contextmanager
-    def queue(self) -> Iterator[Submissions | None]:
-        """Yield a queue that no other thread uses; None where the kernel offers none."""
-        queues = self._queues  # another one, once the pool was closed: then it goes with its queues
-        try:
-            queue: Submissions | None = queues.popleft()
-        except IndexError:
-            queue = apart(lambda _: open_submissions())
-        yield queue
-        if queue is not None and queue.is_open:
-            queues.append(queue)
-
 
 _living: weakref.WeakSet[FilePool] = weakref.WeakSet()
 
 
 def _begin_each_in_child() -> None:
-    """Drop each lock, which another thread of the parent may hold, and the parent's queues."""
+    """Drop each lock, which another thread of the parent may hold."""
     for pool in list(_living):
-        pool._lock, pool._queues = threading.Lock(), collections.deque()
+        pool._lock = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_begin_each_in_child)

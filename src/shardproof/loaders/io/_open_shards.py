@@ -13,6 +13,7 @@ import tenacity  # here, since no thread that reads is to import anything
 from shardproof._base.messages import told
 from shardproof._base.names import NotRegularError
 from shardproof.errors import ShardReadError
+from shardproof.loaders.io import _submissions
 from shardproof.loaders.io._crew import Helpers
 from shardproof.loaders.io._file_pool import FilePool, OpenFile
 from shardproof.loaders.io._memory import VECTOR, Destination, Scattered, Vectors
@@ -156,7 +157,7 @@ class OpenShards(FilePool):
         return files, np.repeat(np.array([file.fd for file in files], np.int64), n_reads)
 
     def _read_pieces(self, shared: SharedReads) -> None:
-        taken = contextlib.nullcontext() if shared.are_long else self.queue()
+        taken = contextlib.nullcontext() if shared.are_long else _submissions.queues.taken()
         # Where the kernel takes none, what is left is read one by one.
         with contextlib.suppress(OSError), taken as queue:
             read = read_singly if queue is None else queue.read

@@ -4,18 +4,26 @@ A read of a row from Python takes longer around the system call than in it. The 
 page cache or are read into it within the call: nothing is left under way when it returns.
 """
 
+import collections
 import contextlib
 import ctypes
 import os
 import platform
+import sys
+import weakref
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 
+from shardproof._base.work import apart
 from shardproof.loaders.io._memory import read_vectors
 
 MOST_AT_ONCE = 512
 """Reads in one call: no signal is seen before all of them are done, on a slow disk too."""
+
+_MOST_QUEUES = 32
+"""Of 128 that a system has by default; further threads read by a call for each read."""
 
 _READ = 7  # IOCB_CMD_PREADV of linux/aio_abi.h, as all that follows
 
@@ -70,7 +78,10 @@ class Submissions:
         if queue.value and self._pid == os.getpid():
             _call(self._destroy, queue)
 
-    __del__ = close
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        """Give the queue back, unless the interpreter ends, and the kernel takes all at once."""
+        if not is_finalizing():
+            self.close()
 
     def read(self, requests: Requests, results: Numbers) -> None:
         """Do at most `MOST_AT_ONCE` of the reads that were asked for together."""
@@ -111,6 +122,39 @@ def open_submissions() -> Submissions | None:
         return Submissions()
     except (OSError, KeyError):  # no such call, not allowed, none left; another kind of machine
         return None
+
+
+class Queues:
+    """Queues of this process, which stay open: to give one back takes the kernel 30 ms."""
+
+    def __init__(self) -> None:
+        self._free: collections.deque[Submissions] = collections.deque()
+        self._all: weakref.WeakSet[Submissions] = weakref.WeakSet()
+
+    @contextlib.contextmanager
+    def taken(self) -> Iterator[Submissions | None]:
+        """Yield a queue that no other thread uses; None if there are enough, or none is offered."""
+        queue = None
+        try:
+            queue = self._free.pop()
+        except IndexError:
+            if len(self._all) < _MOST_QUEUES:
+                queue = apart(lambda _: open_submissions())
+                self._all.update([queue] if queue is not None else [])
+        yield queue
+        if queue is not None and queue.is_open:
+            self._free.append(queue)
+
+
+queues = Queues()
+
+
+def _begin_in_child() -> None:
+    """Leave the queues to the parent, whose they are."""
+    queues.__init__()  # type: ignore[misc]
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
 
 
 def _call(number: int, *arguments: object) -> int:
