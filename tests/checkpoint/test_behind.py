@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from shardproof.checkpoint import MultiShardLoader, MultiShardSaver
-from shardproof.checkpoint.save import _saver
+from shardproof.checkpoint.save import _saver, _snapshot
 from shardproof.testing.contracts._child import run_in_child
 from tests.helpers.forking import returned
 
@@ -48,6 +48,17 @@ def test_what_is_saved_is_what_the_arrays_were(saver, tmp_path: Path, held) -> N
     assert saving.result(30) == f"{tmp_path}/m_shard_0.shard"
     saver.save_metadata(tmp_path / "m", world_size=1)
     assert loaded(tmp_path / "m") == [0, 1, 2]
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_large_array_is_copied_in_parts(saver, tmp_path: Path, monkeypatch, order) -> None:
+    monkeypatch.setattr(_snapshot, "_COPIED_BYTES", 64)
+    weights = np.asarray(np.arange(1001 * 3).reshape(1001, 3), order=order)
+    saver.begin_shard(tmp_path / "m", 0, {"w": weights, "empty": weights[:0], "one": weights[7, 1]})
+    expected = weights.tolist()
+    weights += 1
+    saver.save_metadata(tmp_path / "m", world_size=1)
+    assert loaded(tmp_path / "m") == expected
 
 
 def test_metadata_wait_for_the_shard(saver, tmp_path: Path, held) -> None:
@@ -122,7 +133,7 @@ def test_an_interpreter_that_ends_waits_for_the_save(tmp_path: Path, algorithm) 
     script = f"""
         import numpy as np
         from shardproof.checkpoint import MultiShardSaver
-        from shardproof.checkpoint.save import _saver
+        from shardproof.checkpoint.save import _saver, _snapshot
         import time
         write = _saver.write_shard
         _saver.write_shard = lambda *a, **k: (time.sleep(0.3), write(*a, **k))[1]

@@ -1,12 +1,18 @@
 """Copies of arrays in the memory of the host, which go on being what the arrays were."""
 
+import collections
 import sys
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from shardproof._base.fanout import available_cpus, in_threads
+from shardproof._base.work import apart
 from shardproof.checkpoint.save._shard_writer import tensors_of
+
+_COPIED_BYTES = 2**22  # at once
+_MOST_THREADS = 8
 
 
 class Snapshots:
@@ -29,7 +35,7 @@ class Snapshots:
                 kept = self._kept.get(name)
                 if not isinstance(kept, np.ndarray) or _kind(kept) != _kind(array):
                     kept = np.empty_like(array, order="C", subok=False)
-                np.copyto(kept, array)
+                _copy(kept, np.asarray(array))
                 taken[name] = kept
         for device in devices:
             torch.cuda.current_stream(device).synchronize()
@@ -45,6 +51,22 @@ class Snapshots:
                 tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=tensor.is_cuda
             )
         return kept.copy_(tensor, non_blocking=True)
+
+
+def _copy(kept: Any, array: Any) -> None:
+    """Copy an array, by threads if it is large."""
+    if array.nbytes <= _COPIED_BYTES or not array.flags.c_contiguous:
+        np.copyto(kept, array)
+        return
+    flat, source, step = kept.reshape(-1), array.reshape(-1), _COPIED_BYTES // array.itemsize
+    parts = [slice(at, at + step) for at in range(0, array.size, step)]
+
+    def copy(part: slice) -> None:
+        np.copyto(flat[part], source[part])
+
+    n_threads = min(available_cpus(), _MOST_THREADS, len(parts))
+    name = "shardproof-snapshot"
+    apart(lambda _: collections.deque(in_threads(copy, parts, n_threads=n_threads, name=name), 0))
 
 
 def _kind(array: Any) -> tuple[object, object]:
