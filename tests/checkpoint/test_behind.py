@@ -61,6 +61,41 @@ def test_a_large_array_is_copied_in_parts(saver, tmp_path: Path, monkeypatch, or
     assert loaded(tmp_path / "m") == expected
 
 
+def test_an_interrupt_of_the_beginning_leaves_the_copy_alone(
+    saver, tmp_path: Path, held, monkeypatch
+) -> None:
+    """The next one waits, though nobody has the handle: its copy takes the same memory."""
+    begin = _saver.ShardSaving.begin
+
+    def interrupted(saving, save) -> None:
+        begin(saving, save)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_saver.ShardSaving, "begin", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            saver.begin_shard(tmp_path / "a", 0, {"w": np.arange(3)})
+    threading.Timer(0.2, held.set).start()
+    saver.begin_shard(tmp_path / "b", 0, {"w": np.zeros(3, int)})
+    saver.save_metadata(tmp_path / "b", world_size=1)
+    saver.save_metadata(tmp_path / "a", world_size=1)
+    assert loaded(tmp_path / "a") == [0, 1, 2]
+
+
+def test_where_no_thread_can_be_had_the_shard_is_saved_at_once(
+    saver, tmp_path: Path, monkeypatch
+) -> None:
+    def refuse(_) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(_saver.threading.Thread, "start", refuse)
+    saving = saver.begin_shard(tmp_path / "m", 0, {"w": np.arange(3)})
+    assert saving.done()
+    monkeypatch.undo()
+    saver.save_metadata(tmp_path / "m", world_size=1)
+    assert loaded(tmp_path / "m") == [0, 1, 2]
+
+
 def test_metadata_wait_for_the_shard(saver, tmp_path: Path, held) -> None:
     saver.begin_shard(tmp_path / "m", 0, {"w": np.arange(3)})
     threading.Timer(0.1, held.set).start()

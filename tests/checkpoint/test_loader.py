@@ -77,7 +77,7 @@ def test_a_digest_shares_the_processors_with_other_shards(tmp_path: Path, monkey
     arrays = [{"w": np.zeros(2**19)}] * 2
     prefix = saved(tmp_path / "m", arrays, algorithm="sha256-tree")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    monkeypatch.setattr(_filling, "in_threads", None)
+    monkeypatch.setattr(_filling.fanout, "in_threads", None)
     assert len(MultiShardLoader(workers=2).load_all_shards(prefix)) == 2
     with pytest.raises(TypeError):
         MultiShardLoader(workers=2).load_shard(prefix, 0)

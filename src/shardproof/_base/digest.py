@@ -212,12 +212,12 @@ class TreeDigest:
         leaves = [view[at : at + LEAF_BYTES] for at in range(0, n_whole, LEAF_BYTES)]
         n_threads = min(len(leaves), self._threads)
         if self._submit is not None:
-            self._behind += [self._submit(_digest, leaf) for leaf in leaves]
+            self._behind += [self._submit(leaf_of, leaf) for leaf in leaves]
             digests: Iterable[bytes] = ()
         elif n_threads < 2:
-            digests = map(_digest, leaves)
+            digests = map(leaf_of, leaves)
         else:
-            digests = in_threads(_digest, leaves, n_threads=n_threads, name="shardproof-digest")
+            digests = in_threads(leaf_of, leaves, n_threads=n_threads, name="shardproof-digest")
         self._root.update(b"".join(digests))
         self._fill(view[n_whole:])
 
@@ -247,13 +247,9 @@ class TreeDigest:
         return root.hexdigest()
 
 
-def leaf_of(parts: Iterable[memoryview]) -> bytes:
+def leaf_of(*parts: memoryview) -> bytes:
     """Return what `TreeDigest.add` takes, of the parts of a leaf."""
     leaf = hashlib.sha256()
     for part in parts:
         leaf.update(part)
     return leaf.digest()
-
-
-def _digest(leaf: memoryview) -> bytes:
-    return hashlib.sha256(leaf).digest()

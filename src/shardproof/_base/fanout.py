@@ -30,7 +30,7 @@ _SAMPLE = 3  # an odd number, whose median is not moved by one slow look
 _SHORT_RUN = 512  # if the file system is slow by now, these look one after the other
 _LONG_RUN = 16384  # by threads, after shorter ones: a single slow moment may have begun them
 _CHUNK_SECONDS = 0.2  # that an interrupt waits for, at most
-_MOST_BEHIND = 8  # threads: more do not write faster
+_MOST_FOR_BYTES = 8  # threads: more do not read, write or copy faster
 _MOST_BEGUN = 1024  # that are done, or under way, and not yet taken
 
 
@@ -141,7 +141,7 @@ class Behind:
     """
 
     def __init__(self, name: str) -> None:
-        n_threads = min(available_cpus(), _MOST_BEHIND)
+        n_threads = threads_for_bytes()
         self._executor = None if is_main() else ThreadPoolExecutor(n_threads, name)
         self._begun: collections.deque[Future[Any]] = collections.deque()
         self._most = n_threads + 2
@@ -209,6 +209,11 @@ def available_cpus() -> int:
     """Return how many processors this process may use, as far as the system tells."""
     affinity = getattr(os, "sched_getaffinity", None)
     return (os.cpu_count() or 1) if affinity is None else len(affinity(0))
+
+
+def threads_for_bytes() -> int:
+    """Return how many threads read, write or copy the bytes of one file: one for each processor."""
+    return min(available_cpus(), _MOST_FOR_BYTES)
 
 
 def threads_each(n_at_once: int) -> int:

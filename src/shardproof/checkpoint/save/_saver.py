@@ -45,7 +45,11 @@ class ShardSaving(Future[str]):
                 self.set_exception(error)
 
         self.set_running_or_notify_cancel()
-        threading.Thread(target=run, name="shardproof-save").start()
+        thread = threading.Thread(target=run, name="shardproof-save")
+        try:
+            apart(lambda _: thread.start())
+        except RuntimeError:  # the system gives none, or the interpreter ends
+            run()
 
     def result(self, timeout: float | None = None) -> str:
         """Return the path, or raise what the save raised."""
@@ -205,8 +209,9 @@ class MultiShardSaver:
         self._settle()
         place_to_save(prefix, self._storage, step)
         taken, saving = self._snapshots.take(arrays), ShardSaving()
-        saving.begin(lambda: self._save(prefix, rank, taken, step, overwrite=overwrite))
+        # Known before it begins: after an interrupt the next one must not copy over these arrays.
         self._behind = saving
+        saving.begin(lambda: self._save(prefix, rank, taken, step, overwrite=overwrite))
         return saving
 
     def _settle(self) -> None:

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from shardproof._base.fanout import available_cpus, in_threads
+from shardproof._base.fanout import in_threads, threads_for_bytes
 from shardproof._base.work import apart
 from shardproof.checkpoint.save._shard_writer import tensors_of
 
 _COPIED_BYTES = 2**22  # at once
-_MOST_THREADS = 8
 
 
 class Snapshots:
@@ -64,7 +63,7 @@ def _copy(kept: Any, array: Any) -> None:
     def copy(part: slice) -> None:
         np.copyto(flat[part], source[part])
 
-    n_threads = min(available_cpus(), _MOST_THREADS, len(parts))
+    n_threads = min(threads_for_bytes(), len(parts))
     name = "shardproof-snapshot"
     apart(lambda _: collections.deque(in_threads(copy, parts, n_threads=n_threads, name=name), 0))
 

@@ -4,8 +4,7 @@ import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from shardproof._base import digest
-from shardproof._base.fanout import available_cpus, in_threads
+from shardproof._base import digest, fanout
 from shardproof._base.messages import told
 from shardproof._base.work import go_on
 from shardproof.checkpoint.storage._local_storage import LocalFile
@@ -16,7 +15,6 @@ from shardproof.errors import CheckpointError
 _PIECE_BYTES = digest.LEAF_BYTES  # what the cache of a processor holds between reading and hashing
 _UNPROVEN_BYTES = 2**23
 _SMALL = 2**16
-_MOST_THREADS = 8
 _N_AHEAD = 2  # pieces that are read while each thread is at one
 
 Memory = tuple[memoryview, Callable[[], object] | None]
@@ -78,10 +76,10 @@ def fill(
 
     def read(piece: Sequence[Segment]) -> tuple[list[Memory], bytes]:
         memory = [_read(file, part) for part in piece]
-        return memory, digest.leaf_of(view for view, _ in memory) if is_tree else b""
+        return memory, digest.leaf_of(*(view for view, _ in memory)) if is_tree else b""
 
     n_pieces = -(-sum(segment.size for segment in segments) // n_bytes)
-    n_threads = min(threads or available_cpus(), _MOST_THREADS, n_pieces)
+    n_threads = min(fanout.threads_for_bytes(), threads or n_pieces, n_pieces)
     if not isinstance(file, LocalFile):
         n_threads = 1
     # Closed before the file is, from which threads read until then.
@@ -141,6 +139,6 @@ def _each(
         yield from map(read, pieces)
     else:
         n_begun = n_threads + _N_AHEAD
-        yield from in_threads(
+        yield from fanout.in_threads(
             read, pieces, n_threads=n_threads, name="shardproof-reader", n_begun=n_begun
         )

@@ -128,6 +128,10 @@ class Queues:
     """Queues of this process, which stay open: to give one back takes the kernel 30 ms."""
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew, as a forked process does: the queues are its parent's."""
         self._free: collections.deque[Submissions] = collections.deque()
         self._all: weakref.WeakSet[Submissions] = weakref.WeakSet()
 
@@ -147,14 +151,7 @@ class Queues:
 
 
 queues = Queues()
-
-
-def _begin_in_child() -> None:
-    """Leave the queues to the parent, whose they are."""
-    queues.__init__()  # type: ignore[misc]
-
-
-os.register_at_fork(after_in_child=_begin_in_child)
+os.register_at_fork(after_in_child=queues.forget)
 
 
 def _call(number: int, *arguments: object) -> int:
