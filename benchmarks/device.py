@@ -45,6 +45,7 @@ PINNED, PAGEABLE = "a batch copied from pinned memory", "a batch copied from pag
 PREADV = f"`os.preadv`, {N_THREADS} threads, buffers used again"
 WRITE = f"`os.pwritev`, {N_THREADS} threads, pieces of 16 MiB"
 READ = f"`os.preadv`, {N_THREADS} threads, the same arrays"
+PLACES = {"cpu": "new memory", "cuda": "the device"}
 FROM_DEVICE = ", tensors of the device"
 HASH, HASH_B3 = (f"{name}, {N_CPUS} threads, of memory" for name in ("SHA-256", "BLAKE3"))
 
@@ -228,10 +229,11 @@ def load(options: argparse.Namespace, place: Path) -> Iterator[Section]:
     rows.append(row("`safetensors.numpy`", *fixed, "host", "numpy", needs="safetensors"))
     what = "`safetensors.torch`, which only maps the file"
     rows.append(row(what, *fixed, "cpu", "torch", needs="torch safetensors"))
-    for how in ("torch", "fastsafetensors", "runai_model_streamer"):
-        name = "safetensors.torch" if how == "torch" else how
-        needs = f"torch cuda safetensors {how}"
-        rows.append(row(f"`{name}`, to the device", *fixed, "cuda", how, needs=needs))
+    for how, where in itertools.product(("fastsafetensors", "runai_model_streamer"), PLACES):
+        needs = f"torch safetensors {how} {'cuda' * (where == 'cuda')}"
+        rows.append(row(f"`{how}`, to {PLACES[where]}", *fixed, where, how, needs=needs))
+    what = "`safetensors.torch`, to the device"
+    rows.append(row(what, *fixed, "cuda", "torch", needs="torch cuda safetensors"))
     section = Section("Loading a shard", f"{size_of(options)} Others make memory.", "GB/s")
     section = raced(options, section, rows)
     for where in ("host", "cuda"):

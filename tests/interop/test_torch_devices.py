@@ -46,7 +46,7 @@ def calls(monkeypatch):
 
     class Stream:
         def __init__(self, name="of the device"):
-            self.name = name
+            self.name, self.device = name, torch.device("cuda:0")
 
         def record_event(self):
             made.append(f"event {self.name}")

@@ -43,9 +43,9 @@ class CudaDevice:
     """A `Device` by a stream of its own, for batches of a directory."""
 
     def __init__(self, name: str, dtype: str, wanted: str | None) -> None:
-        self._device, self._dtype = torch.device(name), dtype
-        self._wanted = None if wanted is None else getattr(torch, wanted)
-        self._stream = torch.cuda.Stream(self._device)
+        self._dtype, self._wanted = dtype, None if wanted is None else getattr(torch, wanted)
+        self._stream = torch.cuda.Stream(torch.device(name))
+        self._device = self._stream.device  # "cuda" is another device in another thread
 
     def send(self, batch: Batch) -> "Sent":
         """Begin to copy a batch, and then to cast its values."""
