@@ -160,6 +160,18 @@ class _WorkThread(Generic[Result]):
             threading._active.pop(threading.get_ident(), None)  # type: ignore[attr-defined]
         self.calls.put(None)
 
+    def serve(self) -> None:
+        """Make the calls that the work wants made, until it has ended."""
+        while True:
+            try:
+                call = self.calls.get(timeout=TICK)
+            except queue.Empty:
+                continue
+            if call is None:
+                break
+            call()
+        self.join()
+
     def stop(self) -> None:
         """Stop the work, and wait until it has ended."""
         self._stop.set()
@@ -189,15 +201,7 @@ def apart(work: Callable[[Stop], Result]) -> Result:
         if not is_main() or not task.begin():
             stop = current.stop or Stop()
             return stoppable(lambda: work(stop), stop)
-        while True:
-            try:
-                call = task.calls.get(timeout=TICK)
-            except queue.Empty:
-                continue
-            if call is None:
-                break
-            call()
-        task.join()
+        task.serve()  # not a loop here: up to Python 3.12 interrupts may leave one past `except`
     except BaseException:
         task.stop()
         raise
