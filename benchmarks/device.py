@@ -45,6 +45,7 @@ PINNED, PAGEABLE = "a batch copied from pinned memory", "a batch copied from pag
 PREADV = f"`os.preadv`, {N_THREADS} threads, buffers used again"
 WRITE = f"`os.pwritev`, {N_THREADS} threads, pieces of 16 MiB"
 READ = f"`os.preadv`, {N_THREADS} threads, the same arrays"
+STREAMERS = ("fastsafetensors", "runai_model_streamer")
 PLACES = {"cpu": "new memory", "cuda": "the device"}
 FROM_DEVICE = ", tensors of the device"
 HASH, HASH_B3 = (f"{name}, {N_CPUS} threads, of memory" for name in ("SHA-256", "BLAKE3"))
@@ -229,7 +230,7 @@ def load(options: argparse.Namespace, place: Path) -> Iterator[Section]:
     rows.append(row("`safetensors.numpy`", *fixed, "host", "numpy", needs="safetensors"))
     what = "`safetensors.torch`, which only maps the file"
     rows.append(row(what, *fixed, "cpu", "torch", needs="torch safetensors"))
-    for how, where in itertools.product(("fastsafetensors", "runai_model_streamer"), PLACES):
+    for how, where in itertools.product(STREAMERS, PLACES):
         needs = f"torch safetensors {how} {'cuda' * (where == 'cuda')}"
         rows.append(row(f"`{how}`, to {PLACES[where]}", *fixed, where, how, needs=needs))
     what = "`safetensors.torch`, to the device"
@@ -238,6 +239,8 @@ def load(options: argparse.Namespace, place: Path) -> Iterator[Section]:
     section = raced(options, section, rows)
     for where in ("host", "cuda"):
         aim(section, ours("sha256-tree", where), {READ: 1, HASH: 1}, 0.8)
+    for digest, how in itertools.product(("sha256-tree", "blake3"), STREAMERS):
+        aim(section, ours(digest, "cuda"), {f"`{how}`, to {PLACES['cuda']}": 1}, 0.8)
     yield section
 
 

@@ -64,10 +64,6 @@ def saves(name: str, step: int, attempt: int, *, overwrite: bool = False) -> Act
     return lambda root: made.save(root / name, step, attempt=attempt, overwrite=overwrite)
 
 
-def saves_behind(root: Path) -> None:
-    made.save_behind(root / "step_9/m9", 9)
-
-
 def unless_there_is_one(act: Act) -> Act:
     def act_again(root: Path) -> None:
         try:
@@ -107,7 +103,10 @@ PRUNED = r"\.pruned$"
 
 CHECKPOINTS = (
     Subject("saves", made.steps, saves("step_9/m9", 9, 0), whole_checkpoints, SAVES, NOTES),
-    Subject("saves behind", made.steps, saves_behind, whole_checkpoints, SAVES, NOTES),
+    Subject(
+        *("saves behind", made.steps, lambda root: made.save_behind(root / "step_9/m9", 9)),
+        *(whole_checkpoints, SAVES, NOTES),
+    ),
     Subject(
         *("overwrites", made.steps, OVER, whole_checkpoints, OVER_AGAIN),
         kept=rf"{NOTES}|{PRUNED}",

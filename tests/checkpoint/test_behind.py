@@ -168,7 +168,7 @@ def test_an_interpreter_that_ends_waits_for_the_save(tmp_path: Path, algorithm) 
     script = f"""
         import numpy as np
         from shardproof.checkpoint import MultiShardSaver
-        from shardproof.checkpoint.save import _saver, _snapshot
+        from shardproof.checkpoint.save import _saver
         import time
         write = _saver.write_shard
         _saver.write_shard = lambda *a, **k: (time.sleep(0.3), write(*a, **k))[1]

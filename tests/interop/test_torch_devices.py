@@ -64,6 +64,7 @@ def calls(monkeypatch):
     to = torch.Tensor.to
 
     def to_the_device(tensor, goal, **_):
+        assert goal != torch.device("cuda")  # which is another one in another thread
         return tensor if isinstance(goal, torch.device) else to(tensor, goal)
 
     monkeypatch.setattr(torch, "empty", unpinned)

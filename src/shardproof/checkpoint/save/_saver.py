@@ -175,7 +175,8 @@ class MultiShardSaver:
         """Copy the arrays, and write the shard of one rank behind; return when training may go on.
 
         The copy is in the memory of the host, pinned for tensors of a GPU, and used again by the
-        next one: it takes as much as the arrays, as long as this saver is there. One save is under
+        next one: it takes as much as the arrays, as long as this saver is there (pinned up to twice
+        as much, as torch rounds each tensor up to a power of two). One save is under
         way at a time: the next, and `save_metadata`, wait for it first, and raise what it raised
         unless the handle did. The interpreter does not end before it has.
 
