@@ -11,7 +11,7 @@ import beartype  # noqa: F401 - as numpy: runs of pytest inside this process can
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["pytester", "tests.helpers.lacking", "tests.helpers.tiers"]
+pytest_plugins = ["pytester", "tests.helpers.lacking", "tests.helpers.pages", "tests.helpers.tiers"]
 
 # Examples write files, on whatever disk this runs: how long one takes says nothing about the code.
 settings.register_profile("full", deadline=None)

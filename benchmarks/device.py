@@ -364,17 +364,6 @@ def play(contender: str, place: str, *arguments: str) -> None:
         print(figure, file=answers, flush=True)
 
 
-def plot(section: Section) -> str:
-    """Return ours of a section of loaders as bars, and its limit as a line too."""
-    limit, *others = section.figures
-    bars = [limit, *(f for f in others if f.what.startswith((*KINDS.values(),)))]
-    text = loaders.plot(Section(section.title, "", section.unit, bars))
-    longest = max(figure.median for figure in bars)
-    x = loaders.LABELS + limit.median / longest * (loaders.WIDTH - loaders.LABELS - 60)
-    line = f'<line x1="{x:.1f}" y1="28" x2="{x:.1f}" y2="100%" stroke="black"/>'
-    return text.replace("</svg>", f"{line}\n</svg>")
-
-
 def parse_arguments() -> argparse.Namespace:
     has_cuda = is_installed("torch") and importlib.import_module("torch").cuda.is_available()
     found = parser(__doc__, [*MEASURES])
@@ -384,7 +373,6 @@ def parse_arguments() -> argparse.Namespace:
     found.add_argument("--gib", type=int, help="size of the data set; of a checkpoint a quarter")
     found.add_argument("--files", type=int, default=100_000, help="small files to validate")
     found.add_argument("--saev", metavar="DIR", help="a checkout of OSU-NLP-Group/saev")
-    found.add_argument("--plot", type=Path, metavar="FILE", help="loaders by workers as SVG")
     options = found.parse_args()
     options.gib = options.gib or affordable(options.dir)
     return options
@@ -406,11 +394,7 @@ def versions(options: argparse.Namespace) -> str:
 
 def main() -> None:
     options = parse_arguments()
-    sections = report(options, measured, versions(options))
-    titles = ("Step of training", "Delivery on the host")
-    shown = [section for section in sections if section.title in titles and section.figures]
-    if options.plot and shown:
-        options.plot.write_text(plot(shown[0]))
+    report(options, measured, versions(options))
 
 
 if __name__ == "__main__":

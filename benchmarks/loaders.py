@@ -2,7 +2,7 @@
 
 ::
 
-    python benchmarks/loaders.py [--data DIR] [--saev CHECKOUT] [--json FILE] [--plot FILE]
+    python benchmarks/loaders.py [--data DIR] [--saev CHECKOUT] [--json FILE]
 
 Every contender runs in a process of its own and times itself. Within a section the contenders take
 turns (A B C A B C ...), after one round that is not counted. What is timed comes right after the
@@ -603,47 +603,11 @@ def cold(options: argparse.Namespace, place: Path) -> Section:
     return Section("One layer, cold", note, UNIT, values, [ruler])
 
 
-# The plot.
-
-
-BAR, GAP, LABELS, WIDTH = 16, 6, 380, 900
-OWN_COLOUR, OTHER_COLOUR = "#2a6f97", "#b8bec6"
-
-
-def plot(section: Section) -> str:
-    """Return a section as horizontal bars, ours in a colour of their own."""
-    longest = max(figure.median for figure in section.figures)
-    height = 40 + len(section.figures) * (BAR + GAP)
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
-        'font-family="sans-serif" font-size="12">'
-    )
-    white = f'<rect width="{WIDTH}" height="{height}" fill="white"/>'
-    title = f'<text x="{LABELS}" y="20" font-weight="bold">{section.title}: {section.unit}</text>'
-    rows = [_bar(number, figure, longest) for number, figure in enumerate(section.figures)]
-    return "\n".join([head, white, title, *rows, "</svg>"]) + "\n"
-
-
-def _bar(number: int, figure: Figure, longest: float) -> str:
-    top = 32 + number * (BAR + GAP)
-    length = figure.median / longest * (WIDTH - LABELS - 60)
-    label, is_ours = figure.what.replace("`", ""), "DataLoader`" in figure.what
-    is_ours = is_ours or "Dataset`" in figure.what or "torch_dataset" in figure.what
-    value = f"{figure.median:.0f}" if figure.median >= 10 else f"{figure.median:.1f}"
-    return (
-        f'<text x="{LABELS - 8}" y="{top + 12}" text-anchor="end">{label}</text>'
-        f'<rect x="{LABELS}" y="{top}" width="{length:.1f}" height="{BAR}" '
-        f'fill="{OWN_COLOUR if is_ours else OTHER_COLOUR}"/>'
-        f'<text x="{LABELS + length + 5:.1f}" y="{top + 12}">{value}</text>'
-    )
-
-
 def parse_arguments() -> argparse.Namespace:
     found = parser(__doc__, SECTIONS)
     found.add_argument("--data", type=Path, help="where the data is, or is made and left")
     found.add_argument("--saev", metavar="DIR", help="a checkout of OSU-NLP-Group/saev")
     found.add_argument("--rounds", type=int, default=5)
-    found.add_argument("--plot", type=Path, metavar="FILE", help="the first section as SVG")
     options = found.parse_args()
     if options.data:
         options.data.mkdir(parents=True, exist_ok=True)
@@ -678,9 +642,7 @@ def measured(options: argparse.Namespace, place: Path) -> Iterator[Section]:
 
 def main() -> None:
     options = parse_arguments()
-    sections = report(options, measured, versions() + peers.saev_version(options.saev))
-    if options.plot:
-        options.plot.write_text(plot(sections[0]))
+    report(options, measured, versions() + peers.saev_version(options.saev))
 
 
 if __name__ == "__main__":

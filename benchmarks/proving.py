@@ -235,7 +235,8 @@ def complete(options: argparse.Namespace, place: Path) -> Section:
     for form in (*SAMPLES, *COPIED, *LISTED):
         path = place / f"small-{form}"
         if form in SAMPLES:
-            path = write_layout(Layout(n_shards=n_shards, format=form), path)
+            layout = Layout(n_shards=n_shards, format=form)
+            path = write_layout(layout, path / layout.folder)
         else:
             (copied if form in COPIED else listed)(form, n_shards, path)
         commands = [

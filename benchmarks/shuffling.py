@@ -51,7 +51,7 @@ def make_shards_dir(shards_dir: Path) -> Path:
 def delivered(shards_dir: Path, buffer_size: int | None, seed: int) -> Order:
     """Return the row numbers of the first epoch as they come; each of them once."""
     options = {"buffer_size": buffer_size, "seed": seed, "batch_size": BATCH}
-    loader = ShuffledDataLoader(shards_dir, layer=0, **options)  # type: ignore[arg-type]
+    loader = ShuffledDataLoader(shards_dir, layer=0, **options)  # type: ignore[arg-type, type-var]
     batches = [batch["example_idx"] * N_TOKENS + batch["token_idx"] for batch in loader]
     order: Order = np.concatenate(batches)
     if not np.array_equal(np.sort(order), np.arange(N_ROWS)):

@@ -80,7 +80,7 @@ def claims(place: Path, own: Path) -> Run:
         for claimed in store.claim_pending():
             with claimed:
                 for kind in ("bin", "idx"):
-                    claimed.output(kind).write_bytes(b"0123")
+                    claimed.output_path(kind).write_bytes(b"0123")
 
     return run
 

@@ -37,11 +37,12 @@ MAY_IMPORT = {
     "staging": {"_base", "formats"} | LOOK,
     "promises": {"_base", "fetching", "formats", "probes"} | LOOK,
     "validation": {"_base", "formats", "promises"} | LOOK,
-    "sealing": {"_base", "formats"} | LOOK,
+    "sealing": {"_base", "formats", "probes"} | LOOK,
     "repairing": {"_base", "fetching", "formats", "promises"} | LOOK,
+    "rendering": {"_base", "formats", "promises"} | LOOK - {"checks"},
     "cli": {
-        *("", "_base", "checkpoint", "fetching", "formats", "receipts", "repairing", "sealing"),
-        *("staging", "testing", "validation"),
+        *("", "_base", "checkpoint", "fetching", "formats", "receipts", "rendering", "repairing"),
+        *("sealing", "staging", "testing", "validation"),
     }
     | LOOK,
     "__main__": {"cli"},
@@ -74,6 +75,7 @@ MAY = {"": {"testing.stateful"}, "checkpoint": {"testing.samples.checkpoint._con
 has the library write the checkpoints that it breaks."""
 
 THIRD_PARTY = {
+    "": {"_shardproof_entries"},  # beside the package, which is none on Windows
     "_base.arguments": {"beartype"},
     "_base.digest": {"blake3", "xxhash"},
     "_base.holds": {"msgspec"},
@@ -103,13 +105,16 @@ THIRD_PARTY = {
     "fetching.transfer._partial_file": {"msgspec", "xxhash"},
     "loaders": {"msgspec", "numpy"},
     "loaders._cuda": {"numpy", "torch"},
+    "loaders._loader": {"msgspec", "torch"},  # the second for type checkers
     "loaders._torch": {"numpy", "torch"},
     "loaders.io._open_shards": {"numpy", "tenacity"},
+    "loaders.io._row_source": {"numpy", "typing_extensions"},  # the second for type checkers
     "manifest": {"msgspec"},
     "probes": {"msgspec"},
     "pytest_plugin": {"pytest"},
     "receipts": {"msgspec"},
     "receipts._pins": {"huggingface_hub", "msgspec"},
+    "rendering": {"msgspec", "rich"},
     "repairing": {"msgspec"},
     "saev": {"msgspec"},
     "staging": {"msgspec"},

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import functools
 import hashlib
 import multiprocessing
 import os
@@ -17,6 +18,7 @@ import pytest
 
 from shardproof import FindingKind, ManifestNotFoundError, testing
 from shardproof._base import digest, fanout
+from shardproof._base.work import stoppable
 from shardproof.checks import check
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 from shardproof.testing.faults import FileSystemFaults
@@ -418,7 +420,7 @@ class TestValid:
 class TestTheDirectory:
     def test_a_given_executor_does_the_looking(self, root) -> None:
         (root / "a").write_bytes(b"x")
-        before = set(os.listdir("/proc/self/fd"))
+        before = set(os.listdir("/dev/fd"))
         seen = []
 
         class Spy(ThreadPoolExecutor):
@@ -429,7 +431,7 @@ class TestTheDirectory:
         with Spy(1) as executor:
             assert check(manifest(root, "a"), executor=executor).ok
         assert seen == [([ExpectedFile(name="a")],)]
-        assert set(os.listdir("/proc/self/fd")) == before
+        assert set(os.listdir("/dev/fd")) == before
 
     @pytest.mark.parametrize("executor", [None, "threads"])
     def test_it_is_gone(self, root, executor) -> None:
@@ -451,9 +453,9 @@ class TestTheDirectory:
 class TestResources:
     @pytest.mark.parametrize("workers", [None, 8])
     def test_no_descriptor_and_no_thread_is_left(self, zoo, workers) -> None:
-        before = os.listdir("/proc/self/fd"), threading.active_count()
+        before = os.listdir("/dev/fd"), threading.active_count()
         check(zoo, level="valid", workers=workers)
-        after = os.listdir("/proc/self/fd"), threading.active_count()
+        after = os.listdir("/dev/fd"), threading.active_count()
         assert after == before
 
     def test_descriptors_are_bounded(self, root) -> None:
@@ -477,22 +479,25 @@ class TestResources:
     def test_progress_is_told_to_the_end(self, root) -> None:
         told = []
         names = [str(index) for index in range(2500)]
-        check(manifest(root, *names), on_progress=lambda done, total: told.append((done, total)))
+        work = functools.partial(check, manifest(root, *names), is_told=True)
+        stoppable(work, threading.Event(), lambda *so_far: told.append(so_far))
         assert told[-1] == (2500, 2500)
         assert told == sorted(set(told))
         assert len(told) >= 2
 
     @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
     def test_a_callback_that_raises_ends_the_look_and_its_threads(self, root, error) -> None:
-        before = os.listdir("/proc/self/fd"), threading.active_count()
+        before = os.listdir("/dev/fd"), threading.active_count()
 
         def fail(done: int, total: int) -> None:
             raise error
 
+        promise = manifest(root, *map(str, range(5000)))
+        work = functools.partial(check, promise, workers=4, is_told=True)
         with pytest.raises(error) as caught:
-            check(manifest(root, *map(str, range(5000))), workers=4, on_progress=fail)
+            stoppable(work, threading.Event(), fail)
         # While the traceback still holds the frames: nothing may wait for them to be collected.
-        assert (os.listdir("/proc/self/fd"), threading.active_count()) == before
+        assert (os.listdir("/dev/fd"), threading.active_count()) == before
         assert caught.type is error
 
 

@@ -16,8 +16,8 @@ import shardproof
 from shardproof import receipts, testing
 from shardproof.testing.samples import receipts as samples
 from tests.helpers import ROOT
+from tests.helpers.pages import PAGES
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MODULES = [
     module.name
     for module in pkgutil.walk_packages(shardproof.__path__, "shardproof.")
@@ -83,17 +83,10 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor[1:] in slugs, anchor
 
 
-def test_what_the_page_says_of_checkpoints_runs(tmp_path, monkeypatch, capsys) -> None:
-    page = (ROOT / "docs" / "checkpoints.md").read_text()
-    block, output = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", page, re.DOTALL)[0]
-    monkeypatch.chdir(tmp_path)
-    exec(block, {})
-    assert capsys.readouterr().out == output
-
-
-def test_each_page_is_in_the_index() -> None:
-    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
-    assert pages <= {path for path, _ in links(ROOT / "docs" / "index.md")}
+def test_each_page_is_in_the_navigation_once() -> None:
+    _, _, nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")
+    pages = [str(page.relative_to(ROOT / "docs")) for page in PAGES[1:]]
+    assert sorted(re.findall(r"(?m)\S+\.md$", nav)) == sorted(pages)
 
 
 def test_each_public_name_is_in_the_list_of_them() -> None:
@@ -138,18 +131,6 @@ def test_the_job_script_of_the_page_about_staging(tmp_path, damage: dict) -> Non
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
         assert (done.returncode, "trained" in done.stdout) == ((1, False) if damage else (0, True))
         assert damage or f"trained on {tmp_path}/shardproof-" in done.stdout
-
-
-def test_the_failing_run_of_the_readme_is_what_the_command_prints(tmp_path) -> None:
-    readme = (ROOT / "README.md").read_text()
-    shown = re.search(r"\$ shardproof validate (\S+)\n(.*?)```", readme, re.DOTALL)
-    shards_dir = testing.write_layout(
-        testing.Layout(n_shards=24, missing=[3, 7], empty=[12]), tmp_path
-    )
-    text = str(shardproof.validate(shards_dir))
-
-    assert shown
-    assert text.replace(str(shards_dir), shown[1]) == shown[2].rstrip("\n")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

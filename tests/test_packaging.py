@@ -25,8 +25,8 @@ def test_the_command_and_the_plugin_are_entry_points() -> None:
     points = importlib.metadata.distribution("shardproof").entry_points
     found = {(point.group, point.name): point.value for point in points}
 
-    assert found["console_scripts", "shardproof"] == "shardproof.__main__:main"
-    assert found["pytest11", "shardproof"] == "shardproof.pytest_plugin"
+    assert found["console_scripts", "shardproof"] == "_shardproof_entries:main"
+    assert found["pytest11", "shardproof"] == "_shardproof_pytest"
     assert all(callable(point.load()) for point in points if point.group == "console_scripts")
 
 
@@ -46,6 +46,26 @@ def test_the_lowest_environment_pins_the_floors_of_pyproject() -> None:
     assert {name: _padded(pin) for name, pin in pins.items()} == {
         name: _padded(floor) for name, floor in floors.items()
     }
+
+
+def test_what_is_said_of_the_project_elsewhere_is_the_same() -> None:
+    yaml = pytest.importorskip("yaml")
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    site = re.search(r"(?m)^repo_url: (.*)$", (ROOT / "mkdocs.yml").read_text())
+    assert {cited["version"]} == {PROJECT["version"]}
+    assert {cited["license"]} == {PROJECT["license"]}
+    assert cited["keywords"] == PROJECT["keywords"]
+    assert site
+    assert {cited["repository-code"], site[1]} == {PROJECT["urls"]["Repository"]}
+
+
+def test_workflows_and_templates_are_yaml_and_grant_little() -> None:
+    yaml = pytest.importorskip("yaml")
+    for path in (ROOT / ".github").rglob("*.yml"):
+        content = yaml.safe_load(path.read_text())
+        if path.parent.name == "workflows":
+            assert content["permissions"] == {"contents": "read"}, path
+            assert all("timeout-minutes" in job for job in content["jobs"].values()), path
 
 
 @pytest.mark.parametrize("marker", ["", *TIERS])

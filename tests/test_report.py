@@ -1,5 +1,6 @@
 """The report: its text, JSON and exit code."""
 
+import dataclasses
 import errno
 import json
 import re
@@ -72,6 +73,12 @@ def test_success_says_what_was_proven(level: str, n_unproven: int, text: str) ->
     assert str(report(level=level, unproven=unproven)) == text + seal
 
 
+def test_notes_are_the_last_lines() -> None:
+    noted = dataclasses.replace(report(), notes=("it is weak",))
+    assert str(noted) == "present: 9 of 9 files of '/d'\nnote: it is weak"
+    assert noted.to_dict()["notes"] == ["it is weak"]
+
+
 def test_exit_codes() -> None:
     missing = finding(FindingKind.MISSING, "a", errno.ENOENT)
     denied = finding(FindingKind.UNREADABLE, "b", errno.EACCES)
@@ -97,6 +104,7 @@ def test_to_dict_is_json() -> None:
     data = report(finding(FindingKind.SIZE, "a"), level="valid", unproven=unproven).to_dict()
 
     assert json.loads(json.dumps(data)) == {
+        "schema_version": 1,
         "path": "/d",
         "format": "saev",
         "level": "valid",
@@ -114,12 +122,14 @@ def test_to_dict_is_json() -> None:
                 "errno": None,
                 "index": None,
                 "conclusive": True,
+                "mend": "",
             }
         ],
         "unproven": ["/d/u"],
         "n_proven": None,
         "n_unread": 0,
         "n_agreed": 0,
+        "notes": [],
     }
 
 
@@ -175,6 +185,36 @@ def test_a_failure_that_lies_in_the_manifest_counts_no_files() -> None:
     text = str(Report(ROOT, "saev", "valid", 2, broken, (ROOT / "0", ROOT / "1"), 0))
 
     assert text.endswith("\n\nvalid: 0 proven, 2 without a digest, of 2 files of '/d'")
+
+
+def test_a_failed_assertion_about_a_report_shows_the_kinds_and_the_first_names() -> None:
+    kinds = [FindingKind.SIZE, FindingKind.MISSING, FindingKind.MISSING, FindingKind.NOT_REGULAR]
+    found = report(*(finding(kind, f"{n}\x1b[2J") for n, kind in enumerate(kinds)))
+
+    assert found.summary == "4 findings: 2 missing, 1 not regular, 1 of another size"
+    names = ", ".join(rf"{n}\x1b[2J" for n in range(3))
+    assert repr(found) == f"<Report: {found.summary} [{names}, ...], present in '/d'>"
+    assert repr(report()) == "<Report: no findings, present in '/d'>"
+    unseen = report(finding(FindingKind.UNREADABLE, "a", errno.EIO))
+    assert unseen.summary == "1 finding: 1 unreadable (1 could not be checked)"
+
+
+def test_pytest_shows_the_end_of_a_long_path_and_the_beginning(pytester) -> None:
+    path = f"/{'x' * 400}/{'y' * 20}"
+    pytester.makepyfile(
+        f"""
+        from pathlib import Path
+        from shardproof.report import Finding, FindingKind, Report
+
+        def test_it():
+            found = Finding(FindingKind.DIGEST, Path({path!r}, "a"), "", "")
+            report = Report(Path({path!r}), "saev", "valid", 3, (found,))
+            assert report.ok
+        """
+    )
+    result = pytester.runpytest_inprocess("-p", "no:hypothesispytest", "-p", "no:pytest_fakefs")
+    text = f"<Report: 1 finding: 1 with another digest [[]a], valid in *{'y' * 20}'>.ok"
+    result.stdout.fnmatch_lines([f"E*where False = {text}"])
 
 
 class TestBounded:

@@ -142,7 +142,9 @@ class Manifest:
         links: Whether files may be links, as far as the manifest says.
         permits: Whether something may lie in the directory, asked with its name and whether links
             are followed, where the manifest says that all else may not; asked at every level.
+        twins: Whether two names may be equal but for case, since a listing found both.
         n_to_make: How many shards are planned, where none is completed yet: nothing is expected.
+        notes: How something in it was taken, which a report repeats.
 
     Raises:
         RefusedEntriesError: A name that could lead out of the root or to two files at once, a size
@@ -161,11 +163,13 @@ class Manifest:
     stores: Sequence[str] = ()
     links: bool = True
     permits: Callable[[str, bool], bool] | None = None
+    twins: bool = False
     n_to_make: int = 0
+    notes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         names = [file.name for file in self.files]
-        self._refuse("names that are refused", refusals(names), _refused_name)
+        self._refuse("names that are refused", refusals(names, twins=self.twins), _refused_name)
         refuse_unspelled(names, self.path)
         impossible = [
             Refusal(entry, file.name, problem)

@@ -5,7 +5,8 @@ import dataclasses
 import enum
 import errno
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -15,6 +16,7 @@ from shardproof.errors import ShardproofError
 
 __all__ = [
     "MOST_KEPT",
+    "SCHEMA_VERSION",
     "BrokenFiles",
     "Finding",
     "FindingKind",
@@ -30,6 +32,9 @@ Level = Literal["present", "complete", "valid"]
 
 MOST_KEPT = 10_000
 """Findings that a report has whole: it is for people, and a program needs memory for more."""
+
+SCHEMA_VERSION = 1
+"""Of a report as JSON; fields may be added to it, and none changes its meaning or goes."""
 
 
 class FindingKind(enum.StrEnum):
@@ -90,6 +95,8 @@ class Finding:
         index: The file's number among those that the manifest lists, from 0; None where the
             finding is about something else.
         is_of_entry: Whether it is about one entry of a manifest file, which ``found`` names.
+        mend: The shell command that makes a missing file of one that is there under nearly its name
+            and is right; empty where none does.
     """
 
     kind: FindingKind
@@ -99,6 +106,7 @@ class Finding:
     errno: int | None = None
     index: int | None = None
     is_of_entry: bool = False
+    mend: str = ""
 
     @property
     def conclusive(self) -> bool:
@@ -110,7 +118,7 @@ class Finding:
         """What to do about the file."""
         if not self.conclusive:
             return "it could not be checked and may be intact: check again when the disk works"
-        return self.kind.advice
+        return self.mend or self.kind.advice
 
     def to_dict(self) -> dict[str, Any]:
         """Return the finding as plain JSON values."""
@@ -123,6 +131,7 @@ class Finding:
             "errno": name,
             "index": self.index,
             "conclusive": self.conclusive,
+            "mend": self.mend,
         }
 
 
@@ -182,9 +191,11 @@ class MoreFindings:
             self.broken[finding.index] = name
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Report:
     """All findings of one check of a shards directory; ``str()`` gives the text.
+
+    ``repr()`` is one line, which pytest shows where ``assert report.ok`` fails.
 
     Attributes:
         path: Absolute path of the directory, or of the prefix of a checkpoint.
@@ -202,6 +213,8 @@ class Report:
             digests were last proven: size, times and inode.
         n_agreed: How many of the unproven were read and agree with checksums that are no proof,
             since whoever changes the file may change them, such as the ``.crc`` that Spark leaves.
+        notes: How something in the manifest was taken, in a sentence each: that a signature was not
+            verified, that checksums are weak.
         more: What is known of further findings.
     """
 
@@ -214,6 +227,7 @@ class Report:
     n_proven: int | None = None
     n_unread: int = 0
     n_agreed: int = 0
+    notes: tuple[str, ...] = ()
     more: MoreFindings = dataclasses.field(default_factory=MoreFindings, hash=False)
 
     def __bool__(self) -> bool:
@@ -249,6 +263,12 @@ class Report:
         """How many of them say that a check was not possible: such a file may be whole."""
         return sum(not finding.conclusive for finding in self.findings) + self.more.n_unseen
 
+    @property
+    def summary(self) -> str:
+        """How many findings there are of each kind: ``"3 findings: 2 missing, 1 not regular"``."""
+        unseen = f" ({self.n_unseen} could not be checked)" if self.n_unseen else ""
+        return totals_of(self.counts) + unseen
+
     def broken(self) -> BrokenFiles:
         """Return which expected files have to be made or fetched again.
 
@@ -271,12 +291,20 @@ class Report:
         indices = sorted(found)
         return BrokenFiles(tuple(found[index] for index in indices), tuple(indices))
 
+    def __repr__(self) -> str:
+        # pytest leaves out the middle of more than 240 characters: the kinds come first.
+        names = [shown(finding.path.name, 40) for finding in self.findings[:3]]
+        names += ["..."] if self.n_findings > len(names) else []
+        first = f" [{', '.join(names)}]" if names else ""
+        return f"<Report: {self.summary}{first}, {self.level} in '{shown(self.path)}'>"
+
     def __str__(self) -> str:
         return "\n".join(lines_of(self))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain JSON values, for `json.dumps`."""
+        """Return the report as plain JSON values, for `json.dumps`, by the published schema."""
         return {
+            "schema_version": SCHEMA_VERSION,
             "path": str(self.path),
             "format": self.format,
             "level": self.level,
@@ -290,6 +318,7 @@ class Report:
             "n_proven": self.n_proven,
             "n_unread": self.n_unread,
             "n_agreed": self.n_agreed,
+            "notes": list(self.notes),
         }
 
     def raise_for_findings(self) -> Self:
@@ -325,16 +354,13 @@ class ShardValidationError(ShardproofError, FileNotFoundError):
 
 def lines_of(report: Report) -> Iterator[str]:
     """Yield the text of a report line by line; there may be thousands."""
-    n_files, n_unproven = report.n_files, len(report.unproven)
-    of_files = f"of {n_files} files of '{shown(report.path)}'"
-    lacking = "digest" if report.level == "valid" else "size or structure"
-    agreed = f" ({report.n_agreed} agree with checksums beside them)" if report.n_agreed else ""
-    unproven = f"{n_unproven} without a {lacking}{agreed}, "
-    unread = f" ({report.n_unread} not read again)" if report.n_unread else ""
+    yield from _verdict_of(report)
+    yield from (f"note: {note}" for note in report.notes)
+
+
+def _verdict_of(report: Report) -> Iterator[str]:
     if report.ok:
-        counts = f" proven, {unproven}" if n_unproven else " "
-        tip = "; `shardproof seal` gives them one" if n_unproven and report.level == "valid" else ""
-        yield f"{report.level}: {n_files - n_unproven}{unread}{counts}{of_files}{tip}"
+        yield summary_of(report)
         return
     yield f"Shard validation failed in '{shown(report.path)}':"
     for kind, n_findings in report.counts.items():
@@ -346,9 +372,34 @@ def lines_of(report: Report) -> Iterator[str]:
             yield f"  - {shown(finding.path)}" + (f": {finding.found}" if is_told else "")
         if n_findings > len(found):
             yield f"  and {n_findings - len(found)} more"
-    if report.n_proven is not None and (report.level == "valid" or n_unproven):
-        # None are broken where the findings are about the manifest itself, or a receipt.
-        n_broken = n_files - report.n_proven - n_unproven
+    # None are broken where the findings are about the manifest itself, or a receipt.
+    if report.n_proven is not None and (report.level == "valid" or report.unproven):
+        yield from ("", summary_of(report, in_full=True))
+
+
+def summary_of(report: Report, about: str = "", *, in_full: bool = False) -> str:
+    """Return how many files are as expected; a count of none only if that is wanted in full."""
+    n_files, n_unproven = report.n_files, len(report.unproven)
+    n_proven = n_files - n_unproven if report.ok else report.n_proven or 0
+    n_broken = n_files - n_proven - n_unproven
+    unread = f" ({report.n_unread} not read again)" if report.n_unread else ""
+    counts = " "
+    if n_unproven or in_full:
+        lacking = "digest" if report.level == "valid" else "size or structure"
+        agreed = f" ({report.n_agreed} agree with checksums beside them)" if report.n_agreed else ""
         broken = f"{n_broken} not as expected, " if n_broken else ""
-        yield ""
-        yield f"{report.level}: {report.n_proven}{unread} proven, {unproven}{broken}{of_files}"
+        counts = f" proven, {n_unproven} without a {lacking}{agreed}, {broken}"
+    of_files = f"of {n_files} files of '{shown(report.path)}'"
+    is_lacking = report.ok and n_unproven and report.level == "valid"
+    tip = "; `shardproof seal` gives them one" if is_lacking else ""
+    return f"{report.level}: {n_proven}{unread}{counts}{of_files}{about}{tip}"
+
+
+def totals_of(counts: Mapping[FindingKind, int]) -> str:
+    """Return how many findings there are, and of each kind, in a line."""
+    n_findings = sum(counts.values())
+    title = f"{n_findings or 'no'} finding{'s' * (n_findings != 1)}"
+    rest = re.compile("^files (that are )?| files$")
+    words = {kind: rest.sub("", kind.heading.lower()) for kind in FindingKind}
+    kinds = [f"{counts[kind]} {words[kind]}" for kind in FindingKind if counts.get(kind)]
+    return f"{title}: {', '.join(kinds)}" if kinds else title

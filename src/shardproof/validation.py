@@ -13,13 +13,16 @@ from shardproof._base.fanout import Executor
 from shardproof._base.messages import shown
 from shardproof._base.names import open_root, replaced
 from shardproof._base.opening import refuse_empty
-from shardproof._base.progress import bar
-from shardproof._base.work import apart, to_waiter
-from shardproof.checks import Links, OnProgress, check, proofs_of
+from shardproof._base.progress import reporting
+from shardproof._base.work import Stop, apart, stoppable
+from shardproof.checks import Links, check, proofs_of
 from shardproof.promises import promise_of
-from shardproof.report import MOST_KEPT, Level, Report
+from shardproof.report import MOST_KEPT, FindingKind, Level, Report
 
 __all__ = ["validate"]
+
+
+_NO_DIGEST = "no digest is right: is the list by another algorithm? Then call it x.sha3-256, say"
 
 
 @checked
@@ -94,7 +97,7 @@ def validate(
             raise ValueError("expected workers or executor, found both")
     form = None if format is None else formats.get(format)
 
-    def checked_by(on_progress: OnProgress | None, **how: Any) -> Report:
+    def checked_by(**how: Any) -> Report:
         located = formats.locate(path)
         if strict and located.path != located.root:
             problem = f"expected a directory, found the prefix '{shown(located.path)}'"
@@ -103,15 +106,17 @@ def validate(
             promise = promise_of(located.path, form=form, against=against, level=level)
             how["beside"] = promise.beside if strict else None
             how["proofs"] = proofs_of(os.fspath(promise.manifest.root)) if quick else None
-            how |= {"level": level, "links": links, "most": MOST_KEPT, "on_progress": on_progress}
+            how |= {"level": level, "links": links, "most": MOST_KEPT, "is_told": True}
             report = check(promise.manifest, **how)
+            is_list = against is not None or report.format == formats.LISTS
+            if is_list and report.counts == {FindingKind.DIGEST: report.n_files} != {}:
+                report = dataclasses.replace(report, notes=(*report.notes, _NO_DIGEST))
         return dataclasses.replace(report, path=Path(located.path))
 
-    chosen = bar("shards") if progress is True else contextlib.nullcontext(progress or None)
-    with chosen as told:
+    with reporting(progress, "shards") as show:
         if executor is not None:  # the user's own is used from the user's own thread
-            return checked_by(told, executor=executor)
-        return apart(lambda _: checked_by(to_waiter(told), workers=workers))
+            return stoppable(lambda: checked_by(executor=executor), Stop(), show)
+        return apart(lambda _: checked_by(workers=workers), show)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ Prepare = Callable[[Path], object]
 
 
 def saev(**keywords: Any) -> Prepare:
-    return _copied(
+    return _written(
         testing.Layout(
             n_shards=2, examples_per_shard=2, d_model=2, layers=[6], labels=True, **keywords
         )
@@ -28,21 +27,16 @@ def saev(**keywords: Any) -> Prepare:
 
 
 def plan(n_shards: int = 2, **keywords: Any) -> Prepare:
-    return _copied(testing.Layout(n_shards=n_shards, format="receipts", **keywords))
+    return _written(testing.Layout(n_shards=n_shards, format="receipts", **keywords))
 
 
-def _copied(layout: testing.Layout) -> Prepare:
-    def prepare(root: Path) -> None:
-        with tempfile.TemporaryDirectory() as base:
-            shutil.copytree(testing.write_layout(layout, base), root, dirs_exist_ok=True)
-
-    return prepare
+def _written(layout: testing.Layout) -> Prepare:
+    return lambda root: testing.write_layout(layout, root)
 
 
 def checkpoints(**keywords: Any) -> Prepare:
-    return lambda root: testing.write_layout(
-        testing.Layout(2, format="checkpoint", **keywords), root
-    )
+    layout = testing.Layout(2, format="checkpoint", **keywords)
+    return lambda root: testing.write_layout(layout, root / layout.prefix)
 
 
 def within(folder: str, *makers: Prepare) -> Prepare:
@@ -148,7 +142,7 @@ def outputs(index: int, attempt: str) -> dict[str, bytes]:
 
 def write_outputs(work: Any, attempt: str) -> None:
     for name, data in outputs(work.index, attempt).items():
-        work.output(name).write_bytes(data)
+        work.output_path(name).write_bytes(data)
     work.stats["num_sequences"] = 9
 
 

@@ -58,7 +58,7 @@ def subjects(base: Path) -> dict[str, Subject]:
     shards = testing.write_layout(testing.Layout(n_shards=12, d_model=64), base / "saev")
     run = testing.write_layout(testing.Layout(n_shards=12, format="receipts"), base / "run")
     prefix = testing.write_layout(
-        testing.Layout(n_shards=4, format="checkpoint"), base / "checkpoint"
+        testing.Layout(n_shards=4, format="checkpoint"), base / "checkpoint/model"
     )
     names = sorted(path.name for path in shards.glob("acts*.bin"))[:4]
     write_shard(base / "tokens", 0, np.arange(64, dtype=np.uint32))

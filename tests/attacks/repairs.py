@@ -126,7 +126,7 @@ class Kind(NamedTuple):
 
 
 def _sealed(to: Path) -> dict[str, bytes]:
-    path = write_layout(Layout(n_shards=4), to / "made").rename(to / "x")
+    path = write_layout(Layout(n_shards=4), to / "x")
     shardproof.seal(path)
     shutil.copytree(path, to / "source")
     right = bytes_in(path)

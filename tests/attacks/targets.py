@@ -118,7 +118,7 @@ def claims(base: Path) -> Path:
 
 
 def checkpoint(base: Path) -> Path:
-    return Path(testing.write_layout(testing.Layout(format="checkpoint"), base / "model")).parent
+    return testing.write_layout(testing.Layout(format="checkpoint"), base / "model").parent
 
 
 def read_checkpoint(root: Path) -> Iterator[str]:

@@ -49,7 +49,7 @@ class Worker:
         with contextlib.suppress(ZeroDivisionError):
             self.work = self.store.claim(0)
             with self.work as work:
-                work.output("x.bin", kind="data").write_bytes(b"1234")
+                work.output_path("x.bin", kind="data").write_bytes(b"1234")
                 if self.kind == "fail":
                     raise ZeroDivisionError
 

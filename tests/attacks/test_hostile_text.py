@@ -132,7 +132,7 @@ def flooded_entry(base: Path, text: str) -> Path:
 
 
 def hostile_link(base: Path, text: str) -> Path:
-    root = testing.write_layout(testing.Layout(n_shards=3, missing=[1]), base)
+    root = testing.write_layout(testing.Layout(n_shards=3, missing=[1]), base / "d")
     outside = base / f"out{text}"
     outside.mkdir()
     (outside / "x").write_bytes(b"x" * 1024)
@@ -142,7 +142,7 @@ def hostile_link(base: Path, text: str) -> Path:
 
 def hostile_checkpoint(base: Path, text: str) -> Path:
     layout = testing.Layout(format="checkpoint", missing=[1])
-    return Path(testing.write_layout(layout, base / f"c{text}")).parent
+    return testing.write_layout(layout, base / f"c{text}" / "model").parent
 
 
 def hostile_receipts(base: Path, text: str) -> Path:
@@ -278,7 +278,7 @@ def test_no_command_paints_the_terminal_or_forges_a_line(tmp_path: Path, tally: 
         base = tmp_path / "b" / TEXTS[n].replace("/", "")
         base.mkdir(parents=True)
         (base / "loop").symlink_to("loop")
-        root = testing.write_layout(testing.Layout(n_shards=2), base)
+        root = testing.write_layout(testing.Layout(n_shards=2), base / "d")
         testing.write_layout(testing.Layout(format="checkpoint"), base / "model")
         given = [w.replace("ROOT", str(root)).replace("BASE", str(base)) for w in words.split()]
         judged(tally, (n, words), on_a_terminal(given))

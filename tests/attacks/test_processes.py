@@ -210,9 +210,9 @@ def worker(plan_dir, marks, stay) -> Callable[[random.Random, Says], None]:
             token = os.getpid()
             with contextlib.suppress(ClaimLostError), work:
                 with alone(marks / str(work.index), say):
-                    path = work.output(f"shard_{work.index:06d}.bin")
+                    path = work.output_path(f"shard_{work.index:06d}.bin")
                     path.write_bytes(output_of(work.index, token))
-                    work.output(f"shard_{work.index:06d}.idx").write_bytes(b"1")
+                    work.output_path(f"shard_{work.index:06d}.idx").write_bytes(b"1")
                     stay(luck)
                 work.stats["token"] = token
 
@@ -269,7 +269,6 @@ def test_claims_that_anybody_gets_are_caught(tmp_path: Path, tally: Tally, monke
 
 
 def new_source(base: Path) -> Path:
-    base.mkdir()
     return testing.write_layout(testing.Layout(n_shards=24, d_model=64, labels=True), base)
 
 

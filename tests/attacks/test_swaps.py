@@ -169,7 +169,7 @@ def old_quick_look(question, dir_fd, regular, files) -> list[ExpectedFile]:
 
 
 def receipts_root(base: Path) -> Path:
-    root = testing.write_layout(testing.Layout(n_shards=1, format="receipts"), base)
+    root = testing.write_layout(testing.Layout(n_shards=1, format="receipts"), base / "plan")
     outside = base / "outside"
     shutil.copytree(root / "receipts", outside)
     for path in outside.iterdir():
@@ -221,9 +221,7 @@ HIDDEN = np.frombuffer(b"SECRET__" * 8, "<u4")
 
 
 def write_all(where: Path, tokens: np.ndarray) -> None:
-    shutil.copytree(
-        testing.write_layout(testing.Layout(n_shards=2), where), where, dirs_exist_ok=True
-    )
+    testing.write_layout(testing.Layout(n_shards=2), where)
     token_files.write_shard(where, 3, tokens)
     saved(where / "ckpt", [{"a": tokens}], step=1)
 

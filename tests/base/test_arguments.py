@@ -8,6 +8,7 @@ import inspect
 import random
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -177,6 +178,46 @@ def test_a_refusal_names_the_function_and_the_argument(call: Callable, text: str
     assert str(caught.value) == text
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (
+            lambda: shardproof.OrderedDataLoader("/x", layer=6, batchsize=1),
+            "OrderedDataLoader(): there is no 'batchsize'; did you mean 'batch_size'?",
+        ),
+        (
+            lambda: shardproof.validate("/x", levels="valid", zzz=1),
+            "validate(): there is no 'levels'; did you mean 'level'?",
+        ),
+        (
+            lambda: shardproof.Metadata.load("/x", **{"\x1b[2J": 1}),
+            "Metadata.load(): there is no '\\x1b[2J'; expected one of shards_dir",
+        ),
+    ],
+)
+def test_a_keyword_that_there_is_not_is_refused_with_the_nearest_one(
+    call: Callable, text: str
+) -> None:
+    with pytest.raises(TypeError) as caught:
+        call()
+    assert str(caught.value) == text
+
+
+def test_the_traceback_of_an_error_of_ours_ends_with_the_caller_and_any_other_is_whole() -> None:
+    @checked
+    def failing(error: Exception) -> None:
+        try:
+            raise KeyError
+        except KeyError as cause:
+            raise error from cause
+
+    for error, n_ours in [(shardproof.ShardproofError("no"), 0), (ValueError("no"), 2)]:
+        with pytest.raises(type(error)) as caught:
+            failing(error)
+        assert len(traceback.extract_tb(caught.value.__traceback__)) == 1 + n_ours
+        assert isinstance(caught.value.__cause__, KeyError)  # which says more
 
 
 class Loud:

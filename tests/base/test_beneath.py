@@ -37,12 +37,12 @@ def _no_garbage() -> Iterator[None]:
 
 def read(root: Path, name: str) -> str:
     dir_fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
-    n_open = len(os.listdir("/proc/self/fd"))
+    n_open = len(os.listdir("/dev/fd"))
     try:
         with open(names.open_inside(name, root=str(root), dir_fd=dir_fd)) as file:
             return file.read()
     finally:
-        assert len(os.listdir("/proc/self/fd")) == n_open
+        assert len(os.listdir("/dev/fd")) == n_open
         os.close(dir_fd)
 
 
@@ -125,6 +125,7 @@ def test_so_many_links_and_no_more(root, prefix: str) -> None:
         assert outcome(root, "40") == errno.ELOOP
 
 
+@pytest.mark.skipif(not hasattr(os, "O_PATH"), reason="this system has no O_PATH")
 def test_folders_need_no_permission_to_be_listed(root) -> None:
     (root / "sub").chmod(0o300)
     try:

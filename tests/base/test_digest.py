@@ -88,7 +88,7 @@ class TestProvable:
         for text in ZEROS.values():
             assert _digest.provable([text]) == [text]
 
-    @pytest.mark.parametrize("text", ["", "x", "shake128:00", "ripemd160:00"])
+    @pytest.mark.parametrize("text", ["", "x", "shake128:00", "whirlpool:00"])
     def test_what_can_not_be_proven_does_not_count(self, text: str) -> None:
         assert _digest.provable([text]) == []
         assert _digest.provable([text, ZEROS["md5"]]) == [ZEROS["md5"]]
@@ -138,7 +138,7 @@ def test_blake3_starts_threads_of_its_own_for_fewer_than_all_processors(
             made.append(max_threads)
 
     monkeypatch.setattr(blake3, "blake3", Recorded)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(4), raising=False)
     _digest.begin("blake3", 0, threads=threads)
     assert made == [asked]
 

@@ -135,7 +135,7 @@ def test_the_algorithm(list_name: str, line: str, algorithm: str) -> None:
         ("SHA256SUMS", f"{HEX[64]}  a\n{HEX[40]}  b\n", 2),
         ("SHA256SUMS", f"{HEX[64]}  \n", 1),
         ("SHA256SUMS", f"{HEX[64]}  a\n{HEX[64][:20]}", 2),
-        ("checksums.txt", f"RMD160 (a) = {HEX[40]}\n", 1),
+        ("checksums.txt", f"KECCAK-160 (a) = {HEX[40]}\n", 1),
         ("checksums.txt", f"BLAKE2b (a) = {HEX[64]}\n", 1),  # of 128 digits that were cut
         ("checksums.txt", "\0" * 100, 1),
     ],
@@ -153,6 +153,11 @@ def test_a_digest_alone_is_that_of_the_file_which_the_list_is_called_after(text:
         entries(text, "x.tar.gz.md5")
     with pytest.raises(ManifestError):
         entries(text, "checksums.txt")
+
+
+@pytest.mark.parametrize("line", [f"{HEX[64]}  -\n", f"SHA2-256(stdin)= {HEX[64]}\n"])
+def test_the_standard_input_was_the_file_which_the_list_is_called_after(line: str) -> None:
+    assert entries(line, "x.tar.sha256") == [("x.tar", sha256(HEX[64]))]
 
 
 def test_a_long_list_is_read_as_its_lines_are() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from shardproof._base import liveness
+from tests.helpers.descriptors import needs_proc
 
 
 def test_one_that_ended_is_gone_and_this_one_is_not() -> None:
@@ -32,6 +33,7 @@ def test_one_that_is_hidden_is_alive(monkeypatch) -> None:
     assert not liveness.is_gone(process)
 
 
+@needs_proc
 def test_without_namespaces_of_times(monkeypatch) -> None:
     """Before Linux 5.6 all processes go by one clock."""
     real = os.stat
@@ -64,6 +66,7 @@ def test_a_zombie_is_gone() -> None:
     os.close(writing)
 
 
+@needs_proc
 def test_one_whose_first_thread_has_ended_is_alive() -> None:
     """So it is for a moment when it is killed: its other threads have its files and locks still."""
     script = (
@@ -107,6 +110,7 @@ def test_a_child_is_not_its_parent() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@needs_proc
 @pytest.mark.parametrize(
     "own", [["--pid"], ["--time", "--boottime", "100000"]], ids=lambda own: own[0]
 )

@@ -103,7 +103,7 @@ def test_a_read_that_is_short_is_gone_on_with(tmp_path: Path, short_reads) -> No
 
 
 def test_short_reads_accuse_no_checkpoint(tmp_path: Path, short_reads) -> None:
-    prefix = testing.write_layout(testing.Layout(format="checkpoint"), tmp_path / "ours")
+    prefix = testing.write_layout(testing.Layout(format="checkpoint"), tmp_path / "ours/model")
     files = to_safetensors(prefix, tmp_path / "theirs")
     assert shardproof.validate(prefix.parent, level="complete").ok
     from_safetensors(tmp_path / "theirs", tmp_path / "again/m", step=1)

@@ -2,6 +2,7 @@
 
 import errno
 import io
+import re
 import sys
 
 import pytest
@@ -45,6 +46,22 @@ def test_a_name_is_drawn_as_it_is_and_nothing_of_it_is_obeyed(
     assert text in shown
     assert "1/2" in shown
     assert "\x1b]" not in shown
+
+
+@pytest.mark.parametrize(("in_bytes", "amount"), [(False, "3000/4000"), (True, "3.0/4.0 kB")])
+def test_it_tells_the_rate_and_the_time_left(in_bytes, amount, monkeypatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr("shardproof._base.progress._QUIET_SECONDS", 0.0)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "200")
+    with bar("shards", in_bytes=in_bytes) as on_progress:
+        for done in (1000, 2000, 2500, 3000):
+            on_progress(done, 4000)
+    last = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", terminal.getvalue()).split("\r")
+    line = next(each for each in reversed(last) if amount in each)
+    assert re.search(r"\d:\d\d:\d\d", line), line
+    assert re.search(r"B/s" if in_bytes else r"[\de+]/s", line), line
 
 
 class GoneTerminal(Terminal):

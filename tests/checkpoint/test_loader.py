@@ -76,13 +76,20 @@ def test_shards_are_read_at_once(prefix: Path, load, monkeypatch) -> None:
 def test_a_digest_shares_the_processors_with_other_shards(tmp_path: Path, monkeypatch) -> None:
     arrays = [{"w": np.zeros(2**19)}] * 2
     prefix = saved(tmp_path / "m", arrays, algorithm="sha256-tree")
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    monkeypatch.setattr(_filling.fanout, "in_threads", None)
-    assert len(MultiShardLoader(workers=2).load_all_shards(prefix)) == 2
-    with pytest.raises(TypeError):
-        MultiShardLoader(workers=2).load_shard(prefix, 0)
-    with pytest.raises(TypeError):
-        MultiShardLoader(workers=1).load_all_shards(prefix)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    n_threads, in_threads = [], _filling.fanout.in_threads
+
+    def counting(*args, **how):
+        n_threads.append(how["n_threads"])
+        return in_threads(*args, **how)
+
+    monkeypatch.setattr(_filling.fanout, "in_threads", counting)
+    MultiShardLoader(workers=2).load_all_shards(prefix)
+    assert n_threads == [1, 1]
+    MultiShardLoader(workers=2).load_shard(prefix, 0)
+    assert n_threads[2:] == [2]
+    MultiShardLoader(workers=1).load_all_shards(prefix)
+    assert n_threads[3:] == [2, 2]
 
 
 def test_the_same_in_coroutines(prefix: Path) -> None:

@@ -120,11 +120,14 @@ def commands(path: Path, sound: Path, place: Path) -> Iterator[tuple[str, ...]]:
     odd = str(path)
     yield from (("validate", odd), ("validate", "-r", odd), ("validate", "-r", odd, "--json"))
     yield ("validate", odd, "--strict", "--level", "valid", "-v")
+    yield from (("explain", odd), ("explain", odd, "--json"), ("doctor", odd))
     for level in ("complete", "valid"):
         yield ("validate", str(sound), "--against", odd, "--level", level)
     yield ("validate", odd, "--against", str(sound), "--broken", "names")
     yield ("validate", str(sound), "--against", f"file://{odd}")
     yield ("stage", odd, "--to", str(place))
+    yield from (("report", odd), ("report", str(sound), "--html", odd))
+    yield ("report", str(sound), "--since", f"{odd}/metadata.json", "--junit", str(place / "x.xml"))
     yield from (("receipts", odd), ("receipts", odd, "--pending"), ("receipts", odd, "--json"))
     yield from (("checkpoint", verb, odd) for verb in ("verify", "show", "latest"))
     yield ("adopt", odd, "--from", f"file://{sound}")
@@ -165,7 +168,7 @@ def invoked(args: tuple[str, ...]) -> str:
 
 def problems(base: Path, first: int, every: int) -> Iterator[str]:
     """Yield each case in which a command forgot its manners."""
-    sound = write_layout(Layout(n_shards=2), base / "made").rename(base / "sound")
+    sound = write_layout(Layout(n_shards=2), base / "sound")
     n_cases = 0
     for what, path in trees(base, first, every):
         place = base / "place"

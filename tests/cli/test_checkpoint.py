@@ -4,6 +4,7 @@ import errno
 import functools
 import json
 import os
+import re
 import struct
 import time
 from collections.abc import Callable
@@ -89,9 +90,8 @@ class TestVerify:
         shard(run_dir / "step_1" / "model").unlink()
         result = run("verify", run_dir)
         assert result.exit_code == 1
-        assert f"\n  - {run_dir}/step_3/model_shard_1.shard\n" in result.stdout
-        assert f"\n  - {run_dir}/step_1/model_shard_0.shard\n" in result.stdout
-        assert f"{run_dir}/step_1/model_shard_0.shard: missing: expected " in result.stdout
+        assert f"\n  - {run_dir}/step_3/model_shard_1.shard: expected " in result.stdout
+        assert f"\n  - {run_dir}/step_1/model_shard_0.shard: expected " in result.stdout
         assert "step_20/model_shard" not in result.stdout
         said = json.loads(run("verify", run_dir, "--json").stdout)
         assert [len(one["findings"]) for one in said] == [0, 1, 0, 1]
@@ -108,7 +108,11 @@ class TestVerify:
         verified = run("verify", prefix, "--level", level)
         validated = commands.run("validate", prefix, "--level", level)
         assert validated.exit_code == verified.exit_code
-        assert verified.stdout.startswith(validated.stdout.rstrip())
+        said = [
+            [re.sub(r": expected .*|[0-9.]+ s\b", "", line) for line in result.stdout.splitlines()]
+            for result in (validated, verified)
+        ]
+        assert said[0] == said[1][: len(said[0])]
         assert (validated.exit_code != 0) or validated.stdout.startswith(f"{level}: 2 of 2 ")
 
     def test_nothing_there(self, tmp_path) -> None:
@@ -239,8 +243,13 @@ class TestShow:
         prefix = save(tmp_path / "model", step=7)
         result = run("show", tmp_path, "--json")
         said = json.loads(result.stdout)
-        assert said.pop("prefix") == str(prefix)
-        assert said == json.loads(metadata(prefix).read_bytes())
+        assert said == {
+            "schema_version": 1,
+            "ok": True,
+            "exit_code": 0,
+            "prefix": str(prefix),
+            "metadata": json.loads(metadata(prefix).read_bytes()),
+        }
 
     def test_metadata_that_are_not_there_torn_or_unread_have_exit_codes(
         self, tmp_path, make_shard_faults

@@ -78,7 +78,11 @@ def test_next_to_nothing_is_imported_before_it_takes_them() -> None:
 
 HEAVY = {"asyncio", "beartype", "filelock", "numpy", "pydantic", "rich", "subprocess", "typer"}
 HEAVY |= {"shutil", "socket", "tempfile"}
-SHOWS_MODULES = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr))"
+SHOWS_MODULES = (
+    "import atexit, sys; before = {*sys.modules}; "
+    "atexit.register(lambda: print(*{*sys.modules} - before, file=sys.stderr))"
+)
+"""But those that a sitecustomize has loaded."""
 
 
 def loaded_by(*words: object) -> set[str]:

@@ -1,6 +1,7 @@
 """The commands seal, repair, formats, and what validate has for them."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -20,10 +21,15 @@ def test_formats_are_printed() -> None:
     code, text = run("formats")
     assert code == 0
     for name in formats.names():
-        assert f"{name}: {formats.get(name).description}" in text
+        assert re.search(rf"(?m)^{name} +{re.escape(formats.get(name).description)}$", text)
     told = json.loads(run("formats", "--json")[1])
-    assert [each["name"] for each in told] == formats.names()
-    assert {*told[0]} == {*("name", "description", "manifest", "complete", "valid", "blind spots")}
+    assert [each["format"] for each in told] == formats.names()
+    assert json.loads(run("formats", "mds", "--json")[1]) == told[formats.names().index("mds")]
+    assert "blind_spots" in told[0]
+    code, text = run("formats", "mds")
+    assert (code, "recognized by: index.json" in text) == (0, True)
+    code, text = run("formats", "parqet")
+    assert (code, "found 'parqet'; did you mean parquet?" in text) == (2, True)
 
 
 def test_a_format_that_is_named(make_shards_dir) -> None:

@@ -49,7 +49,7 @@ def test_a_script_gets_a_path_that_is_no_text(make_shards_dir, to) -> None:
 
 
 def test_findings_in_the_source(tmp_path, to) -> None:
-    shards_dir = testing.write_layout(testing.Layout(n_shards=3, missing=[1]), tmp_path)
+    shards_dir = testing.write_layout(testing.Layout(n_shards=3, missing=[1]), tmp_path / "from")
     result = run(shards_dir, "--to", to)
     assert (result.exit_code, result.stdout) == (1, "")
     assert f"Missing files (1):\n  - {shards_dir / 'acts000001.bin'}" in result.stderr

@@ -121,9 +121,9 @@ class TestReading:
 
     def test_descriptors_go_with_the_dataset(self, path) -> None:
         gc.collect()
-        before = os.listdir("/proc/self/fd")
+        before = os.listdir("/dev/fd")
         dataset = opened(path, level="valid")
-        assert len(os.listdir("/proc/self/fd")) == len(before) + 2
+        assert len(os.listdir("/dev/fd")) == len(before) + 2
         dataset.close()
         dataset.close()
         with pytest.raises(ValueError, match="is closed"):
@@ -131,7 +131,7 @@ class TestReading:
         dataset = opened(path)
         del dataset
         gc.collect()
-        assert len(os.listdir("/proc/self/fd")) == len(before)
+        assert len(os.listdir("/dev/fd")) == len(before)
 
     def test_a_file_that_is_closed_while_it_is_read_is_closed_by_the_last_reader(
         self, path, monkeypatch
@@ -145,7 +145,7 @@ class TestReading:
             return preadv(*args)
 
         gc.collect()
-        before = os.listdir("/proc/self/fd")
+        before = os.listdir("/dev/fd")
         dataset = opened(path)
         monkeypatch.setattr(os, "preadv", read_late)
         with ThreadPoolExecutor(1) as readers:
@@ -158,7 +158,7 @@ class TestReading:
             with four_opened(path, 4):  # which get the numbers that are free
                 go_on.set()
                 assert reading.result(60).tolist() == [[4, 5, 6, 7]]
-        assert len(os.listdir("/proc/self/fd")) == len(before)
+        assert len(os.listdir("/dev/fd")) == len(before)
 
 
 class TestCutWhileOpen:

@@ -17,6 +17,7 @@ from shardproof.fetching.cache._cache import Cache
 from shardproof.fetching.cache._leases import Lease
 from shardproof.fetching.cache._proofs import ProofFiles
 from shardproof.fetching.sources._source import RemoteFile
+from tests.helpers.descriptors import path_of
 
 NAME, DATA = "train/0.bin", b"1234"
 
@@ -105,7 +106,7 @@ def reads(root, monkeypatch) -> list[int]:
     reads, real = [], os.preadv
 
     def preadv(fd: int, *args) -> int:
-        if os.readlink(f"/proc/self/fd/{fd}") == str(root / NAME):
+        if path_of(fd) == str(root / NAME):
             reads.append(fd)
         return real(fd, *args)
 

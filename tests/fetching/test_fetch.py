@@ -541,11 +541,14 @@ class TestFetch:
     def test_a_bar_where_one_is_wanted(self, progress, n_bars, tmp_path, monkeypatch) -> None:
         labels = []
 
-        def bar(label: str) -> contextlib.AbstractContextManager[Any]:
-            labels.append(label)
+        def reporting(
+            progress, label: str, *, in_bytes: bool
+        ) -> contextlib.AbstractContextManager[Any]:
+            if progress:
+                labels.append(label)
             return contextlib.nullcontext(lambda done, total: None)
 
-        monkeypatch.setattr(_fetch, "bar", bar)
+        monkeypatch.setattr(_fetch, "reporting", reporting)
         source = CallableSource(lambda name, dest: dest.write_bytes(DATA))
         shardproof.fetch(source, tmp_path, name="0.bin", progress=progress)
         assert labels == ["0.bin"] * n_bars

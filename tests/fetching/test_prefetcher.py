@@ -28,6 +28,7 @@ from shardproof.fetching import (
 )
 from shardproof.fetching.cache._stats import PrefetchTally
 from shardproof.testing.faults import FileSystemFaults
+from tests.helpers.descriptors import path_of
 from tests.helpers.forking import ended, forked
 from tests.helpers.hub_sources import repository
 from tests.helpers.waiting import files_below, until
@@ -381,7 +382,7 @@ def test_what_comes_is_synced_once_and_so_are_its_proof_and_both_names(
     fsync = os.fsync
 
     def noted(fd: int) -> None:
-        path = Path(os.readlink(f"/proc/self/fd/{fd}"))
+        path = Path(path_of(fd))
         synced.append(path.name if path.is_dir() else f"a file in {path.parent.name}")
         fsync(fd)
 

@@ -45,7 +45,8 @@ def written(name: str, to: Path) -> Subject:
     if golden is not None:
         path = golden.copy(to)
     else:
-        path = write_layout(Layout(n_shards=2, format=name), to / name).resolve()
+        layout = Layout(n_shards=2, format=name)
+        path = write_layout(layout, to / name / layout.folder).resolve()
         path = path if path.is_dir() else path.parent
     manifest = formats.get(name).read_manifest(str(path))
     shards = [(path / file.name).resolve() for file in manifest.files]

@@ -1,6 +1,8 @@
 """Sets of parquet files: counted by their names, looked at by their footers, proven by pages."""
 
+import gzip
 import json
+import os
 import tracemalloc
 import zlib
 from pathlib import Path
@@ -218,12 +220,79 @@ def test_metadata_of_all_with_no_end_of_row_groups_take_little_memory(tmp_path) 
 
 def test_a_job_over_partitions_that_was_killed_is_told_by_name(tmp_path) -> None:
     (tmp_path / "_temporary/0").mkdir(parents=True)
-    for part in ("y=0", "y=1"):
-        write_set(tmp_path / part, 1)
-    here = [tmp_path, tmp_path / "y=0", tmp_path / "y=1"]
-    assert [Path(each) for each in formats.find(tmp_path)] == here
     with pytest.raises(ManifestError, match=r"_temporary.*has not committed"):
         validate(tmp_path)
+    for part in ("y=0", "y=1"):
+        write_set(tmp_path / part, 1)
+    assert [Path(each) for each in formats.find(tmp_path)] == [tmp_path]
+    assert found_in(tmp_path) == [("structure", "_temporary")]
+
+
+def test_partitions_are_one_data_set_and_what_lies_beside_them_is_none_of_it(tmp_path) -> None:
+    for part in ("y=2023/m=1", "y=2023/m=2", "y=__HIVE_DEFAULT_PARTITION__/m=1", "y=2024/m=1"):
+        write_set(tmp_path / part, 1)
+    for noise in (
+        "_SUCCESS",
+        ".y=2025/a.parquet",
+        "y=2024/.a.parquet.crc~",
+        "y=2024/x.parquet.part",
+    ):
+        (tmp_path / noise).parent.mkdir(exist_ok=True)
+        (tmp_path / noise).touch()
+    (tmp_path / "y=2026").mkdir()
+    report = validate(tmp_path, level="valid")
+    assert (report.ok, report.n_files) == (True, 4), str(report)
+    [shard] = (tmp_path / "y=2023/m=2").iterdir()
+    shard.unlink()  # of which nothing tells
+    assert found_in(tmp_path) == []
+    [shard] = (tmp_path / "y=2024/m=1").iterdir()
+    os.truncate(shard, shard.stat().st_size - 1)
+    assert found_in(tmp_path) == [("structure", shard.name)]
+
+
+def test_names_imply_what_is_missing_in_the_folder_of_each(tmp_path) -> None:
+    for part in ("lang=en", "lang=fr"):
+        write_set(tmp_path / part, 3)
+    gone = sorted((tmp_path / "lang=fr").iterdir())[1]
+    gone.unlink()
+    (tmp_path / "lang=en/.gone.parquet.crc").write_bytes(b"crc\0\0\0\2\0")
+    kinds = [("missing", "gone.parquet"), ("missing", gone.name)]
+    assert found_in(tmp_path, "present") == kinds
+
+
+def test_folders_beside_partitions_are_found_too(tmp_path) -> None:
+    for name in ("y=1", "others"):
+        write_set(tmp_path / name, 1)
+    assert [Path(each).name for each in formats.find(tmp_path)] == ["others", "y=1"]
+    (tmp_path / "others").rename(tmp_path / "_delta_log")
+    assert [Path(each) for each in formats.find(tmp_path)] == [tmp_path]
+
+
+def test_a_partition_of_other_files_is_no_parquet(tmp_path) -> None:
+    (tmp_path / "y=1").mkdir()
+    (tmp_path / "y=1/a.csv").write_text("1,2")
+    with pytest.raises(ManifestError, match="of no known format"):
+        validate(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["a.parq", "a.pq", "a.PARQUET", "a.parquet.gzip", "a.Parquet.gz"])
+def test_other_names_are_parquet_by_their_magic(tmp_path, name: str) -> None:
+    write_set(tmp_path, 2)
+    one, other = sorted(tmp_path.iterdir())
+    one.rename(tmp_path / name)
+    other.rename(tmp_path / f"b-{name}")
+    assert found_in(tmp_path) == []
+    os.truncate(tmp_path / name, 0)  # without which others tell
+    assert found_in(tmp_path, "present") == [("empty", name)]
+    (tmp_path / f"b-{name}").write_bytes(gzip.compress(b"PAR1"))
+    with pytest.raises(ManifestError, match="of no known format"):
+        validate(tmp_path)
+
+
+def test_files_that_are_packed_as_a_whole_are_none_of_the_set(tmp_path) -> None:
+    write_set(tmp_path, 2)
+    (tmp_path / "old.parquet.gz").write_bytes(gzip.compress(b"PAR1"))
+    assert validate(tmp_path, level="complete").n_files == 2
 
 
 @pytest.mark.parametrize("has_parts", [True, False], ids=["some named", "none named"])

@@ -68,10 +68,12 @@ def repaired(name: str, situation: str) -> tuple[int, bool, bool]:
     with success_table.prepared(name, situation) as made:
         assert made is not None
         subject, source = made
-        at = {path: source / path.relative_to(subject.path) for path in subject.shards}
-        before = {path: content(path) for path in subject.shards}
+        # What `map` of datasets cached is in no list, and is made anew where it is gone.
+        shards = [path for path in subject.shards if not path.name.startswith("cache-")]
+        at = {path: source / path.relative_to(subject.path) for path in shards}
+        before = {path: content(path) for path in shards}
         code = success_table.run("repair", subject.path, "--from", source, "-q")
-        now = {path: content(path) for path in subject.shards}
+        now = {path: content(path) for path in shards}
         return code, now == before, all(content(at[path]) == now[path] for path in now)
 
 

@@ -1,5 +1,6 @@
 """The command: in this process, as if in a wide pipe, and in a process of its own."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -8,7 +9,7 @@ from click.testing import CliRunner, Result
 
 from shardproof.cli.app import app
 
-__all__ = ["MODULE", "run", "said", "started"]
+__all__ = ["MODULE", "run", "said", "started", "untimed"]
 
 MODULE = (sys.executable, "-m", "shardproof")
 
@@ -30,3 +31,8 @@ def said(child: subprocess.Popen[str]) -> tuple[int, str, str]:
     """Its exit code, and what it said on both streams."""
     out, error = child.communicate(timeout=60)
     return child.returncode, out, error
+
+
+def untimed(text: str) -> str:
+    """What was printed, with N for each number of seconds."""
+    return re.sub(r"[0-9.]+ s\b", "N s", text)

@@ -56,7 +56,7 @@ def main(output_dir: str, corpus_dir: str, pause: str = "0") -> int:
             made = documents(work.files, float(pause))
             name = f"shard_{work.index:06d}"
             if made:
-                outputs = work.output(f"{name}.bin"), work.output(f"{name}.idx")
+                outputs = work.output_path(f"{name}.bin"), work.output_path(f"{name}.idx")
                 counts = megatron.write(*outputs, made, DTYPE)
                 work.stats.update(num_sequences=counts.sequences, num_tokens=counts.tokens)
             else:

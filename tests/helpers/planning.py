@@ -22,7 +22,7 @@ def new_store(base: Path, n_shards: int = 3, **keywords: Any) -> ReceiptStore:
 def complete(store: ReceiptStore, index: int, content: bytes = b"tokens") -> None:
     with store.claim(index) as work:
         for suffix in ("bin", "idx"):
-            work.output(f"shard_{index:06d}.{suffix}").write_bytes(content)
+            work.output_path(f"shard_{index:06d}.{suffix}").write_bytes(content)
         work.stats["num_sequences"] = 4
 
 

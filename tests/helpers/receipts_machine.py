@@ -113,7 +113,7 @@ class ReceiptsMachine(RuleBasedStateMachine):
 
     def _open_plan(self, n_shards: int, seed: int) -> None:
         value = Layout(n_shards, format="receipts", seed=seed, absent=range(n_shards))
-        path = write_layout(value, self._base)
+        path = write_layout(value, self._base / value.folder)
         self._plan = _ModelPlan(path, n_shards, self.open_store(path, self._clock))
         self._plans[seed] = self._plan
 
@@ -195,7 +195,7 @@ class ReceiptsMachine(RuleBasedStateMachine):
         # A directory that was taken away is one of the ways to learn that the claim was lost.
         with contextlib.suppress(Exception) if work.is_lost else contextlib.nullcontext():
             for name, content in () if work.is_written else work.outputs.items():
-                work.handle.output(name).write_bytes(content)
+                work.handle.output_path(name).write_bytes(content)
         work.is_written = True
         return True
 
@@ -239,7 +239,7 @@ class ReceiptsMachine(RuleBasedStateMachine):
         if halfway and not victim.is_written and not victim.is_lost:
             self._begin(victim)
             name, content = next(iter(victim.outputs.items()))
-            victim.handle.output(name).write_bytes(content[:3])
+            victim.handle.output_path(name).write_bytes(content[:3])
         for work in [work for work in self._works if work.worker is victim.worker]:
             work.handle.abandon()  # on disk all stays as it is, and no sign of life comes
             self._works.remove(work)

@@ -133,8 +133,8 @@ def test_we_go_on_with_their_run(theirs, nemotron) -> None:
     for work in ReceiptStore(theirs).claim_pending():
         with work:
             assert work.files
-            work.output(f"shard_{work.index:06d}.bin").write_bytes(b"x")
-            work.output(f"shard_{work.index:06d}.idx").write_bytes(b"x")
+            work.output_path(f"shard_{work.index:06d}.bin").write_bytes(b"x")
+            work.output_path(f"shard_{work.index:06d}.idx").write_bytes(b"x")
             work.stats["num_sequences"] = 1
     assert pending(nemotron, theirs) == ReceiptStore(theirs).pending(level="valid") == []
 
@@ -159,8 +159,8 @@ def ours(corpus, tmp_path) -> ReceiptStore:
     store = receipts.open_run(tmp_path / "ours", datasets=["corpus"]).store(plan)
     for index in (0, 2):
         with store.claim(index) as work:
-            work.output(f"shard_{index:06d}.bin").write_bytes(b"x")
-            work.output(f"shard_{index:06d}.idx").write_bytes(b"x")
+            work.output_path(f"shard_{index:06d}.bin").write_bytes(b"x")
+            work.output_path(f"shard_{index:06d}.idx").write_bytes(b"x")
             work.stats["num_sequences"] = 1
     with pytest.raises(ZeroDivisionError), store.claim(1):
         raise ZeroDivisionError
@@ -228,7 +228,7 @@ def write_lines(store: ReceiptStore, suffix: str) -> list[int]:
                 for number, row in enumerate(Path(file.local_path).read_text().splitlines())
                 if file.has_row(number)
             ]
-            work.output(f"shard_{work.index:06d}.{suffix}").write_text("\n".join(rows))
+            work.output_path(f"shard_{work.index:06d}.{suffix}").write_text("\n".join(rows))
             work.stats["num_records"] = len(rows)
         made.append(work.index)
     return made
@@ -305,7 +305,9 @@ def write_tokens(nemotron, store: ReceiptStore) -> list[int]:
     made = []
     for work in store.claim_pending():
         with work:
-            outputs = [work.output(f"shard_{work.index:06d}.{kind}") for kind in ("bin", "idx")]
+            outputs = [
+                work.output_path(f"shard_{work.index:06d}.{kind}") for kind in ("bin", "idx")
+            ]
             work.stats |= build(nemotron, outputs[0].parent, work.index)[0]
         made.append(work.index)
     return made

@@ -1,5 +1,6 @@
 """Shards that are closed, or whose process is forked, while another thread reads from them."""
 
+import contextlib
 import os
 import threading
 import weakref
@@ -14,6 +15,7 @@ from shardproof.loaders.io._open_shards import OpenShards
 from shardproof.loaders.io._row_source import RowSource
 from shardproof.loaders.io._submissions import Submissions, open_submissions
 from shardproof.testing.contracts._child import run_in_child
+from tests.helpers.descriptors import path_of
 from tests.helpers.forking import returned
 
 PATIENCE = 30.0
@@ -92,9 +94,10 @@ def other(path):
 
 
 def open_below(path) -> list[str]:
-    fds = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
-    # But for the one that listed them, which is no more.
-    found = [os.readlink(fd) for fd in fds if os.path.lexists(fd)]
+    found = []
+    for fd in os.listdir("/dev/fd"):
+        with contextlib.suppress(OSError):  # the one that listed them, which is no more
+            found.append(path_of(fd))
     return [each for each in found if each.startswith(str(path))]
 
 

@@ -12,6 +12,7 @@ import sys
 import textwrap
 import threading
 import time
+import traceback
 
 import numpy as np
 import pytest
@@ -20,12 +21,13 @@ import tenacity
 from shardproof import (
     IndexedDataset,
     OrderedDataLoader,
+    ShardproofError,
     ShardReadError,
     ShuffledDataLoader,
 )
 from shardproof.loaders.io import _memory, _open_shards, _read_ahead, _submissions
 from shardproof.loaders.io._crew import Crew
-from shardproof.testing import Layout, shards_dir
+from shardproof.testing import Layout, shards_dir, without_root_override
 from shardproof.testing.contracts._child import run_in_child
 from shardproof.testing.faults import FileSystemFaults
 from tests.helpers.forking import returned
@@ -37,7 +39,7 @@ ALL = pytest.mark.parametrize("kind", [OrderedDataLoader, ShuffledDataLoader, In
 
 
 def held() -> tuple[int, int]:
-    return threading.active_count(), len(os.listdir("/proc/self/fd"))
+    return threading.active_count(), len(os.listdir("/dev/fd"))
 
 
 def is_no_more(n_threads: int, n_files: int) -> bool:
@@ -56,6 +58,53 @@ def wait_until_held(n_threads: int, n_files: int) -> None:
 @pytest.fixture
 def path(shards_dir_factory):
     return shards_dir_factory(n_shards=4, examples_per_shard=8)
+
+
+def plan_of_another(path):
+    (path / "shards.json").write_text('[{"name": "acts000000.bin"}]')
+
+
+WRONG = {
+    "gone": shutil.rmtree,
+    "a file": lambda path: (shutil.rmtree(path), path.touch()),
+    "below a file": lambda path: (shutil.rmtree(path.parent), path.parent.touch()),
+    "empty": lambda path: (shutil.rmtree(path), path.mkdir()),
+    "a loop": lambda path: (shutil.rmtree(path), path.symlink_to(path)),
+    "no metadata": lambda path: (path / "metadata.json").unlink(),
+    "no permission": lambda path: path.chmod(0),
+    "no permission for the manifest": lambda path: (path / "shards.json").chmod(0),
+    "a directory for the manifest": lambda path: (
+        (path / "shards.json").unlink(),
+        (path / "shards.json").mkdir(),
+    ),
+    "another manifest": plan_of_another,
+    "a missing shard": lambda path: (path / "acts000001.bin").unlink(),
+}
+
+
+@ALL
+@pytest.mark.parametrize("change", WRONG.values(), ids=WRONG)
+def test_a_wrong_directory_is_one_error_with_the_callers_line(kind, change, make_shards_dir):
+    path = make_shards_dir(n_shards=2)
+    try:
+        change(path)
+        with without_root_override(), pytest.raises(ShardproofError) as caught:
+            kind(path, layer=6)
+    finally:
+        if path.is_dir():
+            path.chmod(0o700)
+    text = "".join(traceback.format_exception(caught.value))
+    assert text.count("Traceback") == 1
+    assert text.count('File "') == 1
+    assert str(path) in str(caught.value)
+
+
+@KINDS
+def test_what_torchs_dataloader_asks_for_says_what_to_give_it(kind, path):
+    with pytest.raises(
+        TypeError, match=r"DataLoader\(loader\.torch_dataset\(\), batch_size=None\)"
+    ):
+        kind(path, layer=6)[0]
 
 
 @KINDS

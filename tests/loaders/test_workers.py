@@ -6,6 +6,7 @@ from shardproof import OrderedDataLoader, ShuffledDataLoader
 from shardproof.loaders.io import _read_ahead
 from shardproof.loaders.io._read_ahead import file_system, threads_that_help
 from shardproof.loaders.order._epoch_plan import EpochPosition
+from tests.helpers.descriptors import needs_proc
 
 
 @pytest.fixture
@@ -27,6 +28,7 @@ def test_reads_that_wait_for_a_network_wait_together(kind, tmp_path, monkeypatch
     assert threads_that_help(str(tmp_path)) == 8
 
 
+@needs_proc
 def test_the_file_system_of_a_directory():
     assert file_system("/proc") == "proc"
 

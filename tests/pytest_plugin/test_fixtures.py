@@ -29,6 +29,7 @@ from shardproof.testing.samples import saev
 from shardproof.testing.samples._directories import writer
 from shardproof.testing.samples._layout import FORMATS
 from shardproof.testing.strategies import layouts
+from tests.helpers.descriptors import needs_proc
 from tests.helpers.drawing import examples
 
 # Warnings are errors, but for the one about a run inside a run with --assert=plain.
@@ -79,7 +80,8 @@ class TestLayout:
 
 class TestWriteLayout:
     def test_what_saev_and_orjson_write(self, tmp_path: Path) -> None:
-        path = write_layout(Layout(2, layers=(1, 5), cls_token=False), tmp_path)
+        value = Layout(2, layers=(1, 5), cls_token=False)
+        path = write_layout(value, tmp_path)
         metadata = json.loads((path / "metadata.json").read_text())
         # saev sorts the keys of dicts, and its metadata are none: the order of fields decides.
         fields = {
@@ -101,12 +103,10 @@ class TestWriteLayout:
         with pytest.raises(pickle.UnpicklingError):
             pickle.loads(base64.b64decode(metadata["data"], validate=True))
         name = hashlib.sha256(orjson.dumps(metadata)).hexdigest()[:8]
-        assert path == tmp_path / "saev" / "shards" / name
+        assert value.folder == f"saev/shards/{name}"
         for name in ("metadata.json", "shards.json"):
             text = (path / name).read_bytes()
             assert text == orjson.dumps(json.loads(text), option=orjson.OPT_INDENT_2)
-        with pytest.raises(FileExistsError):
-            write_layout(Layout(2, layers=(1, 5), cls_token=False, missing=[1]), tmp_path)
 
     @examples(30)
     @given(layouts(states=["missing"]))
@@ -130,12 +130,13 @@ class TestWriteLayout:
     def test_labels_and_numbers_begin_anew_where_their_types_end(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        path = write_layout(Layout(2, labels=True, content_tokens_per_example=50), tmp_path)
+        some = Layout(2, labels=True, content_tokens_per_example=50)
+        path = write_layout(some, tmp_path / "some")
         labels = np.fromfile(path / "labels.bin", np.uint8)
         np.testing.assert_array_equal(labels, np.arange(7 * 50) % 256)
         assert np.float32(saev._PERIOD) + np.float32(1) == saev._PERIOD
         monkeypatch.setattr(saev, "_PERIOD", 10)
-        path = write_layout(Layout(1, d_model=1, n_examples=4), tmp_path)
+        path = write_layout(Layout(1, d_model=1, n_examples=4), tmp_path / "others")
         numbers = np.fromfile(path / "acts000000.bin", "<f4")
         np.testing.assert_array_equal(numbers[:12], [*range(1, 11), 1, 2])
         assert "labels.bin" not in os.listdir(path)
@@ -183,6 +184,7 @@ class TestRestoreModes:
 
 
 class TestShardsDirFactory:
+    @needs_proc
     def test_it_lasts_for_the_session(self, pytester: pytest.Pytester) -> None:
         pytester.makepyfile("""
             import pytest

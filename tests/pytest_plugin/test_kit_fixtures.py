@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.helpers.descriptors import needs_proc
+
 # Warnings are errors, but for the one about a run inside a run with --assert=plain.
 WARNINGS = ("-Werror", "-Wignore::pytest.PytestAssertRewriteWarning")
 
@@ -69,6 +71,7 @@ def test_a_fake_file_system_until_the_test_ends(pytester: pytest.Pytester) -> No
     result.stdout.fnmatch_lines(["E*NotFakedError: mmap.mmap*"])
 
 
+@needs_proc
 @pytest.mark.parametrize(
     ("fixture", "keywords", "name"),
     [

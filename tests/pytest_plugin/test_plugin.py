@@ -15,10 +15,13 @@ import pytest
 
 import shardproof
 from shardproof import formats
+from shardproof._base.imports import import_all
 from shardproof.formats import signs
 from shardproof.pytest_plugin import _hooks as plugin
 from shardproof.testing import Layout, write_layout
 from shardproof.testing.faults import FileSystemFaults
+
+import_all()  # nor may a run import a class anew that another one has
 
 Run = Callable[..., pytest.RunResult]
 Make = Callable[..., Path]
@@ -52,7 +55,8 @@ def inside(pytester: pytest.Pytester) -> Make:
     """Write a shards directory into the project under test."""
 
     def inside(value: Layout | None = None, where: str = "data") -> Path:
-        return write_layout(value or Layout(), pytester.path / where)
+        layout = value or Layout()
+        return write_layout(layout, pytester.path / where / layout.folder)
 
     return inside
 
@@ -62,7 +66,8 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Make:
     """Write a shards directory elsewhere."""
 
     def outside(value: Layout | None = None) -> Path:
-        return write_layout(value or Layout(), tmp_path_factory.mktemp("outside"))
+        layout = value or Layout()
+        return write_layout(layout, tmp_path_factory.mktemp("outside") / layout.folder)
 
     return outside
 
@@ -128,7 +133,7 @@ class TestInTheTestTree:
         )
         counts = "present: 1 shards directory with 4 files validated, 1 failed"
         result.stdout.fnmatch_lines(
-            ["*= shards directories =*", counts, f"FAILED {path}: 2 findings"]
+            ["*= shards directories =*", counts, f"FAILED {path}: 2 findings: 1 missing, 1 empty"]
         )
         result.stdout.no_fnmatch_line("*Traceback*")
         result.stdout.no_fnmatch_line("*pytest_plugin.py*")
@@ -189,7 +194,7 @@ class TestNamesThatOthersUse:
         result.stdout.fnmatch_lines(["present: 0 shards directories with 0 files validated*"])
 
     @pytest.mark.parametrize(
-        ("plan", "told"), [(None, "1 finding"), ("{", "could not be validated")]
+        ("plan", "told"), [(None, "1 finding: 1 missing"), ("{", "could not be validated")]
     )
     def test_a_plan(self, run_all, beside, make_receipts_dir, plan, told) -> None:
         write_files(make_receipts_dir(n_shards=2, missing_bin=[1]), beside)
@@ -207,7 +212,7 @@ class TestNamesThatOthersUse:
         result.assert_outcomes(passed=3, failed=1)
         name = os.path.basename(prefix)
         result.stdout.fnmatch_lines([f"*unit/{min(name, 'later')}.metadata.json::present*"])
-        result.stdout.fnmatch_lines([f"FAILED {beside}: 1 finding"])
+        result.stdout.fnmatch_lines([f"FAILED {beside}: 1 finding: 1 missing"])
 
 
 class TestWhatNobodyCouldLookAt:
@@ -384,7 +389,7 @@ class TestSelection:
         run("--validate-shards").assert_outcomes(passed=2, failed=1)
         result = run("--validate-shards", "--lf")
         result.assert_outcomes(failed=1)
-        result.stdout.fnmatch_lines([f"FAILED {damaged}: 1 finding"])
+        result.stdout.fnmatch_lines([f"FAILED {damaged}: 1 finding: 1 missing"])
         deselect = f"--deselect=data/saev/shards/{damaged.name}/shards.json::present"
         result = run("--validate-shards", deselect)
         result.assert_outcomes(passed=2, deselected=1)
@@ -511,10 +516,11 @@ class TestSummary:
             "shards_files": "4",
             "shards_unproven": "0",
             "shards_findings": "1",
+            "shards_summary": "1 finding: 1 missing",
             "failure": f"Missing files (1):\n  - {path}/acts000001.bin",
         }
         assert set(cases[str(gone)]) == {"shards_dir", "shards_level", "failure"}
-        assert f"{tmp_path}/caf\\xe9/saev/shards/{odd.name}" in cases
+        assert f"{tmp_path}/caf\\xe9" in cases
 
 
 def read_junit(path: Path) -> dict[str, dict[str, str]]:
@@ -544,7 +550,7 @@ def test_with_xdist_each_item_runs_once(inside, outside, pytester) -> None:
     result.stdout.fnmatch_lines(
         [
             "present: 3 shards directories with 9 files validated, 1 failed",
-            f"FAILED {damaged}: 1 finding",
+            f"FAILED {damaged}: 1 finding: 1 missing",
         ],
         consecutive=True,
     )
@@ -588,10 +594,74 @@ class TestOtherFormats:
         (tmp_path / "x/.hidden").mkdir(parents=True)
         make_shards_dir(2).rename(tmp_path / "x/one")
         make_shards_dir(3, missing=[1]).rename(tmp_path / "two")
-        below = "--shards-recursive"
-        for root, more, passed in (("", [below], 1), ("", [], 0), ("x/.hidden", [below], 0)):
+        one, below = "--shards-format=saev", "--shards-recursive"
+        for root, more, passed in (
+            ("", [], 1),
+            ("", [one], 0),  # of which the format is given, the path is the directory
+            ("", [one, below], 1),
+            ("x/.hidden", [], 0),  # nothing is below it, so it fails itself
+        ):
             result = run("--validate-shards", f"--shards-dir={tmp_path / root}", *more)
             result.assert_outcomes(passed=passed, failed=1)
+
+    def test_a_directory_that_lost_its_manifest_is_no_root(
+        self, run: Run, tmp_path: Path, make_shards_dir: Make
+    ) -> None:
+        lost = make_shards_dir(2)
+        (lost / "shards.json").unlink()
+        make_shards_dir(2).rename(lost / "copy")
+        run("--validate-shards", f"--shards-dir={lost}").assert_outcomes(failed=1)
+
+
+class TestPatterns:
+    @pytest.fixture
+    def tree(self, tmp_path: Path, make_shards_dir: Make) -> Path:
+        """``run[1]/a/data``, ``run[1]/b/data``, a file, a hidden directory and a dead link."""
+        root = tmp_path / "runs" / "run[1]"
+        for name in ("a", "b", ".hidden"):
+            (root / name).mkdir(parents=True)
+            make_shards_dir(2).rename(root / name / "data")
+        (root / "notes").write_text("not a directory")
+        (root / "gone").symlink_to("nowhere")
+        return root
+
+    @pytest.mark.parametrize(
+        ("pattern", "passed", "failed"),
+        [
+            ("run[[]1]/*/data", 2, 0),
+            ("run?1?/[ac]/data", 1, 0),
+            ("run[[]1]/[ab]", 2, 0),  # roots
+            ("run[1]/a/data", 1, 0),  # it is there, so it is no pattern
+            ("*/*", 2, 1),  # the dead link is not passed over
+            ("*/n*", 0, 0),
+            ("run/*", 0, 0),
+        ],
+    )
+    def test_each_part_may_be_one(
+        self, run: Run, tree: Path, pattern: str, passed: int, failed: int
+    ) -> None:
+        result = run("--validate-shards", f"--shards-dir={tree.parent / pattern}")
+        if passed:
+            result.assert_outcomes(passed=passed, failed=failed)
+        else:
+            assert result.ret == pytest.ExitCode.USAGE_ERROR
+            result.stderr.fnmatch_lines([f"ERROR: no directory matches '{tree.parent}*'"])
+
+    def test_those_of_the_ini_file_begin_there_and_brackets_there_are_no_pattern(
+        self, tree: Path, pytester: pytest.Pytester
+    ) -> None:
+        (tree / "pytest.ini").write_text("[pytest]\nvalidate_shards = true\nshards_dirs = ?/data")
+        result = pytester.runpytest_inprocess(*ARGS, "-c", str(tree / "pytest.ini"))
+        result.assert_outcomes(passed=2)
+
+    def test_a_directory_that_may_not_be_listed_is_not_passed_over(
+        self, run: Run, tree: Path
+    ) -> None:
+        with FileSystemFaults(tree) as fs:
+            fs.fail("scandir", errno.EACCES)
+            result = run("--validate-shards", f"--shards-dir={tree.parent}/run?1?/*/data")
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        result.stderr.fnmatch_lines(["ERROR: '*' not searched: *Permission denied*"])
 
 
 class TestLoading:
@@ -622,5 +692,5 @@ class TestLoading:
         assert {name for name in loaded if name.startswith("shardproof.")} == {
             *(f"shardproof._base{name}" for name in ("", ".imports", ".messages", ".opening")),
             *(f"shardproof.formats{name}" for name in ("", "._format", ".signs")),
-            *(f"shardproof.pytest_plugin{name}" for name in ("", "._nodes", "._hooks")),
+            *(f"shardproof.pytest_plugin{name}" for name in ("", "._hooks", "._needs", "._nodes")),
         }

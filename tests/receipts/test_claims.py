@@ -24,6 +24,7 @@ from shardproof import (
 from shardproof._base import digest, files, holds
 from shardproof.cli import app
 from shardproof.receipts import _claims
+from tests.helpers.descriptors import path_of
 from tests.helpers.forking import ended, forked
 from tests.helpers.hand_clock import HandClock
 from tests.helpers.planning import complete, new_store
@@ -194,7 +195,7 @@ class TestLost:
     def lost(self, store, patient, clock):
         work = store.claim(0)
         with work:
-            work.output("shard_000000.bin").write_bytes(b"loser's")
+            work.output_path("shard_000000.bin").write_bytes(b"loser's")
             refused(patient)
             clock.now += 3001
             self.winner = patient.claim(0)
@@ -207,7 +208,7 @@ class TestLost:
 
     def test_it_does_not_spoil_what_the_winner_did(self, store, lost) -> None:
         with self.winner as work:
-            work.output("shard_000000.bin").write_bytes(b"in time")
+            work.output_path("shard_000000.bin").write_bytes(b"in time")
         with pytest.raises(ClaimLostError):
             lost.__exit__(None, None, None)
         assert (store.path / "shard_000000.bin").read_bytes() == b"in time"
@@ -240,7 +241,7 @@ def test_it_is_lost_at_the_end(
         return real(*args, **keywords)
 
     with pytest.raises(ClaimLostError), store.claim(0) as work:  # noqa: PT012
-        work.output("shard_000000.bin").write_bytes(b"loser's")
+        work.output_path("shard_000000.bin").write_bytes(b"loser's")
         monkeypatch.setattr(module, function, lose)
     assert (store.path / "shard_000000.bin").exists() == is_moved
     assert store.receipt(0).status == "started"
@@ -249,7 +250,7 @@ def test_it_is_lost_at_the_end(
 def test_the_thread_finds_out_and_says_so(tmp_path, caplog, monkeypatch) -> None:
     store = new_store(tmp_path, heartbeat=0.01, stale_after=60.0)
     with pytest.raises(ClaimLostError), store.claim(0) as work:  # noqa: PT012
-        work.output("x.bin").write_bytes(b"x")
+        work.output_path("x.bin").write_bytes(b"x")
         path = store.path / "claims" / "shard_000000.json"
         mine = path.read_bytes()
         path.write_bytes(mine.replace(work._claim._hold.token.encode(), b"b" * 32))
@@ -284,7 +285,7 @@ def test_a_sign_of_life_that_fails_is_told_and_tried_again(tmp_path, caplog, mon
 def test_the_claim_of_one_that_is_gone_is_taken_over_at_once(store) -> None:
     code = (
         "import sys, os, shardproof; s = shardproof.ReceiptStore(sys.argv[1]);"
-        "w = s.claim(0).__enter__(); w.output('x.bin').write_bytes(b'x'); os._exit(9)"
+        "w = s.claim(0).__enter__(); w.output_path('x.bin').write_bytes(b'x'); os._exit(9)"
     )
     subprocess.run([sys.executable, "-c", code, str(store.path)])
     assert len(entries(store)) == 2
@@ -322,11 +323,11 @@ class TestLeftovers:
 
     def test_where_one_that_lives_writes_stays(self, store, patient, clock) -> None:
         loser = store.claim(0).__enter__()
-        loser.output("x.bin").write_bytes(b"x")
+        loser.output_path("x.bin").write_bytes(b"x")
         refused(patient)
         clock.now += 3001
         with patient.claim(0) as winner:
-            winner.output("x.bin").write_bytes(b"y")
+            winner.output_path("x.bin").write_bytes(b"y")
             assert [work.index for work in ReceiptStore(store.path).claim_pending()] == [1, 2]
             assert len(entries(store)) == 3  # the claim, and where both write
         loser.abandon()
@@ -413,7 +414,7 @@ class TestUnsynced:
         real, names = os.fsync, []
 
         def fail(fd: int) -> None:
-            if os.path.basename(os.readlink(f"/proc/self/fd/{fd}")) in names:
+            if os.path.basename(path_of(fd)) in names:
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
             real(fd)
 
@@ -446,7 +447,7 @@ class TestUnsynced:
 
 def complete_but_fail_to_sync(store: ReceiptStore, unsynced: list[str], name: str) -> None:
     with store.claim(0) as work:
-        work.output("x.bin").write_bytes(b"1")
+        work.output_path("x.bin").write_bytes(b"1")
         unsynced.append(name)
 
 

@@ -23,7 +23,7 @@ def said(store: ReceiptStore, index: int = 0) -> dict:
 
 def complete_lines(store: ReceiptStore, index: int, name: str, **keywords) -> None:
     with store.claim(index) as work:
-        work.output(name, **keywords).write_text('{"text": "x"}\n')
+        work.output_path(name, **keywords).write_text('{"text": "x"}\n')
         work.stats["num_records"] = 1
 
 

@@ -30,7 +30,7 @@ class TestReceipts(FormatContract):
         store = new_store(base, max(1, value.n_shards))
         for index, name in enumerate(value.shard_names):
             with store.claim(index) as work:
-                work.output(name).write_bytes(value.read_bytes(name))
+                work.output_path(name).write_bytes(value.read_bytes(name))
         return store.path
 
     def test_hostile_names_are_refused(self, form, root: Path) -> None:
@@ -192,7 +192,8 @@ def test_it_is_met_in_the_test_tree(pytester: pytest.Pytester) -> None:
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
 def test_a_receipt_that_may_not_be_read_is_not_called_damaged(tmp_path, number: int) -> None:
-    root = testing.write_layout(testing.Layout(n_shards=2, format="receipts", torn=[1]), tmp_path)
+    layout = testing.Layout(n_shards=2, format="receipts", torn=[1])
+    root = testing.write_layout(layout, tmp_path / "plan")
     with FileSystemFaults(root) as fs:
         fs.fail("open", number, match="shard_000001.json", nth=2)
         with pytest.raises(OSError, match="shard_000001") as caught:

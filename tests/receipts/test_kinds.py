@@ -94,7 +94,7 @@ def test_a_plan_that_owes_one_wants_it_even_where_others_are(tmp_path) -> None:
     assert not (store.path / "shard_000000.bin").exists()
     with store.claim(0) as work:
         for name in ("x.parquet", "y.log"):
-            work.output(name).write_bytes(b"x")
+            work.output_path(name).write_bytes(b"x")
     assert is_done(store)
     assert store.receipt(0).kinds is None
 
@@ -102,7 +102,7 @@ def test_a_plan_that_owes_one_wants_it_even_where_others_are(tmp_path) -> None:
 def test_what_one_shard_wrote_it_owes(store) -> None:
     """A job that writes one output a shard needs to say nothing."""
     with store.claim(1) as work:
-        work.output("shard_000001.bin").write_bytes(b"x")
+        work.output_path("shard_000001.bin").write_bytes(b"x")
     assert store.pending(level="valid") == [2]
     assert store.receipt(1).kinds == ("bin",)
 

@@ -10,6 +10,7 @@ import pytest
 
 from shardproof import receipts
 from shardproof.errors import ManifestNotFoundError
+from tests.helpers.descriptors import path_of
 from tests.helpers.planning import complete, source
 
 CONFIG = {"datasets": ["a", {"name": "b"}], "output": {"format": "binidx"}, "sample": {"seed": 1}}
@@ -96,7 +97,7 @@ class TestPowerCuts:
         synced, real = [], os.fsync
 
         def fsync(fd: int) -> None:
-            synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+            synced.append(path_of(fd))
             real(fd)
 
         monkeypatch.setattr(os, "fsync", fsync)

@@ -311,7 +311,7 @@ def one_shard(tmp_path_factory, request) -> ReceiptStore:
         complete(store, 0)
     else:  # whose receipt has a field more
         with store.claim(0) as work:
-            work.output("shard_000000.jsonl").write_bytes(b"{}")
+            work.output_path("shard_000000.jsonl").write_bytes(b"{}")
     return store
 
 
@@ -406,7 +406,7 @@ class TestOneOutputOfTwo:
     @staticmethod
     def make(store: ReceiptStore, index: int, name: str) -> None:
         with store.claim(index) as work:
-            work.output(name, kind="data").write_bytes(b"1234")
+            work.output_path(name, kind="data").write_bytes(b"1234")
 
     @pytest.mark.parametrize("level", ["present", "complete", "valid"])
     def test_neither_is_done(self, twice, level) -> None:
@@ -425,7 +425,7 @@ class TestOneOutputOfTwo:
         made = []
         for work in store.claim_pending():
             with work:
-                work.output(f"{work.index}.bin", kind="data").write_bytes(b"1234")
+                work.output_path(f"{work.index}.bin", kind="data").write_bytes(b"1234")
             made.append(work.index)
         assert made == [0, 1, 3]
         assert store.pending() == ReceiptStore(twice.path).pending() == []
@@ -481,7 +481,7 @@ class TestOneOutputOfTwo:
         store = new_store(tmp_path, 2)
         for index in range(2):
             with store.claim(index) as work:
-                work.output("x.bin", kind="data").write_bytes(b"")
+                work.output_path("x.bin", kind="data").write_bytes(b"")
                 work.stats["num_sequences"] = 0
         assert store.pending() == []
 

@@ -23,6 +23,7 @@ from shardproof import (
     ShardCompletedError,
 )
 from shardproof._base import files as _files
+from tests.helpers.descriptors import path_of
 from tests.helpers.planning import complete, new_store, receipt_path
 
 
@@ -45,7 +46,7 @@ def left_over(store: ReceiptStore) -> list[str]:
 class TestCompleted:
     def test_outputs_get_their_names_at_the_end(self, store) -> None:
         with store.claim(0) as work:
-            path = work.output("shard_000000.bin")
+            path = work.output_path("shard_000000.bin")
             path.write_bytes(b"abc")
             assert path.name == "shard_000000.bin"
             assert not (store.path / "shard_000000.bin").exists()
@@ -55,9 +56,9 @@ class TestCompleted:
 
     def test_the_receipt_names_them(self, store) -> None:
         with store.claim(0) as work:
-            work.output("sub/x.bin").write_bytes(b"abc")
-            work.output("y.bin", "other").write_bytes(b"")
-            work.output("LICENSE").write_bytes(b"x")
+            work.output_path("sub/x.bin").write_bytes(b"abc")
+            work.output_path("y.bin", "other").write_bytes(b"")
+            work.output_path("LICENSE").write_bytes(b"x")
             work.stats = {"num_sequences": 2, "seconds": 0.5}
         receipt = store.receipt(0)
         sha = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
@@ -79,7 +80,7 @@ class TestCompleted:
 
     def test_an_empty_shard(self, store) -> None:
         with store.claim(0) as work:
-            work.output("shard_000000.bin")
+            work.output_path("shard_000000.bin")
             work.mark_empty()
         assert store.is_completed(0, level="valid")
         assert store.receipt(0).files == {}
@@ -88,12 +89,12 @@ class TestCompleted:
         synced, real = [], os.fsync
 
         def fsync(fd: int) -> None:
-            synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+            synced.append(path_of(fd))
             real(fd)
 
         with store.claim(0) as work:
             for name in ("x.bin", "sub/x.idx"):
-                work.output(name).write_bytes(b"x")
+                work.output_path(name).write_bytes(b"x")
             monkeypatch.setattr(os, "fsync", fsync)
         files = [path for path in synced if path.endswith((".bin", ".idx"))]
         assert [Path(path).name for path in files] == ["x.bin", "x.idx"]
@@ -115,7 +116,7 @@ def test_the_second_entry_is_refused_and_no_thread_is_left(store) -> None:
     with store.claim(0) as work:
         with pytest.raises(ReceiptError, match="the work has begun already; enter it once"):
             work.__enter__()
-        work.output("x.bin").write_bytes(b"x")
+        work.output_path("x.bin").write_bytes(b"x")
     assert store.is_completed(0, level="valid")
     assert {*threading.enumerate()} <= {*before}
 
@@ -126,7 +127,7 @@ class TestOutsideTheBlock:
     def test_before_it_no_output_has_a_place(self, store) -> None:
         for work in store.claim_pending():
             with pytest.raises(ReceiptError, match=r"write `with work:`") as caught:
-                work.output("shard_000000.bin")
+                work.output_path("shard_000000.bin")
             assert (caught.value.path, caught.value.index) == (str(store.path), work.index)
         assert store.pending() == [0, 1, 2]
         assert left_over(store) == []
@@ -135,7 +136,7 @@ class TestOutsideTheBlock:
         with store.claim(0) as work:
             work.mark_empty()
         with pytest.raises(ReceiptError, match=r"the work is over; write `with work:`"):
-            work.output("shard_000000.bin")
+            work.output_path("shard_000000.bin")
         with pytest.raises(ReceiptError, match="the work is over, and its receipt is written"):
             work.record(split="train")
         with pytest.raises(ReceiptError, match="the work is over; claim the shard again"), work:
@@ -160,12 +161,12 @@ class TestRefused:
 
     def test_an_output_that_was_not_written(self, store, raises) -> None:
         with pytest.raises(ReceiptError, match="found nothing"), store.claim(0) as work:
-            work.output("x.bin")
+            work.output_path("x.bin")
 
     @pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
     def test_an_output_that_is_no_file(self, store, raises, make) -> None:
         with pytest.raises(ReceiptError, match="expected a regular file"), store.claim(0) as work:
-            make(work.output("x.bin"))
+            make(work.output_path("x.bin"))
 
     @pytest.mark.parametrize(
         "name",
@@ -173,7 +174,7 @@ class TestRefused:
     )
     def test_a_name_that_no_output_can_have(self, store, raises, name) -> None:
         with pytest.raises(ReceiptError, match="no output can be called"), store.claim(0) as work:
-            work.output(name)
+            work.output_path(name)
 
     @pytest.mark.parametrize(
         ("name", "twin"),
@@ -184,9 +185,9 @@ class TestRefused:
     ) -> None:
         """A receipt that names both is refused when it is read, and the whole plan with it."""
         with pytest.raises(ReceiptError, match="beside its twin"), store.claim(0) as work:  # noqa: PT012
-            work.output(name).write_bytes(b"1")
-            assert work.output(name) == work.output(name)
-            work.output(twin).write_bytes(b"2")
+            work.output_path(name).write_bytes(b"1")
+            assert work.output_path(name) == work.output_path(name)
+            work.output_path(twin).write_bytes(b"2")
         with pytest.raises(shardproof.ManifestError, match="no shard is completed"):
             shardproof.validate(store.path)
 
@@ -196,15 +197,15 @@ class TestRefused:
     )
     def test_an_output_has_one_kind_and_no_other_has_it(self, store, raises, second, text) -> None:
         with pytest.raises(ReceiptError, match=text), store.claim(0) as work:  # noqa: PT012
-            assert work.output("x.bin") == work.output("x.bin")
-            work.output(*second)
+            assert work.output_path("x.bin") == work.output_path("x.bin")
+            work.output_path(*second)
 
 
 def test_an_output_may_not_be_a_link(store, tmp_path) -> None:
     """It would get its name, and the file that it leads to would not."""
     (tmp_path / "elsewhere").touch()
     with pytest.raises(OSError) as caught, store.claim(0) as work:  # noqa: PT011
-        work.output("x.bin").symlink_to(tmp_path / "elsewhere")
+        work.output_path("x.bin").symlink_to(tmp_path / "elsewhere")
     assert caught.value.errno == errno.ELOOP
     assert store.receipt(0).status == "failed"
 
@@ -224,9 +225,9 @@ class TestFolders:
     def test_they_are_made_or_there(self, store) -> None:
         (store.path / "a").mkdir()
         with store.claim(0) as work:
-            work.output("a/b/c/x.bin").write_bytes(b"x")
+            work.output_path("a/b/c/x.bin").write_bytes(b"x")
         with store.claim(1) as work:
-            work.output("a/b/y.bin").write_bytes(b"y")
+            work.output_path("a/b/y.bin").write_bytes(b"y")
         assert (store.path / "a" / "b" / "c" / "x.bin").read_bytes() == b"x"
         assert store.pending(level="valid") == [2]
 
@@ -242,12 +243,12 @@ class TestFolders:
         link = store.path / inside / "data"
         link.symlink_to(target if target != "../outside" else outside)
         with pytest.raises(ReceiptError) as caught, store.claim(0) as work:
-            work.output(f"{inside}data/x.bin")
+            work.output_path(f"{inside}data/x.bin")
         assert f"expected a directory at '{link}', found a symbolic link" in str(caught.value)
         assert "put a directory in its place" in str(caught.value)
         with pytest.raises(ReceiptError, match="found a symbolic link"), store.claim(0) as work:  # noqa: PT012
             link.rename(store.path / "link")
-            work.output(f"{inside}data/x.bin").write_bytes(b"ours")
+            work.output_path(f"{inside}data/x.bin").write_bytes(b"ours")
             (store.path / "link").rename(link)
         assert {path.read_bytes() for path in outside.iterdir()} == {b"theirs"}
         assert (store.path / "plan.json").read_bytes() == before
@@ -256,7 +257,7 @@ class TestFolders:
     def test_a_link_under_the_name_of_an_output_is_replaced(self, store, outside) -> None:
         (store.path / "x.bin").symlink_to(outside / "x.bin")
         with store.claim(0) as work:
-            work.output("x.bin").write_bytes(b"ours")
+            work.output_path("x.bin").write_bytes(b"ours")
         assert (outside / "x.bin").read_bytes() == b"theirs"
         assert store.is_completed(0, level="valid")
 
@@ -264,7 +265,7 @@ class TestFolders:
         synced, real = [], _files.sync
 
         def sync(fd: int) -> None:
-            path = os.readlink(f"/proc/self/fd/{fd}")
+            path = path_of(fd)
             if path == str(store.path) and (store.path / "data").is_dir():
                 synced.append(path)
                 if len(synced) == 1:
@@ -274,13 +275,13 @@ class TestFolders:
         monkeypatch.setattr(_files, "sync", sync)
         for raised in (pytest.raises(OSError, match=str(store.path / "data")), NOTHING):
             with raised, store.claim(0) as work:
-                work.output("data/x.bin").write_bytes(b"x")
+                work.output_path("data/x.bin").write_bytes(b"x")
         assert len(synced) == 2
         assert store.is_completed(0)
 
     def test_receipts_are_behind_no_link(self, store) -> None:
         with pytest.raises(ReceiptError, match="found a symbolic link"), store.claim(0) as work:  # noqa: PT012
-            work.output("x.bin").write_bytes(b"x")
+            work.output_path("x.bin").write_bytes(b"x")
             (store.path / "receipts").rename(store.path / "data")
             (store.path / "receipts").symlink_to("data")
         assert json.loads((store.path / "data" / "shard_000000.json").read_bytes())["status"] == (
@@ -295,7 +296,7 @@ def test_stats_that_are_no_json_are_refused_before_an_output_is_replaced(store) 
     complete(store, 0, b"old")
     (store.path / "shard_000000.idx").unlink()
     with pytest.raises(TypeError, match=r"receipt\.stats\.x"), store.claim(0) as work:  # noqa: PT012
-        work.output("shard_000000.bin").write_bytes(b"new")
+        work.output_path("shard_000000.bin").write_bytes(b"new")
         work.stats["x"] = {1}
     assert (store.path / "shard_000000.bin").read_bytes() == b"old"
     assert store.receipt(0).status == "failed"
@@ -311,7 +312,7 @@ def test_stats_that_are_no_json_are_refused_before_an_output_is_replaced(store) 
 )
 def test_stats_that_are_no_unicode_are_named(store, stats, where: str) -> None:
     with pytest.raises(ValueError, match=where) as caught, store.claim(0) as work:  # noqa: PT012
-        work.output("shard_000000.bin").write_bytes(b"new")
+        work.output_path("shard_000000.bin").write_bytes(b"new")
         work.stats |= stats
     assert type(caught.value) is ValueError
     assert store.receipt(0).status == "failed"
@@ -333,7 +334,7 @@ class FrozenError(Exception):
 class TestFailed:
     def test_an_exception_is_recorded_and_raised(self, store) -> None:
         with pytest.raises(ZeroDivisionError), store.claim(0) as work:  # noqa: PT012
-            work.output("x.bin").write_bytes(b"x")
+            work.output_path("x.bin").write_bytes(b"x")
             1 / 0  # noqa: B018
         receipt = store.receipt(0)
         assert receipt.status == "failed"
@@ -368,7 +369,7 @@ class TestFailed:
     @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit])
     def test_an_interrupt_only_gives_the_shard_back(self, store, interrupt) -> None:
         with pytest.raises(interrupt), store.claim(0) as work:  # noqa: PT012
-            work.output("x.bin").write_bytes(b"x")
+            work.output_path("x.bin").write_bytes(b"x")
             raise interrupt
         assert store.receipt(0).status == "started"
         assert left_over(store) == []
@@ -381,7 +382,7 @@ import signal, sys, time, shardproof
 {handler}
 store = shardproof.ReceiptStore(sys.argv[1])
 with store.claim(0) as work:
-    work.output("shard_000000.bin").write_bytes(b"half")
+    work.output_path("shard_000000.bin").write_bytes(b"half")
     print("working", flush=True)
     time.sleep(60)
 """
@@ -416,7 +417,7 @@ def test_a_job_scheduler_ends_the_job(store, handler, status) -> None:
 
 def test_a_forked_child_does_not_end_its_parents_work(store) -> None:
     with store.claim(0) as work:
-        work.output("x.bin").write_bytes(b"x")
+        work.output_path("x.bin").write_bytes(b"x")
         child = os.fork()
         if not child:
             try:
@@ -433,11 +434,11 @@ def test_a_forked_child_does_not_end_its_parents_work(store) -> None:
 class TestEnd:
     def test_threads_and_descriptors_are_where_they_were(self, store) -> None:
         complete(store, 0)
-        before = sorted(os.listdir("/proc/self/fd")), threading.active_count()
+        before = sorted(os.listdir("/dev/fd")), threading.active_count()
         complete(store, 1)
         with pytest.raises(ZeroDivisionError), store.claim(2):
             1 / 0  # noqa: B018
-        assert (sorted(os.listdir("/proc/self/fd")), threading.active_count()) == before
+        assert (sorted(os.listdir("/dev/fd")), threading.active_count()) == before
 
     def test_started_could_not_be_written(self, store, make_shard_faults) -> None:
         make_shard_faults(store.path / "receipts").fail("rename", errno.EDQUOT, times=1)
@@ -448,7 +449,7 @@ class TestEnd:
 
     def test_the_receipt_could_not_be_written(self, store, make_shard_faults) -> None:
         with pytest.raises(OSError, match="space"), store.claim(0) as work:  # noqa: PT012
-            work.output("x.bin").write_bytes(b"x")
+            work.output_path("x.bin").write_bytes(b"x")
             make_shard_faults(store.path / "receipts").fail("rename", errno.ENOSPC, times=1)
         assert store.receipt(0).status == "failed"
         assert left_over(store) == ["x.bin"]

@@ -95,8 +95,8 @@ class TestCopy:
     def test_folders_in_folders(self, tmp_path, to) -> None:
         store = new_store(tmp_path, 1)
         with store.claim(0) as work:
-            work.output("a/b/c/x.bin").write_bytes(b"tokens")
-            work.output("a/y.idx").write_bytes(b"index")
+            work.output_path("a/b/c/x.bin").write_bytes(b"tokens")
+            work.output_path("a/y.idx").write_bytes(b"index")
         copy = stage(store.path, to, level="valid")
         assert_promised(store.path, copy)
         assert {"a/b/c/x.bin", "a/y.idx"} <= set(content(copy))
@@ -121,7 +121,7 @@ class TestCopy:
         assert_same(odd, copy)
 
     def test_linked_shards_become_files(self, tmp_path, to) -> None:
-        shards_dir = testing.write_layout(testing.Layout(n_shards=3, linked=[1]), tmp_path)
+        shards_dir = testing.write_layout(testing.Layout(n_shards=3, linked=[1]), tmp_path / "from")
         copy = stage(shards_dir, to)
         assert not (copy / "acts000001.bin").is_symlink()
         assert shardproof.validate(copy, level="valid").ok
@@ -130,9 +130,9 @@ class TestCopy:
     def test_threads_and_descriptors_are_given_back(self, make_shards_dir, to) -> None:
         shards_dir = make_shards_dir(9)
         stage(shards_dir, to, workers=4)
-        before = threading.active_count(), len(os.listdir("/proc/self/fd"))
+        before = threading.active_count(), len(os.listdir("/dev/fd"))
         stage(shards_dir, to, workers=4, level="valid")
-        assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == before
+        assert (threading.active_count(), len(os.listdir("/dev/fd"))) == before
 
     @pytest.mark.parametrize("level", ["complete", "valid"])
     def test_calls_that_move_few_bytes(self, shards_dir, to, level: str) -> None:
@@ -235,7 +235,7 @@ class TestSource:
     def test_every_problem_is_told_and_nothing_is_staged(self, tmp_path, to) -> None:
         shards_dir = testing.write_layout(
             testing.Layout(n_shards=6, missing=[1], empty=[2], directory=[3], truncated=[4]),
-            tmp_path,
+            tmp_path / "from",
         )
         with pytest.raises(ShardValidationError) as caught:
             stage(shards_dir, to)
@@ -384,9 +384,9 @@ def assert_promised(source: Path, copy: Path) -> None:
 
 
 SOURCES = {
-    "saev": lambda path: testing.write_layout(testing.Layout(n_shards=3), path),
+    "saev": lambda path: testing.write_layout(testing.Layout(n_shards=3), path / "from"),
     "saev with labels": lambda path: testing.write_layout(
-        testing.Layout(n_shards=3, labels=True), path
+        testing.Layout(n_shards=3, labels=True), path / "from"
     ),
     "a plan": lambda path: two_plans(path).path,
     "one checkpoint": lambda path: checkpoints(path / "c", "model"),
@@ -569,7 +569,7 @@ class TestName:
 def test_a_source_does_not_state_what_is_proven(tmp_path, to, name: str) -> None:
     store = new_store(tmp_path, 1)
     with store.claim(0) as work:
-        work.output(name).write_bytes(b"tokens")
+        work.output_path(name).write_bytes(b"tokens")
     assert shardproof.validate(store.path).ok
     with pytest.raises(ManifestError, match=rf"files of its own (?s:.*)'{name}'"):
         stage(store.path, to)

@@ -14,8 +14,12 @@ import pytest
 
 from shardproof.testing import without_root_override
 from shardproof.testing.samples import _directories
+from tests.helpers.descriptors import needs_proc
 
 DAC_OVERRIDE_AND_READ_SEARCH = 0b110  # bits 1 and 2, capabilities(7)
+
+
+pytestmark = needs_proc
 
 
 @pytest.fixture(autouse=True)

@@ -136,7 +136,9 @@ class TestLayout:
 class TestWriting:
     def test_a_name_that_the_format_lacks_is_refused_when_it_is_written(self, tmp_path) -> None:
         with pytest.raises(ValueError, match="expected names of 1 to 4096 characters"):
-            write_layout(Layout(1, format="checkpoint", tensors=[[("", "int8", ())]]), tmp_path)
+            write_layout(
+                Layout(1, format="checkpoint", tensors=[[("", "int8", ())]]), tmp_path / "model"
+            )
 
     def test_no_two_tensors_have_the_same_bytes(self) -> None:
         tensors = [[("a", "int64", (4,)), ("b", "int64", (4,))]] * 2

@@ -59,4 +59,5 @@ def sums_of_digests(path: Path) -> bool:
 )
 def test_what_reads_these_formats_reads_them(reads: Callable[[Path], bool], tmp_path: Path) -> None:
     form = reads.__name__.partition("_of_")[2].replace("_", "-")
-    assert reads(write_layout(Layout(n_shards=2, format=form), tmp_path))
+    layout = Layout(n_shards=2, format=form)
+    assert reads(write_layout(layout, tmp_path / layout.folder))

@@ -385,6 +385,7 @@ def test_patterns(hub: Hub, pattern: str, suffer: list[bool]) -> None:
         (ValueError, "no 'reset'; did you mean 'reset-", {"fault": "reset"}),
         (ValueError, "times: expected 1 or more, found 0", {"times": 0}),
         (TypeError, "nth: expected int, found None", {"nth": None}),
+        (TypeError, "^fault: there is no 'tims'; did you mean 'times'", {"tims": 1}),
         (ValueError, "at: status-503 has no such option; chunked-", {"at": 1}),
         (ValueError, "at: expected 0 or more, found -1", {"fault": "truncated", "at": -1}),
         (ValueError, "interval: expected .*, found inf", {"fault": "drip", "interval": 1e999}),

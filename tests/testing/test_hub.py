@@ -308,7 +308,7 @@ def test_bytes_that_a_client_did_not_want_are_not_counted(hub: Hub) -> None:
 
 def descriptors() -> list[str]:
     gc.collect()
-    found = {name: f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")}
+    found = {name: f"/dev/fd/{name}" for name in os.listdir("/dev/fd")}
     return sorted(name for name, path in found.items() if os.path.lexists(path))
 
 

@@ -37,8 +37,10 @@ def damaged(form: str, n_each: int) -> Layout:
 
 
 WORK: dict[str, Callable[[Layout, Path], object]] = {
-    "write": write_layout,
-    "whole": lambda value, path: write_layout(value.replace(["ok"] * value.n_shards), path),
+    "write": lambda value, path: write_layout(value, path / value.folder),
+    "whole": lambda value, path: write_layout(
+        value.replace(["ok"] * value.n_shards), path / value.folder
+    ),
     "repr": lambda value, path: eval(repr(value)),
     "find": lambda value, path: [
         ask(value, path, level="valid", digests=digests)

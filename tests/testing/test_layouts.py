@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import find, given
@@ -20,6 +20,7 @@ from shardproof.testing import (
     Layout,
     MakeShardsDir,
     SampleFormat,
+    SampleOptions,
     ShardState,
     expected_findings,
     expected_unproven,
@@ -29,6 +30,7 @@ from shardproof.testing import (
 )
 from shardproof.testing.samples import saev
 from shardproof.testing.samples._layout import FORMATS, sample_format
+from shardproof.testing.samples.checkpoint import CheckpointShardState
 from shardproof.testing.samples.receipts import expected_pending
 from shardproof.testing.strategies import hostile_manifests, layouts
 from tests.helpers import ROOT
@@ -67,7 +69,7 @@ def test_a_layout_is_a_value(value: Layout, tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", CASES, ids=repr)
 def test_what_is_read_is_what_is_written(value: Layout, tmp_path: Path) -> None:
     whole = value.replace(["ok"] * value.n_shards)
-    path = write_layout(whole, tmp_path)
+    path = write_layout(whole, tmp_path / Path(whole.folder).name)
     directory = path.parent if value.format.is_prefix else path
     names = {os.path.relpath(file, directory) for file in directory.rglob("*") if not file.is_dir()}
     assert names == {*whole.file_names, *whole.manifest_names}
@@ -77,11 +79,61 @@ def test_what_is_read_is_what_is_written(value: Layout, tmp_path: Path) -> None:
         value.read_bytes("nonsense")
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_it_is_written_to_the_path_that_is_given(name: str, tmp_path: Path) -> None:
+    """What leads outside leads beside it, also where the path is a link."""
+    value = Layout(3, format=name, **{"escaping" if name == "receipts" else "outside": [1]})
+    (tmp_path / "deep/real").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("deep/real")
+    rest = Path(value.folder).name if name in {"checkpoint", "hf-cache"} else ""
+    to = tmp_path / "link" / rest
+    assert write_layout(value, to) == to
+    report = validate(to, level="complete")
+    found = {(each.kind.value, each.path) for each in report.findings}
+    assert found == {*expected_findings(value, tmp_path / "deep/real" / rest, level="complete")}
+    assert found
+    directory, shard = to.parent if value.format.is_prefix else to, value.shard_name(1)
+    way = directory / (f"../{shard}" if name == "receipts" else shard)
+    assert way.read_bytes() == value.read_bytes(shard)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_place_that_is_taken_is_refused_and_nothing_is_lost(name: str, tmp_path: Path) -> None:
+    value = Layout(3, format=name)
+    to = tmp_path / "new" / Path(value.folder).name
+    taken = to.parent / value.manifest_names[0] if value.format.is_prefix else to / "notes.txt"
+    taken.parent.mkdir(parents=True)
+    taken.write_text("of somebody")
+    text = f"expected a new place, found '{taken.name}': '{taken.parent}'"
+    with pytest.raises(FileExistsError, match=text):
+        write_layout(value, to)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [taken]
+    assert taken.read_text() == "of somebody"
+    taken.unlink()
+    assert write_layout(value, os.path.relpath(to)) == to
+    with pytest.raises(FileExistsError):
+        write_layout(value, to)
+
+
+def test_a_checkpoint_is_written_to_its_prefix(tmp_path: Path) -> None:
+    value = Layout(format="checkpoint", prefix="weights")
+    with pytest.raises(ValueError, match=r"to: expected a path that ends in '/weights', found"):
+        write_layout(value, tmp_path / "made/model")
+    assert not [*tmp_path.iterdir()]
+    beside = Layout(format="checkpoint", prefix="model")
+    for each in (value, beside):
+        assert validate(write_layout(each, tmp_path / each.prefix), level="valid").ok
+
+
 @pytest.mark.slow
 @examples(200)
 @given(
-    layouts([name for name in FORMATS if name not in {"saev", "checkpoint"}])
-    | layouts(["checkpoint"], metadata=st.just("ok"))
+    st.one_of(
+        layouts([name], states=[*sample_format(name).states])
+        for name in FORMATS
+        if name not in {"saev", "checkpoint"}
+    )
+    | layouts(["checkpoint"], states=[*CheckpointShardState], metadata=st.just("ok"))
 )
 def test_the_report_is_what_the_oracle_expects(value: Layout) -> None:
     refused = ""
@@ -104,6 +156,11 @@ def test_the_report_is_what_the_oracle_expects(value: Layout) -> None:
 @given(layouts(FORMATS))
 def test_its_repr_makes_it_again(value: Layout) -> None:
     assert eval(repr(value)) == value
+
+
+def test_an_unknown_state_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match="states: there is no 'mising'; did you mean 'missing'"):
+        Layout.of(["ok", "mising"])
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -134,7 +191,8 @@ LEAST: dict[str, set[str]] = {
 def test_one_bad_shard_is_the_least_that_shows_a_bug(name: str, states: set[str]) -> None:
     only: Any = {"metadata": st.just("ok")} if name == "checkpoint" else {}
     for state in states:
-        least = find(layouts([name], **only), lambda value, state=state: state in value.states)
+        some = layouts([name], states=[state], **only)
+        least = find(some, lambda value, state=state: state in value.states)
         assert least == Layout(1, format=name, **{state: [0]})
     other = least.replace(seed=1)
     assert repr(other) == repr(least)[:-1] + ", seed=1)"
@@ -156,7 +214,7 @@ def test_what_is_whole_is_common_and_so_are_ruins(name, n_drawn, fewest, most) -
         assert states == {*sample_format(name).states}
         assert any("ok" not in value.states for value in values if value.n_shards > 2)
 
-    some = layouts([name], min_shards=1)
+    some = layouts([name], min_shards=1, states=[*sample_format(name).states])
     drawn_until(all_came, some)
     values = drawn(some, n_drawn)
     whole = [value for value in values if value.replace(["ok"] * value.n_shards) == value]
@@ -175,6 +233,10 @@ def test_no_reader_may_accept_a_hostile_manifest(text: bytes) -> None:
 
 def manifest_names(_: Layout) -> list[str]:
     return ["index.json"]
+
+
+def write_nothing(_: Layout, to: Path) -> None:
+    pass
 
 
 @pytest.fixture
@@ -203,14 +265,29 @@ class TestAFormatOfOnesOwn:
             unproven = expected_unproven(value, path, level="valid")
             assert unproven == (path / "0.bin", path / "3.bin")
 
+    def test_options_that_are_no_dataclass_are_refused(self, mine: SampleFormat) -> None:
+        class Options(SampleOptions):
+            least_shards: ClassVar[int] = 1
+            width: int = 3
+
+        class NoFields(SampleOptions):
+            least_shards: ClassVar[int] = 1
+
+        text = r"expected @dataclass\(frozen=True\) above class Options, or width would be no"
+        with pytest.raises(TypeError, match=text):
+            dataclasses.replace(mine, options=Options)
+        form = dataclasses.replace(mine, options=dataclasses.dataclass(frozen=True)(Options))
+        assert Layout(format=form, width=4).width == 4
+        assert Layout(format=dataclasses.replace(mine, options=NoFields)).n_shards == 3
+
     def test_the_fixture_makes_it(self, mine: SampleFormat, make_shards_dir: MakeShardsDir) -> None:
         path = make_shards_dir(2, format=mine, missing=[0])
         assert sorted(os.listdir(path)) == ["1.bin", "index.json"]
 
     def test_the_strategy_draws_it(self, mine: SampleFormat) -> None:
-        least = find(layouts([mine]), lambda value: "fifo" in value.states)
-        assert least == Layout(1, format=mine, fifo=[0])
-        assert set(least.states) == {ShardState.FIFO}
+        least = find(layouts([mine]), lambda value: "socket" in value.states)
+        assert least == Layout(1, format=mine, socket=[0])
+        assert set(least.states) == {ShardState.SOCKET}
 
     def test_a_copy_keeps_it_though_it_has_the_name_of_another(self) -> None:
         value = Layout(format=dataclasses.replace(saev.FORMAT, folder=lambda _: "shards"))
@@ -223,7 +300,7 @@ class TestAFormatOfOnesOwn:
             options=saev.SaevOptions,
             manifest_names=manifest_names,
             read_bytes=Layout.read_bytes,
-            write=write_layout,
+            write=write_nothing,
         )
         value = Layout(2, format=form, missing=[1])
         assert pickle.loads(pickle.dumps(value)) == value

@@ -41,16 +41,19 @@ def test_a_plan_is_named_by_what_goes_into_it() -> None:
 class TestWriting:
     def test_where(self, tmp_path: Path) -> None:
         value = Layout(2, format="receipts", torn={1})
-        path = write_layout(value, tmp_path)
-        expected = f"runs/{value.run_hash}/datasets/corpus/{value.plan_hash}"
-        assert path == tmp_path / expected
+        path = write_layout(value, tmp_path / "plan")
+        assert value.folder == f"runs/{value.run_hash}/datasets/corpus/{value.plan_hash}"
         assert sorted(os.listdir(path / "receipts")) == ["shard_000000.json", "shard_000001.json"]
-        with pytest.raises(FileExistsError):
-            write_layout(value, tmp_path)
+
+    def test_what_leads_out_writes_over_nothing(self, tmp_path: Path) -> None:
+        (tmp_path / "shard_000001.bin").write_bytes(b"of somebody else")
+        with pytest.raises(FileExistsError, match="shard_000001"):
+            write_layout(Layout(2, format="receipts", escaping=[1]), tmp_path / "plan")
+        assert (tmp_path / "shard_000001.bin").read_bytes() == b"of somebody else"
 
     def test_no_two_outputs_are_equal(self, tmp_path: Path) -> None:
         for seed in range(2):
-            write_layout(Layout(3, format="receipts", seed=seed), tmp_path)
+            write_layout(Layout(3, format="receipts", seed=seed), tmp_path / str(seed))
         contents = [path.read_bytes() for path in tmp_path.rglob("shard_*.[bi][id][nx]")]
         assert len(set(contents)) == len(contents) == 12
 

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 
 from shardproof import ShardValidationError, validate
-from shardproof.testing import Layout, expected_findings, reported_kinds, shards_dir, wrong_kinds
+from shardproof.testing import (
+    Layout,
+    ShardState,
+    expected_findings,
+    reported_kinds,
+    shards_dir,
+    wrong_kinds,
+)
 from shardproof.testing.samples._oracle import WORDS
 from shardproof.testing.strategies import layouts
 from tests.helpers.drawing import examples
@@ -18,7 +25,7 @@ TWO = ("empty", "digest")
 
 
 @examples(100)
-@given(layouts())
+@given(layouts(states=[*ShardState]))
 def test_findings_say_what_the_oracle_says(value: Layout) -> None:
     with shards_dir(value) as path:
         expected = expected_findings(value, path, level="complete")

@@ -76,7 +76,7 @@ def with_digests(value: Layout, root: Path) -> Manifest:
 
 
 @examples(100)
-@given(layouts(), st.booleans())
+@given(layouts(states=[*ShardState]), st.booleans())
 def test_the_report_is_what_the_oracle_expects(value: Layout, digests: bool) -> None:
     with shards_dir(value) as path:
         manifest = with_digests(value, path) if digests else None

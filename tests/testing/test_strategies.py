@@ -40,6 +40,18 @@ class TestLayouts:
         values = drawn(layouts(states=["directory", "fifo"]))
         assert {state for value in values for state in value.states} == {"ok", "directory", "fifo"}
 
+    @pytest.mark.slow
+    def test_no_named_pipe_unless_it_is_asked_for(self) -> None:
+        """A loader that opens one would hang, and the test with it."""
+
+        def all_but_one_came(values: list[Layout]) -> None:
+            found = {state for value in values for state in value.states}
+            assert found == {*ShardState} - {"fifo"}
+
+        drawn_until(all_but_one_came, layouts())
+        for strategy in (layouts(["saev", "checkpoint"]), st.from_type(Layout)):
+            assert not any("fifo" in value.states for value in drawn(strategy))
+
     def test_sizes_vary(self) -> None:
         def they_vary(values: list[Layout]) -> None:
             assert {value.n_shards for value in values} == {0, 1, 2, 3}
@@ -60,7 +72,11 @@ class TestLayouts:
             ({"min_shards": 9}, ValueError, "found min_shards=9, max_shards=8"),
             ({"max_shards": True}, TypeError, "max_shards: expected int, found True"),
             ({"min_shards": 1.5}, TypeError, "min_shards: expected int, found 1.5"),
-            ({"states": ["nonsense"]}, ValueError, "'nonsense' is not a valid ShardState"),
+            (
+                {"states": ["fiifo"]},
+                ValueError,
+                "states: there is no 'fiifo'; did you mean 'fifo'?",
+            ),
         ],
     )
     def test_wrong_arguments_are_refused_before_any_example(self, arguments, error, text) -> None:

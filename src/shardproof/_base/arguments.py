@@ -6,6 +6,7 @@ to choose from is a `ValueError`.
 """
 
 import functools
+import inspect
 import itertools
 import math
 import operator
@@ -14,11 +15,14 @@ import reprlib
 import sys
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Rational, Real
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
-from shardproof._base.messages import shown
+from shardproof._base.messages import quoted, shown
+from shardproof.errors import ShardproofError
+
+__tracebackhide__ = True  # pytest shows the caller's line
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -34,16 +38,40 @@ def checked(function: F) -> F:
 
     Where a hint asks for a number, one of numpy reaches the function as Python's, and an int will
     do for a float; True and False are no numbers. A coroutine function refuses when it is called.
+    An error of ours says all there is to say: its traceback ends here, with the caller.
     """
-    positions = function.__code__.co_varnames[: function.__code__.co_argcount]
+    code = function.__code__
+    positions = code.co_varnames[: code.co_argcount]
+    names = {*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]}
 
     @functools.wraps(function)
     def call(*args: Any, **keywords: Any) -> Any:
+        if not (names.issuperset(keywords) or code.co_flags & inspect.CO_VARKEYWORDS):
+            raise _unknown(function, min(keywords.keys() - names), names)
         by_position = [_accept(function, *each) for each in zip(positions, args, strict=False)]
         by_name = {name: _accept(function, name, value) for name, value in keywords.items()}
-        return function(*by_position, *args[len(positions) :], **by_name)
+        try:
+            return function(*by_position, *args[len(positions) :], **by_name)
+        except ShardproofError as error:
+            error.__traceback__ = None
+            raise
 
     return cast("F", call)
+
+
+def _unknown(function: Any, name: str, names: Iterable[str]) -> TypeError:
+    """Return the error of a keyword that there is not, with the nearest one that there is."""
+    import difflib  # noqa: PLC0415 - only for an error
+
+    words = sorted({*names} - {"self", "cls"})
+    near = difflib.get_close_matches(name, words, 1)
+    expected = f"did you mean {quoted(near[0])}?" if near else f"expected one of {', '.join(words)}"
+    return TypeError(f"{_called(function)}(): there is no {quoted(name)}; {expected}")
+
+
+def _called(function: Any) -> str:
+    name: str = function.__qualname__
+    return name.rpartition("<locals>.")[2].removesuffix(".__init__")
 
 
 def accepted_fields(owner: Any) -> dict[str, Any]:
@@ -60,7 +88,8 @@ def _hints(owner: Any) -> dict[str, tuple[Any, ...]]:
 
 
 def _choices(hint: Any) -> tuple[Any, ...]:
-    """Return the members of a union; else the hint itself."""
+    """Return the members of a union, or of what bounds a variable; else the hint itself."""
+    hint = hint.__bound__ if isinstance(hint, TypeVar) else hint
     is_union = typing.get_origin(hint) in {typing.Union, types.UnionType}
     return tuple(itertools.chain(*map(_choices, typing.get_args(hint)))) if is_union else (hint,)
 
@@ -72,11 +101,10 @@ def _accept(owner: Any, name: str, value: Any) -> Any:
     if _fits(plain, choices):
         return plain
     found = type(value).__name__ if name in _SECRETS else _shown(value)
-    called = owner.__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__")
     has_words = any(typing.get_origin(choice) is Literal for choice in choices)
     kind = ValueError if has_words and isinstance(value, str) else TypeError
     expected = shown(_words(choices), _MAX_SHOWN)
-    raise kind(f"{called}(): {name}: expected {expected}, found {found}")
+    raise kind(f"{_called(owner)}(): {name}: expected {expected}, found {found}")
 
 
 def _fits(value: Any, choices: Sequence[Any]) -> bool:

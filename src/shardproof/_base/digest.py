@@ -20,7 +20,8 @@ ALGORITHMS = (
 
 It accepts ``git-sha1`` too, by which git names a file: the SHA-1 of ``blob <size>``, NUL and the
 bytes (git-hash-object(1)); ``xxh32``, ``xxh64``, ``xxh3-64`` and ``xxh3-128``; ``sha256-tree``
-(`TreeDigest`); and ``blake3`` where it is installed (``pip install shardproof[blake3]``).
+(`TreeDigest`); ``blake3`` where it is installed (``pip install shardproof[blake3]``); and
+``sha512-256``, ``sha512-224``, ``sm3`` and ``ripemd160`` where Python's OpenSSL has them.
 """
 
 
@@ -31,13 +32,15 @@ def _of_hashlib(algorithm: str) -> Any:
 
 
 _N_DIGITS = {name: 2 * _of_hashlib(name).digest_size for name in ALGORITHMS}
-_N_DIGITS |= {"blake3": 64, "git-sha1": 40, "sha256-tree": 64}
+_N_DIGITS |= {"git-sha1": 40, "sha256-tree": 64}
 _N_DIGITS |= {"xxh3-128": 32, "xxh3-64": 16, "xxh32": 8, "xxh64": 16}
+_NOT_EVERYWHERE = {"blake3": 64, "sha512-256": 64, "sha512-224": 56, "sm3": 64, "ripemd160": 40}
+_N_DIGITS |= _NOT_EVERYWHERE
 
 _BEST = (
     *("blake3", "sha256", "blake2b", "sha512", "sha384", "sha256-tree", "blake2s", "sha3-256"),
-    *("blake2b-256", "blake2b-384", "sha3-384", "sha3-512", "sha3-224", "sha224"),
-    *("blake2b-160", "git-sha1", "sha1", "md5"),
+    *("sha512-256", "blake2b-256", "blake2b-384", "sha3-384", "sha3-512", "sm3", "sha3-224"),
+    *("sha512-224", "sha224", "blake2b-160", "ripemd160", "git-sha1", "sha1", "md5"),
     *("xxh3-128", "xxh3-64", "xxh64", "xxh32"),
 )
 """Those that nobody can forge first, the faster of them before; then those that tell accidents."""
@@ -72,8 +75,8 @@ def parse(text: str) -> Digest:
     n_digits = _N_DIGITS.get(algorithm)
     if n_digits is None:
         raise ValueError(f"expected one of {', '.join(ALGORITHMS)} and ':', found {quoted(text)}")
-    if algorithm == "blake3":
-        begin(algorithm, 0)  # which may not be installed
+    if algorithm in _NOT_EVERYWHERE:
+        begin(algorithm, 0)
     if len(value) != n_digits or _HEX.fullmatch(value) is None:
         raise ValueError(f"expected {n_digits} hexadecimal digits, found {quoted(text, 160)}")
     return Digest(algorithm, value.lower())
@@ -87,7 +90,7 @@ def provable(texts: Iterable[str]) -> list[str]:
         algorithm = text.partition(":")[0]
         with contextlib.suppress(ValueError):  # it is unknown, or not installed
             rank = _BEST.index(algorithm)
-            if algorithm == "blake3":
+            if algorithm in _NOT_EVERYWHERE:
                 begin(algorithm, 0)
             ranks[text.lower()] = rank
     return sorted(ranks, key=ranks.__getitem__) if len(ranks) > 1 else [*ranks]

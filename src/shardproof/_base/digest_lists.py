@@ -1,20 +1,20 @@
-r"""Lists of digests, as ``sha256sum`` and its kin write and check them.
+"""Lists of digests in a directory: which there are, what they state, and how one is written.
 
-A line is ``<hex>  <name>``, or ``<hex> *<name>`` of a file read as binary, or in BSD's form
-``SHA256 (<name>) = <hex>``. A backslash before a line says that ``\n``, ``\r`` and ``\\`` in its
-name are escaped (https://www.gnu.org/software/coreutils/manual/html_node/md5sum-invocation.html).
 Names are relative to the directory of the list. ``x.tar.sha256`` may have the digest of ``x.tar``
-alone.
+alone. `digest_dialects` has what each tool writes.
 """
 
-import codecs
+import errno
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
 
-from shardproof._base import json
+from shardproof._base import digest_dialects, json
+from shardproof._base.digest_dialects import LONG, MOST_WRONG, NAME, SHORT, SUMS, parsed
 from shardproof._base.messages import quoted
-from shardproof._base.opening import is_directory, is_never_a_shard
+from shardproof._base.names import opened
+from shardproof._base.opening import is_directory, is_never_a_shard, is_there, read_at
 from shardproof.errors import ManifestError, ManifestPermissionError
 
 NAMES = {
@@ -31,72 +31,61 @@ NAMES = {
 """What a list of each algorithm's digests is called."""
 
 _MAX_BYTES = 256 * 2**20
-MOST_WRONG = 50
-"""What has more lines that are none is no list."""
+_HEAD_BYTES = 4096
 
-_SHA = {40: "sha1", 56: "sha224", 64: "sha256", 96: "sha384", 128: "sha512"}
-_XXH = {8: "xxh32", 16: "xxh64", 32: "xxh3-128"}
-_BLAKE2B = {40: "blake2b-160", 64: "blake2b-256", 96: "blake2b-384", 128: "blake2b"}
-_ANY = {32: "md5"} | _SHA
-_FAMILIES = {
-    **{name: {n: name} for n, name in _ANY.items()},
-    **{f"sha3{bits}": {bits // 4: f"sha3-{bits}"} for bits in (224, 256, 384, 512)},
-    **dict.fromkeys(("b2", "blake2b"), _BLAKE2B),
-    **{f"blake2b{4 * n}": {n: name} for n, name in _BLAKE2B.items()},
-    **{name: {64: "blake3"} for name in ("b3", "blake3")},
-    "blake2s": {64: "blake2s"},
-    "sha": _SHA,
-    "xxh": _XXH,
-    "xxh128": {32: "xxh3-128"},
-    "xxh3": {16: "xxh3-64", 32: "xxh3-128"},
-    "xxh32": {8: "xxh32"},
-    "xxh64": {16: "xxh64"},
-}
-"""By what the name of a list or a line says, and by the number of digits."""
-
-_SHORT = "b2|b3|sha|xxh"
-_LONG = "|".join(sorted(_FAMILIES.keys() - {*_SHORT.split("|")}, reverse=True))
-_SUMS = r"(?:[_-]?(?:check)?sums?)"
-_NAME = re.compile(
-    rf"(?:(?P<stem>.*)[._-])?(?:(?P<long>{_LONG}){_SUMS}?|(?P<short>{_SHORT}){_SUMS}"
-    rf"|(?<=\.)(?P<end>{_SHORT}))(?:\.txt)?",
-    re.IGNORECASE | re.DOTALL,
-)
 _SUMS_NAME = re.compile(
-    rf"(?:.*[^a-z])?(?:{_LONG}|{_SHORT}){_SUMS}(?:\.txt)?", re.IGNORECASE | re.DOTALL
+    rf"(?:.*[^a-z])?(?:{LONG}|{SHORT}){SUMS}(?:\.txt)?", re.IGNORECASE | re.DOTALL
 )
 _ANY_NAME = re.compile(r"(?:.*[._-])?checksums?(?:\.txt)?", re.IGNORECASE | re.DOTALL)
-_ENDS = (".txt", "sum", "sums", *_FAMILIES)
-_PLAIN = re.compile(
-    r"[ \t]*(\\?)(?:XXH3_)?([0-9A-Fa-f]{8,128})(?:  | \*|[ \t](?=\S))(.+)", re.DOTALL
-)
-_TAGGED = re.compile(
-    r"[ \t]*(\\?)([A-Za-z0-9-]{2,12}) ?\((.+)\) ?= ?([0-9A-Fa-f]{8,128})", re.DOTALL
-)
-_DIGITS = re.compile(r"[0-9A-Fa-f]{12}")
+_ENDS = (".txt", "sum", "sums", *digest_dialects.FAMILIES, "224", "256", "384", "512")
+_MAYBE_ENDS = (".txt", ".asc", ".list", "sum", "sums", "hash", "hashes", "digests", "manifest")
+_TELLING = re.compile("sum|hash|sha|md5|digest|manifest", re.IGNORECASE)
+_MOST_OPENED = 20  # files, to find out whether they are lists
+_MOST_ASKED, _MOST_DEEP = 64, 32  # names and folders, to find out what is in front of all names
+_FRONT = re.compile(r"[U^]$|/|[A-Za-z]:/")
 _TORN = re.compile(rb"\s*[0-9A-Fa-f]*\s*")
-_BARE = re.compile(r"\s*([0-9A-Fa-f]{8,128})\s*")
-_PLAIN_LINES = re.compile(r"^([0-9a-f]{8,128}) [ *](?:\./)?([^\n]+)$", re.MULTILINE)
-_ESCAPED = re.compile(r"\\[nr\\]")
-_ESCAPES = {"\\n": "\n", "\\r": "\r", "\\\\": "\\"}
+
+
+class Remarks(NamedTuple):
+    """What is to be said of lists: an error for each line that is no entry; how some were taken."""
+
+    wrong: list[ManifestError]
+    notes: list[str]
 
 
 def is_list(name: str) -> bool:
     """Whether a file has the name of such a list: ``SHA256SUMS``, ``sha256sum.txt``, ``x.md5``."""
     may_be = name.lower().endswith(_ENDS)  # a directory may have a million other names
-    return may_be and bool(_NAME.fullmatch(name) or _ANY_NAME.fullmatch(name))
+    return may_be and bool(NAME.fullmatch(name) or _ANY_NAME.fullmatch(name))
 
 
 def lists_in(root: str) -> list[str]:
     """Return the names of the lists in a directory, sorted."""
     # ``SHA256SUMS`` and ``md5sum.txt`` are lists, whatever is in them. What has another name of a
     # list, such as ``x.md5``, is one if it states digests and speaks of this directory: it names
-    # something in it, or no other file is there.
-    there = {*os.listdir(root)}
-    shown = [name for name in sorted(filter(is_list, there)) if not is_never_a_shard(name)]
-    called = [name for name in shown if not is_directory(f"{root}/{name}")]
+    # something in it, or no other file is there. Of further texts half of the lines have to.
+    there, ends = {*os.listdir(root)}, _ENDS + _MAYBE_ENDS
+    ended = sorted(name for name in there if name.lower().endswith(ends))
+    shown = [name for name in ended if not is_never_a_shard(name)]
+    called = [name for name in shown if is_list(name) and not is_directory(f"{root}/{name}")]
     others = there.difference(called)
-    return [name for name in called if _SUMS_NAME.fullmatch(name) or _speaks(root, name, others)]
+    found = [name for name in called if _SUMS_NAME.fullmatch(name) or _speaks(root, name, others)]
+    maybe = [each for each in shown if each.lower().endswith(_MAYBE_ENDS) and not is_list(each)]
+    maybe.sort(key=lambda name: _TELLING.search(name) is None)
+    return sorted(found + [name for name in maybe[:_MOST_OPENED] if _is_full(root, name)])
+
+
+def _is_full(root: str, name: str) -> bool:
+    """Whether half the lines at the beginning of a file are entries, one of them of a file here."""
+    with opened(name, root) as fd:
+        head = b"" if fd is None else read_at(fd, _HEAD_BYTES)
+    whole = head if len(head) < _HEAD_BYTES else head[: head.rfind(b"\n")]
+    entries, problems = parsed(whole, name)
+    n_lines = sum(not digest_dialects.is_comment(line) for line in digest_dialects.lines_of(whole))
+    if 2 * len({*entries}) < n_lines or len(problems) > 1 + len(entries) // 4:
+        return False
+    names = {file for file, _ in placed(root, entries, name, [])} - {name}
+    return any(_may_be_here(root, file) for file in names)
 
 
 def _speaks(root: str, name: str, others: Collection[str]) -> bool:
@@ -106,95 +95,81 @@ def _speaks(root: str, name: str, others: Collection[str]) -> bool:
         raise
     except ManifestError:  # a link to nothing, no file, or more than any list has
         return False
-    told = _NAME.fullmatch(name)
+    told = NAME.fullmatch(name)
     if _TORN.fullmatch(data) and told and told["stem"] in others:
         return True  # its digest alone; or a part of it, which is told when it is read
     entries, problems = parsed(data, name)
+    entries = placed(root, entries, name, [])
     named = {file.partition("/")[0] for file, _ in entries if len(problems) <= MOST_WRONG}
     is_alone = bool(named) and all(is_directory(f"{root}/{other}") for other in others)
     return is_alone or not named.isdisjoint(others)
 
 
-def read(root: str, name: str, wrong: list[ManifestError] | None = None) -> list[tuple[str, str]]:
-    """Return names and digests of a list in a directory, in its order, as `parse` does."""
+def read(
+    root: str, name: str, remarks: Remarks | None = None, *, at: str | None = None
+) -> list[tuple[str, str]]:
+    """Return what a list in a directory states of it, or of what is ``at`` a path; see `parse`."""
     path = os.path.join(root, name)
-    entries = parse(json.read_bytes(root, name, max_bytes=_MAX_BYTES), path=path, wrong=wrong)
+    data = json.read_bytes(root, name, max_bytes=_MAX_BYTES)
+    entries = parse(data, path=path, remarks=remarks, at=at or os.path.dirname(path))
     if not entries:
         raise ManifestError("expected a digest and a name, found none", path=path)
     return entries
 
 
 def parse(
-    data: bytes, *, path: str, wrong: list[ManifestError] | None = None
+    data: bytes, *, path: str, remarks: Remarks | None = None, at: str | None = None
 ) -> list[tuple[str, str]]:
-    """Return what the text of a list states; ``wrong`` gets an error for each line that is none."""
+    """Return what the text of a list states, by names of files ``at`` a path; or raise a line."""
     entries, problems = parsed(data, path)
     if problems:
-        if wrong is None or not entries or len(problems) > MOST_WRONG:
+        if remarks is None or not entries or len(problems) > MOST_WRONG:
             raise problems[0]
-        wrong += problems
-    return entries
+        remarks.wrong.extend(problems)
+    if remarks is not None and digest_dialects.is_signed(data):
+        remarks.notes.append(f"{quoted(path)}: its signature by PGP was not verified")
+    return placed(at, entries, path, remarks.notes if remarks else []) if at else entries
 
 
-def parsed(data: bytes, path: str) -> tuple[list[tuple[str, str]], list[ManifestError]]:
-    """Return what the lines of a text state, whatever it is, and errors of some that are none."""
-    # What is before the first entry and has no digits of a digest is a title; what is after the
-    # text that PGP signed is its signature.
-    told = _NAME.fullmatch(os.path.basename(path))
-    family = _FAMILIES[(told["long"] or told["short"] or told["end"]).lower()] if told else _ANY
-    stem = told and told["stem"]
-    is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    text = data.decode(*(("utf-16", "replace") if is_wide else ("utf-8", "surrogateescape")))
-    text = text.removeprefix("\ufeff").partition("\n-----BEGIN PGP SIGNATURE-----")[0]
-    bare = _BARE.fullmatch(text)
-    if bare and stem and len(bare[1]) in family:
-        return [(stem, f"{family[len(bare[1])]}:{bare[1].lower()}")], []
-    entries, problems = _all_plain(text, family), list[ManifestError]()
-    for number, line in enumerate(() if entries else text.split("\n"), 1):
-        if (entry := _entry(line.removesuffix("\r"), family)) is not None:
-            if not entries:
-                problems = [each for each in problems if _DIGITS.search(each.problem)]
-            entries.append(entry)
-        elif line.strip() and not line.startswith("#") and len(problems) <= MOST_WRONG:
-            problem = f"expected a digest and a name, found {quoted(line)}"
-            problems.append(ManifestError(problem, path=path, line=number))
-    if stem:  # of which the standard input was hashed
-        entries = [(stem if name == "-" else name, text) for name, text in entries]
-    return entries, problems
+def placed(
+    root: str, entries: list[tuple[str, str]], path: str, notes: list[str]
+) -> list[tuple[str, str]]:
+    """Return entries by names of files here, where the list has those of another place."""
+    # Only where nothing has such a name, and half of all are here without what is in front.
+    names = [*dict.fromkeys(name for name, _ in entries)]
+    some = names[:: 1 + len(names) // _MOST_ASKED]
+    if any(_may_be_here(root, name) for name in some):
+        return entries
+    n_here = {
+        front: sum(_may_be_here(root, _without(front, name)) for name in some)
+        for front in _fronts(names, os.path.basename(root))
+    }
+    front = max(n_here, key=n_here.__getitem__, default="")
+    if not front or 2 * n_here[front] < len(some):
+        return entries
+    notes.append(f"{quoted(path)}: its names are taken without the {quoted(front)} before them")
+    mark = f"{front}-" if front in "U^" else ""  # shasum read a text, or bits, and not its bytes
+    return [(_without(front, name), mark + text) for name, text in entries]
 
 
-def _all_plain(text: str, family: dict[int, str]) -> list[tuple[str, str]]:
-    """Return the same of a text of nothing but plain lines, as nearly every one; else nothing."""
-    if "\r" in text or not text.endswith("\n"):
-        return []
-    found = _PLAIN_LINES.findall(text)
-    if len(found) != text.count("\n"):
-        return []
-    algorithm = family.get(len(found[0][0]))
-    if algorithm is None or any(len(digits) != len(found[0][0]) for digits, _ in found):
-        return []
-    return [(name, f"{algorithm}:{digits}") for digits, name in found]
+def _fronts(names: Sequence[str], folder: str) -> Iterator[str]:
+    """Yield what may be in front of all names: marks of shasum, another machine's folders, ours."""
+    first = names[0].replace("\\", "/").split("/")[:-1][:_MOST_DEEP] if names else []
+    for front in ("U", "^", *("/".join(first[: n + 1]) + "/" for n in range(len(first)))):
+        is_meant = _FRONT.match(front) or front.endswith(f"{folder}/")
+        if is_meant and all(name.replace("\\", "/").startswith(front) for name in names):
+            yield front
 
 
-def _entry(line: str, family: dict[int, str]) -> tuple[str, str] | None:
-    if (plain := _PLAIN.fullmatch(line)) is not None:
-        escaped, digits, name = plain.groups()
-        algorithm = family.get(len(digits))
-        if "XXH3_" in line[:8] and len(digits) == 16:
-            algorithm = "xxh3-64"
-    elif (tagged := _TAGGED.fullmatch(line)) is not None:
-        escaped, tag, name, digits = tagged.groups()
-        # Of BLAKE2b the tag says how many bits, if they are fewer than 512.
-        called = tag.lower().replace("sha2-", "sha").replace("-", "")
-        family = _FAMILIES.get("blake2b512" if called == "blake2b" else called, {})
-        algorithm = family.get(len(digits))
-    else:
-        return None
-    if algorithm is None:
-        return None
-    if escaped:
-        name = _ESCAPED.sub(lambda found: _ESCAPES[found[0]], name)
-    return name.removeprefix("./"), f"{algorithm}:{digits.lower()}"
+def _without(front: str, name: str) -> str:
+    return name.replace("\\", "/").removeprefix(front)
+
+
+def _may_be_here(root: str, name: str) -> bool:
+    try:
+        return not name.startswith("/") and is_there(f"{root}/{name}")
+    except OSError as error:  # nobody could look, mostly
+        return error.errno != errno.ENAMETOOLONG
 
 
 def format_line(name: str, digest: str) -> bytes:
@@ -205,13 +180,11 @@ def format_line(name: str, digest: str) -> bytes:
     return mark + digest.partition(":")[2].encode() + b"  " + escaped + b"\n"
 
 
-def stated_by(
-    root: str, names: Collection[str], wrong: list[ManifestError] | None = None
-) -> dict[str, list[str]]:
+def stated_by(root: str, names: Collection[str], remarks: Remarks) -> dict[str, list[str]]:
     """Return what lists state of each file but themselves and those called as `SHA256SUMS` is."""
     stated: dict[str, list[str]] = {}
     for name in names:
-        for file, text in read(root, name, wrong):
+        for file, text in read(root, name, remarks):
             if file != name and not (file in names and _SUMS_NAME.fullmatch(file)):
                 stated.setdefault(file, []).append(text)
     return stated

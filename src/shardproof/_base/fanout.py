@@ -17,7 +17,7 @@ from concurrent.futures import Future as Future  # noqa: PLC0414
 from concurrent.futures import ThreadPoolExecutor, wait  # here, since no thread is to import it
 from typing import Any, Self, TypeVar
 
-from shardproof._base.work import TICK, Calls, Stop, current, go_on, is_main
+from shardproof._base.work import TICK, Calls, Stop, current, go_on, is_main, tell_done
 
 MAX_THREADS = 64
 """At a millisecond a call, 96 and 128 were no faster; and a metadata server has other users."""
@@ -82,6 +82,30 @@ def over_threads(
             yield len(run), work(run)
 
 
+def told(runs: Done[Result], n_items: int) -> Done[Result]:
+    """Yield the same, and tell after each run how much is done."""
+    n_done = 0
+    with contextlib.closing(runs):
+        for n_more, results in runs:
+            yield n_more, results
+            n_done += n_more
+            tell_done(n_done, n_items)
+
+
+def collected(
+    work: Work[Item, Result],
+    items: Sequence[Item],
+    threads: int | None = None,
+    *,
+    chunk: int = 64,
+    is_told: bool = False,
+) -> list[Result]:
+    """Return the results of all items by threads; tell after each chunk how many are done."""
+    runs = over_threads(work, items, threads, chunk=chunk)
+    with contextlib.closing(told(runs, len(items)) if is_told else runs) as runs:
+        return [found for _, some in runs for found in some]
+
+
 def in_threads(
     work: Callable[[Item], Result],
     items: Iterable[Item],
@@ -93,11 +117,13 @@ def in_threads(
 ) -> Generator[Result, None, None]:
     """Yield what the work returns for each item, in the items' order, or raise what it raised.
 
-    So many are begun before the first is taken, in threads for work that is `apart`; in the main
-    thread, there are none. ``stop`` is set where that ends before they are done.
+    So many are begun before the first is taken, in threads for work that is `apart`; there are none
+    for one alone, nor in the main thread. ``stop`` is set where that ends before they are done.
     """
-    if is_main():  # whose interrupts the locks of a pool don't stand
-        yield from map(work, items)
+    if n_threads < 2 or is_main():  # whose interrupts the locks of a pool don't stand
+        for item in items:
+            go_on()
+            yield work(item)
         return
     own = Stop()
     executor = ThreadPoolExecutor(n_threads, name, _begin, (own, current.calls))

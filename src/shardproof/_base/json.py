@@ -56,17 +56,17 @@ def read_bytes(root: str, name: str, *, max_bytes: int) -> bytes:
                 data = data if len(data) <= size else data + file.read(max_bytes)
     except ManifestError:
         raise
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise ManifestNotFoundError("there is no such file", path=path) from error
-    except PermissionError as error:
-        raise ManifestPermissionError(permission_denied(), path=path) from error
+    except (FileNotFoundError, NotADirectoryError):
+        raise ManifestNotFoundError("there is no such file", path=path) from None
+    except PermissionError:
+        raise ManifestPermissionError(permission_denied(), path=path) from None
     except NotRegularError as error:
         problem = f"expected a regular file, found a {error.found}"
-        raise ManifestError(problem, path=path) from error
+        raise ManifestError(problem, path=path) from None
     except OSError as error:
         if error.errno == errno.ELOOP:
             problem = "expected a regular file, found a symbolic link that leads back to itself"
-            raise ManifestError(problem, path=path) from error
+            raise ManifestError(problem, path=path) from None
         raise
     if size > max_bytes or len(data) > max_bytes:
         problem = f"expected at most {max_bytes} bytes, found {max(size, len(data))}"

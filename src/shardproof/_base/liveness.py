@@ -5,7 +5,7 @@ a container or another machine has one of the same number. So the kernel's boot,
 numbers and of times and the moment at which the process began stand beside it (proc(5)); that
 moment is another for a process that asks from another namespace of times (time_namespaces(7)). What
 can't be told is taken for alive: so it is where /proc shows the numbers of another namespace, as in
-a container that was given its host's.
+a container that was given its host's. macOS has no /proc, and tells as much in another way.
 
 Between machines only signs of life tell: `holds`.
 """
@@ -103,7 +103,11 @@ def _here() -> str:
         except FileNotFoundError:  # the kernel has no namespaces of times
             times = ""
     except OSError:
-        return ""
+        from shardproof._base import libproc  # noqa: PLC0415 - it takes ctypes
+
+        boot, numbers, times = libproc.boot_session(), 0, ""
+        if not boot:
+            return ""
     # Not looked up again: a child that a signal handler forks here has forgotten it.
     known = _known[pid] = f"{boot}/{numbers}{times}"
     return known
@@ -117,7 +121,9 @@ def _started(pid: int) -> str | None:
             # The name, in parentheses, may hold anything: fields are counted from its end.
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
-        return None
+        from shardproof._base import libproc  # noqa: PLC0415 - as above
+
+        return libproc.started(pid)
     has_ended = fields[0] in b"ZX" and int(fields[17]) <= 1
     return "" if has_ended else fields[19].decode()
 

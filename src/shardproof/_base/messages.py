@@ -125,6 +125,12 @@ def joined(texts: Sequence[str]) -> str:
     return "; ".join([*texts[:_SHOWN], *more])
 
 
+def first_of(names: Sequence[str]) -> str:
+    """Return untrusted names, quoted, with commas; of very many only the first."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(quoted, names[:_SHOWN])) + more
+
+
 def printable(text: str) -> str:
     """Return a text of several lines of which nothing moves the cursor or paints the terminal."""
     return "\n".join(map(_escaped, text.split("\n")))

@@ -11,7 +11,7 @@ import re
 import stat
 import sys
 import unicodedata
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from shardproof._base.beneath import NotRegularError as NotRegularError  # noqa: PLC0414
@@ -23,6 +23,7 @@ from shardproof._base.opening import (
     is_link,
     permission_denied,
     real_path,
+    status_of,
 )
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 
@@ -46,8 +47,9 @@ class Refusal(NamedTuple):
     reason: str
 
 
-def refusals(names: Sequence[str]) -> list[Refusal]:
+def refusals(names: Sequence[str], *, twins: bool = False) -> list[Refusal]:
     """Return every name that may not become a path, with the reason; in order, none left out."""
+    # With ``twins``, two may differ in nothing but case: a listing found both.
     if _all_plain(names):
         return []
     refused = {
@@ -55,7 +57,7 @@ def refusals(names: Sequence[str]) -> list[Refusal]:
         for entry, name in enumerate(names)
         if (reason := _why_refused(name))
     }
-    return sorted([*refused.values(), *_twins(names, refused)])
+    return sorted([*refused.values(), *(() if twins else _twins(names, refused))])
 
 
 def _all_plain(names: Sequence[str]) -> bool:
@@ -103,23 +105,42 @@ def _twins(names: Sequence[str], refused: Container[int]) -> Iterator[Refusal]:
     for index, name in enumerate(names):
         if index in refused:
             continue
-        entry = first.setdefault(_folded(name), index)
+        entry = first.setdefault(folded(name), index)
         if entry != index:
             earlier = names[entry]
             how = "twice" if earlier == name else f"beside its twin {quoted(earlier)}"
             yield Refusal(index, name, f"it is listed {how}")
 
 
-def _folded(name: str) -> str:
+def folded(name: str) -> str:
+    """Return the same for names that some file systems take for equal."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def spelled(listed: Sequence[str], promised: Collection[str], root: str) -> list[str]:
+    """Return listed names, each as a manifest has it if the file system takes both for one.
+
+    On APFS, names are equal that differ in case or in Unicode form; and some file systems list
+    another form than was written. So the file system is asked, whatever its own name is.
+    """
+    there, meant = {*listed}, {}
+    new = (name for name in promised if name not in there and len(name) <= MAX_PATH_BYTES)
+    wanted = {folded(name): name for name in new}
+    for name in listed if wanted else ():
+        other = None if name in promised else wanted.get(folded(name))
+        if other:
+            one, same = (status_of(os.path.join(root, each)) for each in (name, other))
+            if one and same and os.path.samestat(one, same):
+                meant[name] = other
+    return [meant.get(name, name) for name in listed]
 
 
 def entries_of(refused: Iterable[Refusal], names: Sequence[str]) -> set[int]:
     """Return which of some names are refused, of twins the first as well."""
     entries = {refusal.entry for refusal in refused}
-    twins = {_folded(name) for _, name, _ in refused if _why_refused(name) is None}
+    twins = {folded(name) for _, name, _ in refused if _why_refused(name) is None}
     others = enumerate(names) if twins else ()
-    return entries | {n for n, name in others if n not in entries and _folded(name) in twins}
+    return entries | {n for n, name in others if n not in entries and folded(name) in twins}
 
 
 def refuse_unspelled(names: Sequence[str], source: str | os.PathLike[str]) -> None:
@@ -145,28 +166,30 @@ def real_root(path: str | os.PathLike[str]) -> str:
     """Return where a directory with a manifest really is."""
     try:
         return real_path(path)
-    except PermissionError as error:
-        raise ManifestPermissionError(permission_denied(), path=os.path.abspath(path)) from error
+    except PermissionError:
+        raise ManifestPermissionError(permission_denied(), path=os.path.abspath(path)) from None
 
 
 def open_root(root: str) -> int:
     """Return a descriptor of a directory, by its real path: a link was put there meanwhile."""
     try:
         return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except FileNotFoundError as error:
+    except FileNotFoundError:
         problem = (
             "there is no such directory. If the path is right, a scratch file system may have "
             "purged it: make the shards again or restore them"
         )
-        raise ManifestNotFoundError(problem, path=root) from error
-    except NotADirectoryError as error:
+        raise ManifestNotFoundError(problem, path=root) from None
+    except PermissionError:
+        raise ManifestPermissionError(permission_denied(), path=root) from None
+    except OSError as error:
+        if error.errno not in {errno.ENOTDIR, errno.ELOOP}:
+            raise
         if is_link(root):
             os.stat(root)  # raises where links lead round in a circle
             raise replaced(root) from error
         problem = "expected a shards directory, found a file; give the directory that holds it"
-        raise ManifestError(problem, path=root) from error
-    except PermissionError as error:
-        raise ManifestPermissionError(permission_denied(), path=root) from error
+        raise ManifestError(problem, path=root) from None
 
 
 def replaced(root: str) -> OSError:

@@ -184,6 +184,27 @@ def telling_where(path: str | os.PathLike[str]) -> Iterator[None]:
         raise
 
 
+@contextlib.contextmanager
+def closing_fd(fd: int) -> Iterator[int]:
+    """Close a descriptor in the end: for work that no interrupt reaches."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+class HeldFile:
+    """A descriptor, which is closed when nothing refers to this any more: so no reader loses it."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
 def tree(directory: str | os.PathLike[str]) -> Iterator[tuple[str, list[str], list[str]]]:
     """Walk a directory as `os.walk` does, each level sorted; no link is followed."""
     # Each folder is opened in the one above it: none is entered that became a link meanwhile.

@@ -1,10 +1,10 @@
-"""A progress bar on a terminal, for work that takes longer than a second."""
+"""A progress bar on a terminal, with rate and time left, for what takes longer than a second."""
 
-import atexit
 import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from shardproof._base.messages import shown
 
@@ -12,8 +12,17 @@ _QUIET_SECONDS = 1.0
 _WIDEST = 60  # characters of a label
 
 
+def reporting(
+    progress: bool | Callable[[int, int], Any], label: str, *, in_bytes: bool = False
+) -> contextlib.AbstractContextManager[Callable[[int, int], Any] | None]:
+    """Return what takes how much is done: a bar, the caller's own function, or nothing."""
+    if progress is True:
+        return bar(label, in_bytes=in_bytes)
+    return contextlib.nullcontext(progress or None)
+
+
 @contextlib.contextmanager
-def bar(label: str) -> Iterator[Callable[[int, int], None]]:
+def bar(label: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, int], None]]:
     """Yield a callable that draws how much is done, on a terminal and after a second."""
     begin = time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -23,7 +32,7 @@ def bar(label: str) -> Iterator[Callable[[int, int], None]]:
             nonlocal advance
             try:
                 if advance is None and time.monotonic() - begin >= _QUIET_SECONDS:
-                    advance = _draw(label, stack)
+                    advance = _draw(label, stack, in_bytes)
                 if advance is not None:
                     advance(done, total)
             except OSError:
@@ -36,35 +45,41 @@ def _ignore(done: int, total: int) -> None:
     """Draw nothing."""
 
 
-def _draw(label: str, stack: contextlib.ExitStack) -> Callable[[int, int], None]:
+def _draw(label: str, stack: contextlib.ExitStack, in_bytes: bool) -> Callable[[int, int], None]:
     from rich.console import Console  # noqa: PLC0415 - costs 60 ms, and few looks take a second
-    from rich.progress import MofNCompleteColumn, Progress, TextColumn  # noqa: PLC0415
+    from rich.filesize import decimal  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+    )
 
     # A label may be a name from outside: rich's own column would take it for markup.
     text = TextColumn("{task.description}", style="progress.description", markup=False)
-    columns = (text, *Progress.get_default_columns()[1:], MofNCompleteColumn())
-    # No refreshing thread: rich does not join it.
+    amount = DownloadColumn() if in_bytes else MofNCompleteColumn()
+    rate = TextColumn("{task.fields[rate]}", markup=False)
+    columns = (text, *Progress.get_default_columns()[1:], amount, rate)
     console = Console(stderr=True)
+    # An interrupt that cuts the end short would leave the terminal without a cursor.
+    console.show_cursor = lambda *_: False  # type: ignore[method-assign]
+    # No refreshing thread: rich does not join it.
     progress = Progress(*columns, console=console, transient=True, auto_refresh=False)
 
-    def show_cursor() -> None:
-        with contextlib.suppress(OSError):
-            Console(stderr=True).show_cursor()  # the other's buffer may be what was cut short
-
     def leave() -> None:
-        try:
+        # rich pops what a start that was interrupted never pushed
+        with contextlib.suppress(OSError, IndexError):
             progress.stop()
-        except (OSError, IndexError):  # rich pops what a start that was interrupted never pushed
-            show_cursor()
-        atexit.unregister(show_cursor)
 
-    # An interrupt that cuts `leave` short would leave the terminal without a cursor.
-    atexit.register(show_cursor)
     stack.callback(leave)
     progress.start()
-    task = progress.add_task(shown(label, _WIDEST), total=None)
+    task = progress.add_task(shown(label, _WIDEST), total=None, rate="")
 
     def advance(done: int, total: int) -> None:
-        progress.update(task, completed=done, total=total, refresh=True)
+        speed = progress.tasks[0].speed or 0.0
+        rate = decimal(int(speed)) if in_bytes else f"{speed:.3g}"
+        progress.update(
+            task, completed=done, total=total, rate=f"{rate}/s" * (speed > 0), refresh=True
+        )
 
     return advance

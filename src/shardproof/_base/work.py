@@ -17,13 +17,14 @@ import _thread
 import atexit
 import contextlib
 import functools
+import os
 import queue
 import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Generic, NamedTuple, ParamSpec, Self, TypeVar
 
 from shardproof.errors import FetchError, SourceError
 
@@ -36,6 +37,8 @@ Result = TypeVar("Result")
 P = ParamSpec("P")
 Stop = threading.Event
 Calls = queue.SimpleQueue[Callable[[], object] | None]
+Show = Callable[[int, int], object]
+"""Takes how much is done, and of how much."""
 
 
 class Cancelled(BaseException):
@@ -43,10 +46,11 @@ class Cancelled(BaseException):
 
 
 class _Current(threading.local):
-    """What stops the work that a thread is at, and takes the calls that its waiter is to make."""
+    """What stops the work of a thread, takes calls for its waiter, and shows how much is done."""
 
     stop: Stop | None = None
     calls: Calls | None = None
+    show: Show | None = None
 
 
 current = _Current()
@@ -133,10 +137,10 @@ def settle(work: Callable[[], Result]) -> Settled[Result]:
 class _WorkThread(Generic[Result]):
     """Work in a thread of the interpreter's own, which costs half as much as one of `threading`."""
 
-    def __init__(self, work: Callable[[Stop], Result]) -> None:
+    def __init__(self, work: Callable[[Stop], Result], show: Show | None = None) -> None:
         self.settled: list[Settled[Result]] = []
         self.calls = Calls()
-        self._work, self._stop = work, Stop()
+        self._work, self._stop, self._show = work, Stop(), show
         self._threads: list[Any] = []
 
     def begin(self) -> bool:
@@ -154,7 +158,7 @@ class _WorkThread(Generic[Result]):
     def _run(self) -> None:
         sys.settrace(threading.gettrace())  # as each thread of `threading` is
         sys.setprofile(threading.getprofile())
-        current.stop, current.calls = self._stop, self.calls
+        current.stop, current.calls, current.show = self._stop, self.calls, self._show
         self.settled.append(settle(lambda: self._work(self._stop)))
         if sys.version_info < (3, 13):  # where it would stay listed if it was asked its name
             threading._active.pop(threading.get_ident(), None)  # type: ignore[attr-defined]
@@ -192,15 +196,16 @@ class _WorkThread(Generic[Result]):
                 thread.join()
 
 
-def apart(work: Callable[[Stop], Result]) -> Result:
+def apart(work: Callable[[Stop], Result], show: Show | None = None) -> Result:
     """Return what ``work`` returns, done in a thread of its own if this is the main one."""
+    # ``show`` is called in this thread, with what the work says by `tell_done`.
     # An interrupt sets the event that the work takes, at which `go_on` looks, and is raised once
     # the work has ended by itself. A second one meanwhile is raised at once.
-    task = _WorkThread(work)
+    task = _WorkThread(work, show)
     try:
         if not is_main() or not task.begin():
             stop = current.stop or Stop()
-            return stoppable(lambda: work(stop), stop)
+            return stoppable(lambda: work(stop), stop, show)
         task.serve()  # not a loop here: up to Python 3.12 interrupts may leave one past `except`
     except BaseException:
         task.stop()
@@ -208,14 +213,14 @@ def apart(work: Callable[[Stop], Result]) -> Result:
     return task.settled.pop().get()
 
 
-def stoppable(work: Callable[[], Result], stop: Stop) -> Result:
+def stoppable(work: Callable[[], Result], stop: Stop, show: Show | None = None) -> Result:
     """Return what the work returns, done in this thread; `go_on` ends it once ``stop`` is set."""
-    before = current.stop
-    current.stop = stop
+    before = current.stop, current.show
+    current.stop, current.show = stop, show
     try:
         return work()
     finally:
-        current.stop = before
+        current.stop, current.show = before
 
 
 class LoopThreads:
@@ -305,6 +310,13 @@ def to_waiter(call: Callable[P, object] | None) -> Callable[P, None] | None:
     return ask
 
 
+def tell_done(n_done: int, n_all: int) -> None:
+    """Show how much of this thread's work is done, in the thread that waits, if that asked."""
+    show = to_waiter(current.show)
+    if show is not None:
+        show(n_done, n_all)
+
+
 def closed_apart(close: Callable[[], object]) -> None:
     """Close something in a thread of its own, and wait for that, though not for ever."""
     # So is closed what is dropped: the collector of garbage may run in a thread for which the
@@ -317,6 +329,19 @@ def closed_apart(close: Callable[[], object]) -> None:
     if task.settled:
         task.join()
         task.settled.pop().get()
+
+
+class Closing:
+    """Closes itself at the end of a ``with`` block."""
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -334,3 +359,21 @@ def _close_all() -> None:
     for one in list(_open):
         with contextlib.suppress(ValueError):  # a daemon thread is in the midst of it
             one.close()
+
+
+_begins: set[weakref.WeakMethod[Callable[[], None]]] = set()
+
+
+def begin_in_forks(begin: Callable[[], None]) -> None:
+    """Call a method in forked processes, where locks and connections are those of the parent."""
+    _begins.add(weakref.WeakMethod(begin, _begins.discard))
+
+
+def _begin_all() -> None:
+    for each in list(_begins):
+        begin = each()
+        if begin is not None:
+            begin()
+
+
+os.register_at_fork(after_in_child=_begin_all)

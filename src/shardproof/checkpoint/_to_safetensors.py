@@ -104,8 +104,8 @@ def to_safetensors(
         for at in range(0, n_files, _MOST_OPEN):
             _write(location, targets[at : at + _MOST_OPEN], index, overwrite=overwrite)
         text = msgspec.json.format(msgspec.json.encode(said), indent=2) + b"\n"
-        with files.being_written(index, replace=overwrite) as fd:
-            _write_at(fd, index, text, 0)
+        with files.being_written(index, replace=overwrite) as fd, files.telling_where(index):
+            files.write_at(fd, text, 0)
     except FileExistsError as error:  # another conversion was faster
         raise _refusal([str(error.filename)], directory) from error
     return paths
@@ -168,7 +168,8 @@ def _write(
     with contextlib.ExitStack() as names:
         for entry, path, header, offsets in targets:
             fd = names.enter_context(files.being_written(path, replace=overwrite))
-            _write_at(fd, path, header, 0)
+            with files.telling_where(path):
+                files.write_at(fd, header, 0)
             places = {name: _written(fd, path, at) for name, at in offsets.items()}
             with open_shard(location, entry) as file:
                 refuse_other(file, entry, checksum_found(file, entry, places))
@@ -182,16 +183,9 @@ def _written(fd: int, path: str, offset: int) -> Target:
 
     def write(piece: memoryview, at: int) -> None:
         begin = offset + at
-        _write_at(fd, path, piece, begin)
+        with files.telling_where(path):
+            files.write_at(fd, piece, begin)
         if begin // _SYNC_BYTES != (begin + len(piece)) // _SYNC_BYTES:
             files.begin_to_sync(fd)
 
     return Scratch(write)
-
-
-def _write_at(fd: int, path: str, data: bytes | memoryview, offset: int) -> None:
-    left = memoryview(data)
-    while left:
-        with files.telling_where(path):
-            n = os.pwrite(fd, left, offset)
-        left, offset = left[n:], offset + n

@@ -11,12 +11,12 @@ import functools
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 from shardproof._base import fanout
 from shardproof._base.fanout import Executor
 from shardproof._base.messages import quoted
-from shardproof._base.names import file_type, open_root
+from shardproof._base.names import file_type, open_root, spelled
 from shardproof._base.opening import UNFINISHED, files_below, is_conclusive, mode_of, names_in
 from shardproof.checks._look import (
     FileRead,
@@ -29,6 +29,7 @@ from shardproof.checks._look import (
     judge,
     look_at_all,
 )
+from shardproof.checks._near import with_near_files
 from shardproof.checks._proofs import SealedProof, journal, journal_name, proofs_of
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, RefusedEntry, disagreements
 from shardproof.report import Finding, FindingKind, Level, MoreFindings, Report
@@ -37,7 +38,6 @@ __all__ = [
     "FileRead",
     "Links",
     "Noting",
-    "OnProgress",
     "SealedProof",
     "check",
     "flaw_of",
@@ -46,9 +46,6 @@ __all__ = [
     "proofs_of",
 ]
 
-OnProgress = Callable[[int, int], None]
-"""Called in the caller's thread with how many files were looked at, and of how many."""
-
 
 def check(
     manifest: Manifest,
@@ -56,7 +53,7 @@ def check(
     level: Level = "present",
     workers: int | None = None,
     executor: Executor | None = None,
-    on_progress: OnProgress | None = None,
+    is_told: bool = False,
     list_first: bool = True,
     links: Links = "inside",
     beside: Sequence[str] | None = None,
@@ -67,7 +64,8 @@ def check(
     """Return what a look at each expected file found; the arguments are those of `validate`.
 
     A file that is as ``proofs`` tell is not read again. What ``noting`` is told, it may refuse by
-    an error, which ends the look. Of more than ``most`` findings the others are counted.
+    an error, which ends the look. Of more than ``most`` findings the others are counted. Whoever
+    waits for it is told how many files are done, if it ``is_told``.
     """
     to_hash = manifest.files if level == "valid" else ()
     n_hashed = sum(noting is not None or bool(file.digests) for file in to_hash)
@@ -83,20 +81,18 @@ def check(
         proofs=proofs or {},
         noting=noting,
     )
-    files, found, n_done = manifest.files, _Collected(question.root, manifest.files, most), 0
+    files, found = manifest.files, _Collected(question.root, manifest.files, most)
     dir_fd = open_root(question.root)
     try:
         runs = _looks(question, dir_fd, files, workers, executor, list_first=list_first)
         # Closed before the descriptor, which the threads use until they are joined.
-        with contextlib.closing(runs):
-            for n_looks, said in runs:
+        with contextlib.closing(fanout.told(runs, len(files)) if is_told else runs) as runs:
+            for _, said in runs:
                 found.take(said)
-                n_done += n_looks
-                if on_progress is not None:
-                    on_progress(n_done, len(files))
+        found.kept = with_near_files(question, dir_fd, files, found.kept)
     finally:
         os.close(dir_fd)
-    found.add(_about_the_manifest(manifest, level))
+    found.add(_about_the_manifest(manifest, level, {each.path for each in found.kept}))
     if beside is not None or manifest.permits is not None:
         found.add(_strays(manifest, beside, follow=links == "follow"))
     return Report(
@@ -109,6 +105,7 @@ def check(
         n_proven=len(files) - found.n_broken - len(found.unproven),
         n_unread=found.n_unread,
         n_agreed=sum(each.agrees for each in found.unproven),
+        notes=tuple(manifest.notes),
         more=found.more,
     )
 
@@ -205,12 +202,16 @@ def _look_from_afar(question: Question, files: Sequence[ExpectedFile]) -> list[S
         os.close(dir_fd)
 
 
-def _about_the_manifest(manifest: Manifest, level: Level) -> Iterator[Finding]:
+def _about_the_manifest(
+    manifest: Manifest, level: Level, seen: Container[object]
+) -> Iterator[Finding]:
     known: list[Iterable[Contradiction]] = [manifest.damaged]
     if level != "present":
         known += [manifest.contradictions(), disagreements(manifest.files), _unfinished(manifest)]
     for each in itertools.chain.from_iterable(known):
         path, is_of_entry = manifest.root / each.name, isinstance(each, RefusedEntry)
+        if path in seen and each in manifest.damaged and not is_of_entry:
+            continue  # it is one of the files, too
         yield Finding(
             FindingKind.STRUCTURE, path, each.expected, each.found, is_of_entry=is_of_entry
         )
@@ -221,8 +222,8 @@ def _strays(manifest: Manifest, beside: Sequence[str] | None, *, follow: bool) -
     promised = {file.name for file in manifest.files}
     patterns = ("*",) if beside is None else beside
     is_beside = re.compile("|".join(map(fnmatch.translate, patterns)) or r"(?!)").match
-    permits = manifest.permits or (lambda *_: True)
-    for name in files_below(manifest.root, hidden=True):
+    permits, root = manifest.permits or (lambda *_: True), os.fspath(manifest.root)
+    for name in spelled(files_below(root, hidden=True), promised, root):
         if name not in promised and not (is_beside(name) and permits(name, follow)):
             path = manifest.root / name
             yield Finding(FindingKind.STRAY, path, "nothing", f"a {file_type(mode_of(path))}")
@@ -230,7 +231,7 @@ def _strays(manifest: Manifest, beside: Sequence[str] | None, *, follow: bool) -
 
 def _unfinished(manifest: Manifest) -> Iterator[Contradiction]:
     """Yield expected files beside which a download has left its mark, such as ``x.aria2``."""
-    promised = {file.name for file in manifest.files}
+    promised, root = {file.name for file in manifest.files}, os.fspath(manifest.root)
     for folder in sorted({name.rpartition("/")[0] for name in promised}):
         try:
             names = names_in(manifest.root / folder)
@@ -238,9 +239,9 @@ def _unfinished(manifest: Manifest) -> Iterator[Contradiction]:
             if is_conclusive(error.errno):  # it leads nowhere, or may not be listed
                 continue
             raise
-        for name in (name for name in names if name.lower().endswith(UNFINISHED)):
-            mark = os.path.join(folder, name)
-            whole = os.path.splitext(mark)[0]
+        marks = [os.path.join(folder, name) for name in names if name.lower().endswith(UNFINISHED)]
+        wholes = [os.path.splitext(mark)[0] for mark in marks]
+        for mark, whole in zip(marks, spelled(wholes, promised, root), strict=True):
             if whole in promised and mark not in promised:
                 found = f"{quoted(mark)} beside it: let that end, or remove both and fetch it again"
                 yield Contradiction(whole, "a finished download", found)

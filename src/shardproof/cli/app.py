@@ -15,21 +15,28 @@ import click
 import shardproof
 from shardproof._base.messages import shown, with_kind
 from shardproof.cli.exits import COULD_NOT_CHECK
-from shardproof.cli.output import standard_streams, warn
+from shardproof.cli.output import print_json, standard_streams, warn
 from shardproof.cli.signals import interruptible, listening, signals
 
 _NO_COLOR = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+COMPLETE = "_SHARDPROOF_COMPLETE"
+"""The environment variable by which a shell asks for completions, as click has it."""
+
 _MODULES = {
     "validate": "validate",
+    "report": "report",
+    "explain": "explain",
     "seal": "repair",
     "repair": "repair",
-    "formats": "validate",
+    "formats": "explain",
     "fetch": "fetch",
     "adopt": "fetch",
     "receipts": "receipts",
     "stage": "fetch",
     "demo": "demo",
     "checkpoint": "checkpoint",
+    "doctor": "doctor",
+    "completion": "doctor",
 }
 """In which module each command is."""
 
@@ -52,6 +59,10 @@ class _Commands(click.Group):
     ) -> NoReturn:
         """Run the command, and end by its exit code; an interrupt passes through."""
         words = sys.argv[1:] if args is None else list(args)
+        if instruction := os.environ.get(COMPLETE):
+            from click.shell_completion import shell_complete  # noqa: PLC0415 - a shell asks it
+
+            sys.exit(shell_complete(self, {}, "shardproof", COMPLETE, instruction))
         try:
             with self.make_context(prog_name or "shardproof", words) as context:
                 self.invoke(context)
@@ -62,7 +73,10 @@ class _Commands(click.Group):
             sys.exit(error.exit_code)
         except click.UsageError as error:
             # On one line, and escaped: it has the user's words in it.
-            click.UsageError(shown(error.format_message()), error.ctx).show()
+            problem = shown(error.format_message())
+            click.UsageError(problem, error.ctx).show()
+            if "--json" in words:
+                print_json({"error": problem}, error.exit_code)
             sys.exit(error.exit_code)
         sys.exit(0)
 

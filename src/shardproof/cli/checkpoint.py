@@ -12,10 +12,10 @@ import click
 from shardproof._base import opening
 from shardproof._base.messages import shown
 from shardproof._base.opening import may_be_whole
-from shardproof.cli import exits, options, output
+from shardproof.cli import exits, options, output, reports
 from shardproof.errors import CheckpointNotFoundError
 from shardproof.formats.signs import METADATA
-from shardproof.report import Level, lines_of
+from shardproof.report import Level
 
 if TYPE_CHECKING:
     from shardproof.checkpoint import VerificationResult
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 @click.group()
 def checkpoint() -> None:
-    """Work with checkpoints that have one shard for each rank."""
+    """Work with checkpoints that have one shard for each rank.
+
+    Exit codes: 0 done; 1 findings; 2 no checkpoint, or wrong usage; 3 could not be read.
+    """
 
 
 _THEIRS = (".safetensors", ".safetensors.index.json")
@@ -39,8 +42,9 @@ _Outcome: TypeAlias = "exits.PathOutcome[VerificationResult]"
 @click.argument("paths", metavar="PATH...", type=options.given_text, nargs=-1, required=True)
 @_level_option
 @options.json_option
+@options.every_option
 @options.quiet_option()
-def verify(*, paths: Sequence[str], level: Level, as_json: bool, quiet: bool) -> None:
+def verify(*, paths: Sequence[str], level: Level, as_json: bool, every: bool, quiet: bool) -> None:
     """Verify checkpoints: every shard exists and has its bytes.
 
     Each PATH is a prefix, a metadata file, or a directory: every checkpoint in it and in its direct
@@ -56,19 +60,12 @@ def verify(*, paths: Sequence[str], level: Level, as_json: bool, quiet: bool) ->
         if outcome.result is not None and not quiet and not as_json:
             # The next one may take an hour.
             result = dataclasses.replace(outcome.result, path=Path(outcome.path))
-            errors = ["", *result.errors] if result.errors else []
-            output.print_lines([*lines_of(result), *errors], "green" if result.ok else "red")
+            reports.show([dataclasses.replace(outcome, result=result)], every=every)
             output.print_lines(result.warnings, "yellow")
-        elif outcome.error:
+        elif outcome.result is not None and outcome.error:
             output.warn(outcome.error)
     if as_json:
-        said = []
-        for outcome in outcomes:
-            about = {"prefix": outcome.path} | outcome.to_dict() | {"exit_code": outcome.exit_code}
-            if outcome.result is not None:
-                about["warnings"] = list(outcome.result.warnings)
-            said.append(about | ({"error": outcome.error} if outcome.error else {}))
-        output.print_json(said)
+        output.print_json([{"prefix": each.path} | each.to_dict() for each in outcomes])
     raise click.exceptions.Exit(max(outcome.exit_code for outcome in outcomes))
 
 
@@ -85,7 +82,8 @@ def _outcomes_of(path: str, level: Level, *, quiet: bool) -> Iterator[_Outcome]:
     from shardproof.checkpoint import ShardFileVerifier, unfinished_steps  # noqa: PLC0415
 
     for prefix in prefixes:
-        look = functools.partial(ShardFileVerifier().verify_checkpoint, prefix, level=level)
+        verify = functools.partial(ShardFileVerifier().verify_checkpoint, progress=not quiet)
+        look = functools.partial(verify, prefix, level=level)
         outcome = exits.outcome_of(prefix, look)
         result = outcome.result
         if result is not None and not result.n_files:
@@ -130,7 +128,7 @@ def show(*, path: str, all_tensors: bool, as_json: bool) -> None:
         prefix = _only_one(_prefixes_of(path), path, "one checkpoint")
         metadata = MultiShardLoader().load_metadata(prefix)
     if as_json:
-        output.print_json({"prefix": prefix} | msgspec.to_builtins(metadata))
+        output.print_json({"prefix": prefix, "metadata": msgspec.to_builtins(metadata)})
         return
     about = {
         "step": metadata.step,
@@ -171,7 +169,10 @@ def show(*, path: str, all_tensors: bool, as_json: bool) -> None:
     help="Step of the new checkpoint. By default 0.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace existing files.")
-def convert(*, source: str, destination: str, step: int | None, overwrite: bool) -> None:
+@options.json_option
+def convert(
+    *, source: str, destination: str, step: int | None, overwrite: bool, as_json: bool
+) -> None:
     """Convert a checkpoint to safetensors, or back; print the paths written.
 
     SOURCE is a checkpoint, a safetensors file, an index, or a directory of safetensors files.
@@ -193,7 +194,9 @@ def convert(*, source: str, destination: str, step: int | None, overwrite: bool)
             exits.end_with(f"--step: {problem}", exits.NO_MANIFEST)
         else:
             made = to_safetensors(prefix, destination, overwrite=overwrite)
-    for path in made:
+    if as_json:
+        output.print_json({"path": exits.absolute(source), "written": made})
+    for path in [] if as_json else made:
         output.print_path(path)
 
 
@@ -218,7 +221,8 @@ def _prefix_to_convert(source: str) -> str | None:
 @checkpoint.command()
 @click.argument("directory", metavar="DIR", type=options.given_text)
 @_level_option
-def latest(*, directory: str, level: Level) -> None:
+@options.json_option
+def latest(*, directory: str, level: Level, as_json: bool) -> None:
     """Print the prefix of the newest intact checkpoint in DIR.
 
     The search includes the direct subdirectories. Skipped checkpoints and unfinished steps are
@@ -238,8 +242,9 @@ def latest(*, directory: str, level: Level) -> None:
         prefix = latest_checkpoint(directory, level=level)
     if prefix is None:
         problem = "expected an intact checkpoint, found none"
-        exits.end_with(f"'{shown(directory)}': {problem}", exits.FINDINGS)
-    output.print_path(prefix)
+        exits.end_with(f"'{shown(directory)}': {problem}", exits.FINDINGS, path=directory)
+    about = {"path": exits.absolute(directory), "prefix": prefix}
+    output.print_path(prefix, about if as_json else None)
 
 
 def _prefixes_of(path: str) -> list[str]:

@@ -12,8 +12,7 @@ from shardproof._base import files
 from shardproof._base.messages import shown, told
 from shardproof._base.opening import is_directory, is_there, names_in, real_path
 from shardproof._base.work import apart
-from shardproof.cli import exits, options, output
-from shardproof.cli.validate import show_reports
+from shardproof.cli import exits, options, reports
 
 
 @click.command()
@@ -21,7 +20,7 @@ from shardproof.cli.validate import show_reports
     "--to",
     metavar="DIR",
     type=options.given_path,
-    help="Build in this new or empty directory and keep it.",
+    help="New or empty directory to build in and keep. By default a temporary one.",
 )
 def demo(to: str | None) -> None:
     """Build a healthy and a damaged directory, and validate both.
@@ -68,20 +67,17 @@ def _demonstrate(base: Path) -> int:
     """Return 3 where a directory could not be looked at, else 0."""
     from shardproof import testing  # noqa: PLC0415 - only the demo builds directories
 
-    healthy = testing.write_layout(testing.Layout(n_shards=6), base / "healthy")
-    damaged = testing.write_layout(
-        testing.Layout(n_shards=6, missing=[1, 3], empty=[2], unreadable=[4], directory=[5]),
-        base / "damaged",
-    )
+    whole = testing.Layout(n_shards=6)
+    states = ["ok", "missing", "empty", "missing", "unreadable", "directory"]
+    healthy = testing.write_layout(whole, base / "healthy" / whole.folder)
+    damaged = testing.write_layout(whole.replace(states), base / "damaged" / whole.folder)
     with testing.without_root_override():
         codes = []
         for path in (healthy, damaged):
             click.echo(f"$ shardproof validate {shown(path)}")
             look = functools.partial(shardproof.validate, path)
             outcome = exits.outcome_of(os.fspath(path), look)
-            if outcome.error:
-                output.warn(outcome.error)
-            show_reports([outcome], verbose=False)
+            reports.show([outcome])
             click.echo()
             codes.append(outcome.exit_code)
     click.echo("The same in a test run or a job prolog, for the damaged one:")

@@ -7,6 +7,7 @@ looked at: the disk failed, or a host can't be reached; 130, 143 and 129 are `si
 import contextlib
 import dataclasses
 import os
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
@@ -16,7 +17,6 @@ from shardproof._base.messages import shown, told
 from shardproof._base.opening import is_too_long
 from shardproof.cli.output import print_json, warn
 from shardproof.errors import ShardproofError
-from shardproof.report import Report
 
 KEPT, FINDINGS, NO_MANIFEST, COULD_NOT_CHECK = range(4)
 
@@ -42,38 +42,38 @@ class PathOutcome(Generic[R]):
     result: R | None
     error: str  # why there is no result, or none that says much; empty otherwise
     exit_code: int  # if there is nothing worse
+    seconds: float | None = None
 
     @classmethod
     def failed(cls, path: str, error: BaseException) -> "PathOutcome[R]":
-        """Return the outcome that an error stands for."""
-        return cls(path, None, words_of(error, "check", path), code_of(error))
+        """Say what is wrong, and return the outcome that an error stands for."""
+        warn(problem := words_of(error, "check", path))
+        return cls(path, None, problem, code_of(error))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the outcome as plain JSON values."""
-        if self.result is not None:
-            return self.result.to_dict()
-        about = {"path": _absolute(self.path), "ok": False}
-        return about | {"exit_code": self.exit_code, "error": self.error}
+        about: dict[str, Any] = {"path": absolute(self.path), "ok": False}
+        about = about if self.result is None else self.result.to_dict()
+        return about | {"exit_code": self.exit_code} | ({"error": self.error} if self.error else {})
 
 
 def outcome_of(path: str, look: Callable[[], R]) -> PathOutcome[R]:
     """Return what a look at a path gives, or the outcome that its error stands for."""
+    begin = time.monotonic()
     try:
         result = look()
     except _EXPECTED as error:
         return PathOutcome.failed(path, error)
-    return PathOutcome(path, result, "", result.exit_code)
+    return PathOutcome(path, result, "", result.exit_code, time.monotonic() - begin)
 
 
 @contextlib.contextmanager
-def errors_end_it(
-    verb: str, path: str, *, refused: int = NO_MANIFEST, json_of: str | None = None
-) -> Iterator[None]:
+def errors_end_it(verb: str, path: str, *, refused: int = NO_MANIFEST) -> Iterator[None]:
     """End the command by the exit code and the words of whatever its work raises."""
     try:
         yield
     except _EXPECTED as error:
-        end_with(words_of(error, verb, path), code_of(error, refused=refused), json_of=json_of)
+        end_with(words_of(error, verb, path), code_of(error, refused=refused), path=path)
 
 
 def code_of(error: BaseException, *, refused: int = NO_MANIFEST) -> int:
@@ -89,18 +89,21 @@ def words_of(error: BaseException, verb: str, path: str | os.PathLike[str]) -> s
     """Return what is said of an error: what the system says gets the words that it lacks."""
     if isinstance(error, (ShardproofError, ImportError, ValueError)):
         return told(error)
-    return f"Could not {verb} '{shown(_absolute(path))}': {told(error)}"
+    return f"Could not {verb} '{shown(absolute(path))}': {told(error)}"
 
 
-def _absolute(path: str | os.PathLike[str]) -> str:
+def absolute(path: str | os.PathLike[str]) -> str:
+    """Return a path from the root; an address as it is."""
     text = os.fspath(path)
     return text if "://" in text else os.path.abspath(text)
 
 
-def end_with(problem: str, code: int, *, json_of: str | None = None) -> NoReturn:
-    """Say what is wrong, as JSON too if it is of a path, and end the command by an exit code."""
+def end_with(problem: str, code: int, *, path: str | None = None) -> NoReturn:
+    """Say what is wrong, as JSON too where that is asked for, and end the command."""
     warn(problem)
-    if json_of is not None:
-        outcome: PathOutcome[Report] = PathOutcome(json_of, None, problem, code)
-        print_json(outcome.to_dict())
+    context = click.get_current_context(silent=True)
+    if context is not None and context.params.get("as_json"):
+        # An address may have a password in it, which the words about it leave out.
+        about = {} if path is None or "://" in path else {"path": absolute(path)}
+        print_json({**about, "error": problem}, code)
     raise click.exceptions.Exit(code)

@@ -21,15 +21,25 @@ _number: dict[str, Any] = {"type": int, "metavar": "N", "show_default": True}
 )
 @click.option("--attempts", default=3, help="Number of attempts, including the first.", **_number)
 @click.option("--timeout", default=600.0, help="Limit of one attempt.", **_seconds)
-@click.option("--deadline", help="Limit of all attempts and waits together.", **_seconds)
+@click.option(
+    "--deadline", help="Limit of all attempts and waits together. By default none.", **_seconds
+)
 @click.option(
     "--stall-timeout", default=30.0, help="End an attempt after this time without data.", **_seconds
 )
 @click.option("--connections", default=4, help="Most connections for one large file.", **_number)
+@options.json_option
 @click.option("--verbose", "-v", is_flag=True, help="Print how each attempt ended.")
 @options.quiet_option("Print only the path of the file, and errors.")
 def fetch(
-    *, url: str, directory: str, digest: str | None, verbose: bool, quiet: bool, **limits: Any
+    *,
+    url: str,
+    directory: str,
+    digest: str | None,
+    as_json: bool,
+    verbose: bool,
+    quiet: bool,
+    **limits: Any,
 ) -> None:
     """Fetch one file into DIR: the right bytes, or nothing.
 
@@ -44,7 +54,8 @@ def fetch(
     with logs, exits.errors_end_it("fetch", url, refused=exits.FINDINGS):
         agreed = fetching.Limits(**limits)
         fetched = fetching.fetch(url, directory, digest=digest, limits=agreed, progress=not quiet)
-    output.print_path(fetched.path)
+    about = {"path": fetched.path, "digest": fetched.digest, "proven": fetched.proven}
+    output.print_path(fetched.path, about if as_json else None)
     if not fetched.proven and not quiet:
         problem = "no digest of it is known, so that only its size is right"
         output.warn(f"{problem}; it is {plain(fetched.digest)}")
@@ -57,7 +68,7 @@ def fetch(
     "source",
     metavar="URL",
     type=options.given_text,
-    help="Source to verify them with: hf://, https://, s3://...",
+    help="Source to verify them with: hf://, https://, s3://... By default none.",
 )
 @click.option(
     "--match",
@@ -87,15 +98,17 @@ def adopt(
 
     shown_log = output.log_shown("fetching", is_on=not quiet)
     left_alone = output.log_shown("fetching.adopt", is_on=quiet)  # it is among the others if not
-    json_of = directory if as_json else None
-    ends = exits.errors_end_it("check", directory, refused=exits.COULD_NOT_CHECK, json_of=json_of)
+    ends = exits.errors_end_it("check", directory, refused=exits.COULD_NOT_CHECK)
     with ends, shown_log, left_alone:
         try:
-            report = fetching.adopt(directory, source, trust=not proven_only, **how)
+            report = fetching.adopt(
+                directory, source, trust=not proven_only, progress=not quiet, **how
+            )
         except (FileNotFoundError, NotADirectoryError) as error:
-            exits.end_with(told(error), exits.NO_MANIFEST, json_of=json_of)
+            exits.end_with(told(error), exits.NO_MANIFEST, path=directory)
+    code = report.exit_code if report.n_files else exits.FINDINGS
     if as_json:
-        output.print_json(report.to_dict())
+        output.print_json(report.to_dict() | {"ok": not code, "exit_code": code})
     elif not quiet:
         n_unproven, n_findings = len(report.unproven), len(report.findings)
         counts = f"{report.n_proven} proven, {n_unproven} on your word, {n_findings} not taken over"
@@ -107,7 +120,7 @@ def adopt(
         output.warn(f"nothing to take over in '{shown(report.path)}'")
     for path in () if quiet else report.unproven:
         output.warn(f"on your word, not proven: {shown(path)}")
-    raise click.exceptions.Exit(report.exit_code if report.n_files else exits.FINDINGS)
+    raise click.exceptions.Exit(code)
 
 
 @click.command()
@@ -124,8 +137,9 @@ def adopt(
     default="complete",
 )
 @options.workers_option("Files copied at once. By default 8.")
+@options.json_option
 @options.quiet_option("Print only the path of the copy, and errors.")
-def stage(*, path: str, to: str | None, quiet: bool, **how: Any) -> None:
+def stage(*, path: str, to: str | None, as_json: bool, quiet: bool, **how: Any) -> None:
     """Copy shards to a local disk, and print the copy's path.
 
     PATH is a shards directory, or the prefix of a checkpoint. The copy is verified. A copy that an
@@ -139,4 +153,4 @@ def stage(*, path: str, to: str | None, quiet: bool, **how: Any) -> None:
 
     with exits.errors_end_it("stage", path):
         copy = staging.stage(path, to, progress=not quiet, **how)
-    output.print_path(copy)
+    output.print_path(copy, {"path": exits.absolute(path), "copy": copy} if as_json else None)

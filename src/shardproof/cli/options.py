@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import click
+from click.shell_completion import CompletionItem
 
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.opening import EMPTY, mode_of
@@ -16,6 +17,14 @@ from shardproof.report import Level
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class _PathType(click.types.FuncParamType):  # type: ignore[type-arg]
+    """A path or an address: a shell completes it as a path."""
+
+    def shell_complete(self, *asked: Any) -> list[CompletionItem]:
+        return [CompletionItem(asked[-1], type="file")]
+
+
+@_PathType
 def given_text(text: str) -> str:
     """Return a path or an address as it was given, unless it is empty or leads nowhere."""
     if not text:
@@ -29,19 +38,41 @@ def given_text(text: str) -> str:
     return text
 
 
+def format_names(_ctx: object, _param: object, incomplete: str) -> list[str]:
+    """Return the formats whose names a shell may complete."""
+    from shardproof import formats  # noqa: PLC0415 - not for the other completions
+
+    return [name for name in formats.names() if name.startswith(incomplete)]
+
+
 against_option = click.option(
     "--against",
     metavar="EXPECTED",
     type=given_text,
-    help="Manifest from elsewhere: hf://..., a list of digests or its address, a directory, or "
-    "the key of a signer.",
+    help="What is expected, by default by the directory's manifest: hf://..., a list of digests or "
+    "its address, a directory, or the key of a signer.",
 )
 
 
-format_option = click.option(
-    "--format",
-    metavar="NAME",
-    help="Format, if it can't be detected; `shardproof formats` lists them.",
+def _with_dtype(context: click.Context, _option: click.Parameter, dtype: str | None) -> None:
+    if dtype is not None:
+        if context.params["format"] != "bin":
+            raise click.UsageError("--dtype: expected --format bin")
+        context.params["format"] += f":{dtype}"
+
+
+def format_option(command: F) -> F:
+    """Add the option that names a format, and the one for a type of numbers, a part of its name."""
+    text = "Format, if it can't be detected; `shardproof formats` lists them."
+    how: dict[str, Any] = {"is_eager": True, "shell_complete": format_names}
+    form = click.option("--format", metavar="NAME", help=text, **how)
+    text = "Type of the numbers in --format bin, by default uint16."
+    how = {"expose_value": False, "callback": _with_dtype}
+    return form(click.option("--dtype", metavar="TYPE", help=text, **how)(command))
+
+
+every_option = click.option(
+    "--all", "every", is_flag=True, help="List each finding; more than 50 are folded by default."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -62,14 +93,16 @@ def workers_option(text: str) -> Callable[[F], F]:
     return click.option("--workers", type=click.IntRange(min=1), metavar="N", help=text)
 
 
+@_PathType
 def given_path(text: str) -> str:
     """Return a path as `Path` writes it, unless it is empty."""
     return str(Path(given_text(text)))
 
 
+@_PathType
 def given_directory(text: str) -> str:
     """Return a directory that is there; end by 3 where it could not be looked at."""
-    path = given_path(text)
+    path: str = given_path(text)
     with errors_end_it("check", text):
         mode = mode_of(path, follow=True)
     if not stat.S_ISDIR(mode):

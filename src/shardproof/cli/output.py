@@ -11,12 +11,13 @@ import json
 import os
 import select
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 import click
 
 from shardproof._base.messages import printable, shown, told
+from shardproof.report import SCHEMA_VERSION
 
 SHOWN = 20  # how many are shown of a long list
 
@@ -131,13 +132,19 @@ def print_lines(lines: Iterable[str], color: str | None = None) -> None:
         click.secho(line, fg=paint, bold=is_title or None, reset=paint is not None)
 
 
-def print_json(value: object) -> None:
-    """Print JSON for people and for programs."""
-    click.echo(json.dumps(value, indent=2))
+def print_json(value: Mapping[str, Any] | list[dict[str, Any]], code: int = 0) -> None:
+    """Print an object, or one for each path; each says how it ended."""
+    # What breaks the readers of any object raises the version of all.
+    ended = {"schema_version": SCHEMA_VERSION, "ok": code == 0, "exit_code": code}
+    said = [ended | one for one in value] if isinstance(value, list) else {**ended, **value}
+    click.echo(json.dumps(said, indent=2, default=os.fspath))
 
 
-def print_path(path: str | os.PathLike[str]) -> None:
-    """Print a path: to a script as the bytes that it is, on a terminal as one line of text."""
+def print_path(path: str | os.PathLike[str], about: Mapping[str, Any] | None = None) -> None:
+    """Print a path: to a script as the bytes that it is, on a terminal as one line; or JSON."""
+    if about is not None:
+        print_json(about)
+        return
     click.echo(shown(path) if sys.stdout.isatty() else os.fsencode(path))
 
 

@@ -10,7 +10,7 @@ import click
 
 from shardproof._base.messages import shown
 from shardproof.cli import exits, options, output
-from shardproof.errors import ManifestNotFoundError, ShardproofError
+from shardproof.errors import ManifestNotFoundError
 from shardproof.report import Level
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ class _Progress(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         return {
             "path": str(self.store.path),
+            "ok": not self.rows,
+            "exit_code": self.exit_code,
             "plan_hash": self.store.plan_hash,
             "n_shards": self.store.n_shards,
             "n_completed": self.store.n_shards - len(self.rows),
@@ -74,9 +76,6 @@ def receipts(*, directory: str, pending: bool, ranges: bool, level: Level, as_js
     top = os.path.abspath(directory)
     outcomes = _look(top, level)
     found = [outcome.result for outcome in outcomes if outcome.result is not None]
-    for outcome in outcomes:
-        if outcome.result is None:
-            output.warn(outcome.error)
     code = max(outcome.exit_code for outcome in outcomes)
     if pending:
         if len(found) == len(outcomes) > 1:
@@ -87,7 +86,7 @@ def receipts(*, directory: str, pending: bool, ranges: bool, level: Level, as_js
         raise click.exceptions.Exit(code if code > exits.FINDINGS else exits.KEPT)
     if as_json and outcomes[0].path != top:
         plans = [outcome.to_dict() for outcome in outcomes]
-        output.print_json({"path": top, "plans": plans})
+        output.print_json({"path": top, "plans": plans}, code)
     elif as_json:
         output.print_json(outcomes[0].to_dict())
     for store, rows in [] if as_json else found:
@@ -103,18 +102,11 @@ def _look(top: str, level: Level) -> list[_Outcome]:
     """Look at a plan directory; or where it is none, at all that are below."""
     from shardproof.receipts import plan_dirs  # noqa: PLC0415 - as above
 
-    try:
-        found = _progress(top, level)
-        return [exits.PathOutcome(top, found, "", found.exit_code)]
-    except ManifestNotFoundError as error:
-        not_there = error
-    except (ShardproofError, OSError) as error:
-        return [exits.PathOutcome.failed(top, error)]
     unseen: list[OSError] = []
     try:
         paths = [str(path) for path in plan_dirs(top, unseen.append)]
-    except (FileNotFoundError, NotADirectoryError):
-        return [exits.PathOutcome.failed(top, not_there)]
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        paths = [top]  # which says what is wrong
     except OSError as error:
         return [exits.PathOutcome.failed(top, error)]
     if not paths and not unseen:
@@ -129,7 +121,7 @@ def _progress(path: str, level: Level) -> _Progress:
     from shardproof.receipts import ReceiptStore, claims_in  # noqa: PLC0415 - as above
 
     store = ReceiptStore(path)
-    verdicts = store.verdicts(pending=True, level=level)
+    verdicts = store.verdicts(pending=True, level=level, progress=True)
     claims = dict(claims_in(store.path))
     rows = []
     for verdict in verdicts:

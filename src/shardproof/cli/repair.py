@@ -1,12 +1,13 @@
 """The commands ``seal`` and ``repair``: a directory can prove itself, and is whole again."""
 
+import dataclasses
 from typing import Any, get_args
 
 import click
 
 import shardproof
 from shardproof._base.messages import printable, shown, told
-from shardproof.cli import exits, options, output
+from shardproof.cli import exits, options, output, reports
 from shardproof.report import MOST_KEPT
 from shardproof.sealing import SealAlgorithm
 
@@ -23,8 +24,9 @@ from shardproof.sealing import SealAlgorithm
 @click.option("--update", is_flag=True, help="Add files that are not in the list yet.")
 @options.format_option
 @options.workers_option("Files read at once. By default the number of processors.")
+@options.json_option
 @options.quiet_option()
-def seal(*, path: str, update: bool, quiet: bool, **how: Any) -> None:
+def seal(*, path: str, update: bool, as_json: bool, quiet: bool, **how: Any) -> None:
     """Record the digests of a directory's files.
 
     From then on --level valid verifies them, and `sha256sum -c` accepts the list. A directory with
@@ -41,15 +43,17 @@ def seal(*, path: str, update: bool, quiet: bool, **how: Any) -> None:
             sealed = shardproof.seal(path, update=update, progress=not quiet, **how)
         except shardproof.ShardValidationError as error:
             problem = f"It is not sealed, for it is not as expected. {told(error)}"
-            exits.end_with(problem, exits.code_of(error))
-    if quiet:
+            exits.end_with(problem, exits.code_of(error), path=path)
+    if as_json:
+        output.print_json(dataclasses.asdict(sealed))
+    if as_json or quiet:
         return
     resumed = f", {sealed.n_resumed} of them as an earlier attempt read them"
     added = f"{len(sealed.added)} added" if update else f"{sealed.n_files} files"
     more = resumed if sealed.n_resumed else ""
     click.echo(printable(f"'{shown(sealed.list_path)}': {added}{more}"))
-    for line in output.first_of([f"  - {shown(name)}" for name in sealed.added]) if update else ():
-        click.echo(line)
+    if update:
+        output.print_lines(output.first_of([f"  - {shown(name)}" for name in sealed.added]))
     left_out = [f"'{shown(name)}' ({why})" for name, why in sealed.left_out.items()]
     if left_out:
         click.echo(printable(f"left out: {', '.join(map(str.strip, output.first_of(left_out)))}"))
@@ -69,7 +73,12 @@ def seal(*, path: str, update: bool, quiet: bool, **how: Any) -> None:
 @options.against_option
 @options.format_option
 @click.option("--dry-run", is_flag=True, help="Only print what would be fetched.")
-@click.option("--workers", type=click.IntRange(1, 64), metavar="N", help="Files fetched at once.")
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    metavar="N",
+    help="Files fetched at once. By default 4.",
+)
 @options.json_option
 @click.option("--verbose", "-v", is_flag=True, help="Print how each attempt ended.")
 @options.quiet_option()
@@ -88,11 +97,12 @@ def repair(
     shown_log = output.log_shown("fetching", is_on=verbose, level="INFO")
     with exits.errors_end_it("repair", path, refused=exits.COULD_NOT_CHECK), shown_log:
         done = shardproof.repair(path, source, dry_run=dry_run, progress=not quiet, **how)
+    code = done.report.exit_code or int(not done.ok)
     failed = [f"'{shown(name)}' is not repaired: {why}" for name, why in done.failed.items()]
     for line in output.first_of(failed, MOST_KEPT):
         output.warn(line)
     if as_json:
-        output.print_json(done.to_dict())
+        output.print_json({"path": exits.absolute(path), **done.to_dict()}, code)
     elif dry_run and not quiet:
         lines = [f"{shown(name)}\t{'?' if size is None else size}" for name, size in done.wanted]
         for line in output.first_of(lines, MOST_KEPT):
@@ -100,5 +110,5 @@ def repair(
         click.echo(printable(f"{len(done.wanted)} files, {done.n_bytes} bytes"))
     elif not quiet:
         click.echo(printable(f"{len(done.repaired)} of {len(done.wanted)} files fetched"))
-        click.echo(printable(str(done.report)))
-    raise click.exceptions.Exit(done.report.exit_code or int(not done.ok))
+        reports.show([exits.PathOutcome(path, done.report, "", code)], verbose=verbose)
+    raise click.exceptions.Exit(code)

@@ -1,4 +1,4 @@
-"""The commands ``validate``, which checks every file that is expected, and ``formats``."""
+"""The command ``validate``, which checks every file that is expected."""
 
 import functools
 from collections.abc import Iterable, Sequence
@@ -8,10 +8,10 @@ import click
 
 import shardproof
 from shardproof import formats as _formats
-from shardproof._base.messages import printable, shown, told
+from shardproof._base.messages import shown
 from shardproof.checks import Links
-from shardproof.cli import exits, options, output
-from shardproof.report import BrokenFiles, Finding, Report, lines_of
+from shardproof.cli import exits, options, output, reports
+from shardproof.report import BrokenFiles, Report
 
 
 @click.command()
@@ -39,11 +39,10 @@ from shardproof.report import BrokenFiles, Finding, Report, lines_of
 @click.option(
     "--broken",
     type=click.Choice(["names", "indices"]),
-    help="Print only the damaged files: names, or numbers such as 3,7,12-40.",
+    help="Print the damaged files, by default the report: names, or numbers such as 3,7,12-40.",
 )
-@click.option(
-    "--verbose", "-v", is_flag=True, help="Print for each finding what was expected and what to do."
-)
+@options.every_option
+@click.option("--verbose", "-v", is_flag=True, help="Add to each finding its errno and what to do.")
 @options.quiet_option()
 def validate(
     *,
@@ -53,6 +52,7 @@ def validate(
     follow_links: bool,
     as_json: bool,
     broken: Literal["names", "indices"] | None,
+    every: bool,
     verbose: bool,
     quiet: bool,
     **how: Any,
@@ -69,11 +69,8 @@ def validate(
         raise click.UsageError("--require-digests: expected --level valid")
     links: Links = "follow" if follow_links else "inside"
     look = functools.partial(shardproof.validate, links=links, progress=not quiet, **how)
-    found = _all_below(paths) if recursive else paths
-    outcomes = [exits.outcome_of(path, functools.partial(look, path)) for path in found]
-    for outcome in outcomes:
-        if outcome.result is None:
-            output.warn(outcome.error)
+    paths = _all_below(paths) if recursive else paths
+    outcomes = [exits.outcome_of(path, functools.partial(look, path)) for path in paths]
     if broken:
         for outcome in outcomes:
             files = BrokenFiles() if outcome.result is None else outcome.result.broken()
@@ -82,13 +79,12 @@ def validate(
     elif as_json:
         output.print_json([outcome.to_dict() for outcome in outcomes])
     elif not quiet:
-        show_reports(outcomes, verbose=verbose)
-    if recursive and not quiet:
-        click.echo(_counted(outcomes), err=as_json or broken is not None)
+        reports.show(outcomes, verbose=verbose, every=every)
+    if (recursive or len(outcomes) > 1) and not quiet:
+        click.echo(reports.totals(outcomes), err=as_json or broken is not None)
     codes = [outcome.exit_code for outcome in outcomes]
     if require_digests:
-        reports = [outcome.result for outcome in outcomes if outcome.result is not None]
-        codes += map(_warn_of_unproven, reports)
+        codes += [_warn_of_unproven(each.result) for each in outcomes if each.result is not None]
     raise click.exceptions.Exit(max(codes))
 
 
@@ -102,62 +98,9 @@ def _all_below(paths: Iterable[str]) -> list[str]:
     return found
 
 
-def _counted(outcomes: Sequence[exits.PathOutcome[Report]]) -> str:
-    """Return how many directories were found below the paths, and in which state."""
-    codes, n = [outcome.exit_code for outcome in outcomes], len(outcomes)
-    n_whole, n_damaged = codes.count(exits.KEPT), codes.count(exits.FINDINGS)
-    states = f"{n_whole} whole, {n_damaged} damaged, {n - n_whole - n_damaged} unreadable"
-    return f"{n} director{'y' if n == 1 else 'ies'}: {states}"
-
-
 def _warn_of_unproven(report: Report) -> int:
     if not report.unproven:
         return exits.KEPT
     lacking = f"{len(report.unproven)} files have no digest, such as '{shown(report.unproven[0])}'"
     output.warn(f"{lacking}: `shardproof seal` gives them one")
     return exits.FINDINGS
-
-
-def show_reports(outcomes: Iterable[exits.PathOutcome[Report]], *, verbose: bool) -> None:
-    """Print reports, and where that is wanted what each finding means."""
-    for outcome in outcomes:
-        report = outcome.result
-        if report is not None:
-            output.print_lines(lines_of(report), "green" if report.ok else None)
-            if verbose and report.findings:
-                output.print_lines(["", *map(_detail, report.findings)])
-
-
-def _detail(finding: Finding) -> str:
-    name = finding.to_dict()["errno"]
-    code = f" ({name})" if name else ""
-    said = f"expected {finding.expected}, found {finding.found}{code}"
-    return f"{shown(finding.path)}: {said}; {finding.advice}"
-
-
-@click.command()
-@options.json_option
-def formats(*, as_json: bool) -> None:
-    """Print the formats, and what each level verifies.
-
-    A broken package that adds formats is listed with its error.
-    """
-    about_all = list(map(_about, _formats.names()))
-    if as_json:
-        output.print_json(about_all)
-        return
-    for about in about_all:
-        name = about.pop("name")
-        click.echo(printable(f"{name}: {about.pop('description')}"))
-        for title, text in about.items():
-            click.echo(printable(f"  {title + ':':13}{text}"))
-
-
-def _about(name: str) -> dict[str, str]:
-    try:
-        form = _formats.get(name)
-    except ValueError as error:
-        return {"name": printable(name), "description": told(error)}
-    about = {"name": form.name, "description": form.description, "manifest": form.manifest_file}
-    about |= {"complete": form.complete, "valid": form.valid}
-    return about | {"blind spots": form.blind_spots or "none"}

@@ -7,7 +7,7 @@ import logging
 import os
 import stat
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from shardproof._base.arguments import checked, count
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import file_type
 from shardproof._base.opening import is_there, real_path, refuse_empty, tree
+from shardproof._base.progress import reporting
 from shardproof._base.work import Deadline, Stop, apart, telling_of_stops
 from shardproof.errors import FetchError
 from shardproof.fetching.cache._cache import Cache
@@ -43,6 +44,7 @@ def adopt(
     workers: int | None = None,
     limits: Limits = Limits(),  # noqa: B008 - frozen
     cancellation: Cancellation | None = None,
+    progress: bool | Callable[[int, int], None] = False,
 ) -> Report:
     """Take over what other tools fetched, so that it need not be fetched again.
 
@@ -62,6 +64,7 @@ def adopt(
         workers: Files that are read at once; by default as many as there are processors.
         limits: How long and how often the source is asked.
         cancellation: Ends the call with an error, from another thread.
+        progress: As for `validate`.
 
     Returns:
         A report of level ``valid``, about what the source has. A finding is not taken over: it has
@@ -99,18 +102,17 @@ def adopt(
                 return [_look(cache, asked, trust, *e) for e in entries if not stop.is_set()]
 
             n_threads = workers or fanout.available_cpus()
-            runs = fanout.over_threads(look, entries, n_threads, chunk=1)
-            stack.enter_context(closing(runs))
-            looks = [each for _, some in runs for each in some if each is not None]
+            found = fanout.collected(look, entries, n_threads, chunk=1, is_told=True)
         if stop.is_set():
             raise FetchError("it was stopped", path=root)
+        looks = [each for each in found if each is not None]
         findings = tuple(look.finding for look in looks if look.finding)
         unproven = tuple(look.path for look in looks if not look.finding and not look.is_proven)
         n_proven = sum(look.is_proven for look in looks)
         return Report(Path(root), "adopted", "valid", len(looks), findings, unproven, n_proven)
 
-    with telling_of_stops(os.fspath(path)):
-        return apart(work)
+    with telling_of_stops(os.fspath(path)), reporting(progress, "files") as show:
+        return apart(work, show)
 
 
 class _Adoption(NamedTuple):

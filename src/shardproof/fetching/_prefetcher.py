@@ -14,8 +14,8 @@ from shardproof._base.arguments import checked, count
 from shardproof._base.messages import joined, quoted
 from shardproof._base.names import refusals
 from shardproof._base.opening import refuse_empty
-from shardproof._base.progress import bar
-from shardproof._base.work import apart, close_at_exit, go_on, to_waiter
+from shardproof._base.progress import reporting
+from shardproof._base.work import apart, close_at_exit, go_on, tell_done
 from shardproof.errors import FetchError
 from shardproof.fetching.cache._cache import Cache
 from shardproof.fetching.cache._cached_fetcher import CachedFetcher
@@ -153,26 +153,23 @@ class ShardPrefetcher:
             raise RuntimeError(f"{problem}: let one thread call wait_for, or make one in each")
         try:
             self._reader, name = thread, str.__str__(name)
-            with bar(name) if self._progress else contextlib.nullcontext() as show:
+            with reporting(self._progress, name, in_bytes=True) as show:
                 # All of it in one thread: to start one takes longer than much of the rest.
-                path, events = apart(lambda stop: self._opened(name, show, stop))
+                path, events = apart(lambda stop: self._opened(name, stop), show)
             for event in events:
                 self._fetcher.tally.tell(event)
             return path
         finally:
             self._reader = None
 
-    def _opened(
-        self, name: str, show: Callable[[int, int], None] | None, stop: threading.Event
-    ) -> tuple[Path, list[PrefetchEvent]]:
+    def _opened(self, name: str, stop: threading.Event) -> tuple[Path, list[PrefetchEvent]]:
         """Return where a shard is, once it is there, and what the reader's call has led to."""
         began = time.monotonic()
         job = self._schedule(self._positions[name])
-        is_ready, report = job.path.done(), to_waiter(show)
+        is_ready = job.path.done()
         while not wait([job.path], _TICK).done:
             go_on()
-            if report is not None:
-                report(*self._fetcher.progress(name))
+            tell_done(*self._fetcher.progress(name))
         events: list[PrefetchEvent] = []
         try:
             path = job.path.result()

@@ -9,7 +9,11 @@ _NAMES = {
     "_flat": ("Manifest", "ExpectedFile", "flat"),
     "_format": ("Format", "SignerKey"),
     "_jobs": ("Contradiction", "Mismatch"),
-    "_reading": ("LISTS", "key_at", "parts_of", "read_manifest", "read_signed", "with_digests"),
+    "_near": ("described", "evidence"),
+    "_reading": (
+        *("LISTS", "fields_of", "key_at", "parts_of", "read_manifest", "read_signed"),
+        "with_digests",
+    ),
     "_registry": ("Located", "claims", "detect", "find", "get", "locate", "names", "stating"),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}

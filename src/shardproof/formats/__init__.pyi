@@ -1,7 +1,10 @@
 from shardproof.formats._flat import flat as flat
 from shardproof.formats._format import Format as Format
 from shardproof.formats._format import SignerKey as SignerKey
+from shardproof.formats._near import described as described
+from shardproof.formats._near import evidence as evidence
 from shardproof.formats._reading import LISTS as LISTS
+from shardproof.formats._reading import fields_of as fields_of
 from shardproof.formats._reading import key_at as key_at
 from shardproof.formats._reading import parts_of as parts_of
 from shardproof.formats._reading import read_manifest as read_manifest

@@ -1,6 +1,7 @@
 """Formats that are files with a law and no list of them: what is there is expected."""
 
 import functools
+import itertools
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ def flat(
     prove: Callable[[str], Prove] | None = None,
     choose: Callable[[str, Sequence[str]], Sequence[str]] = lambda _, names: names,
     job_names: re.Pattern[str] | None = None,
+    first: int = 0,
     **fields: Any,
 ) -> Format:
     """Return a format whose shards are the files with one of some endings, each under one law.
@@ -36,8 +38,9 @@ def flat(
             `shardproof.probes` that has it, and ``prove`` where files have checksums in themselves.
         prove: Called with the directory: what reads checksums that its files have?
         choose: Called with the directory and names with these endings: which are of this format?
-        job_names: What names look like, in place of ``suffixes`` and ``choose``, where distributed
+        job_names: What names look like, in place of ``suffixes``, where distributed
             jobs write such files: ``-00003-of-00042`` in one, or ``.x.crc`` beside, implies others.
+        first: The first number of those that names imply, if neither end of them is there.
         fields: Others of `Format`: what it is, what it proves, and what it can't see.
     """
 
@@ -47,9 +50,9 @@ def flat(
             from shardproof._base.files import is_aside  # noqa: PLC0415 - writes; few ask it
 
             found = filter(job_names.fullmatch, _jobs.expected_of(here))
-            counted = _jobs.expected_by_names(each for each in found if not is_aside(each))
+            counted = _jobs.expected_by_names(itertools.filterfalse(is_aside, found), first=first)
             odd = [*counted.contradictions, *_jobs.uncommitted(here)]
-            return _jobs.CountedSet(counted.names, odd)
+            return _jobs.CountedSet(choose(path, counted.names), odd)
         names = [each for each in here if each.endswith(suffixes) and not is_never_a_shard(each)]
         return _jobs.CountedSet(sorted(choose(path, names[:most])), ())
 

@@ -41,11 +41,15 @@ class Format:
         blind_spots: Damage that no level detects, in a line; empty if there is none.
         marks: Paths in a directory. If one exists, ``recognizes`` is called first.
         suffixes: Ends of names, or whole names, that identify it if no format's mark exists.
+        folders: Patterns of names of folders that identify it, too.
         only_its_own: Pattern of names that only this format uses: its manifest is then missing.
+        near: Patterns of further names that speak for it where no format recognizes a directory.
         further_parts: Patterns of further files that the manifest consists of.
         beside: Patterns of other files, such as a description, that a strict check ignores.
         includes: Names of formats whose files it may hold. A directory that both recognize has this
             format.
+        yields: Whether its files lie beside others in all kinds of directories: it is then asked
+            only where no other format, and no list but a seal, recognizes one.
         states_digests: Whether its manifest may state digests, which a seal takes over.
         store: The place that its files are links to, relative to the directory. Links to it are
             followed.
@@ -64,10 +68,13 @@ class Format:
     blind_spots: str = ""
     marks: tuple[str, ...] = ()
     suffixes: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
     only_its_own: str = ""
+    near: tuple[str, ...] = ()
     further_parts: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     includes: tuple[str, ...] = ()
+    yields: bool = False
     states_digests: bool = False
     store: str = ""
     name_at_source: Callable[[str], str] = str

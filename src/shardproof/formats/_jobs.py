@@ -6,6 +6,7 @@ bytes of ``x``, all big-endian (``org.apache.hadoop.fs.ChecksumFileSystem``). A 
 ``_temporary``, and removes that when it commits.
 """
 
+import itertools
 import os
 import re
 import zlib
@@ -14,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from shardproof._base.messages import quoted
 from shardproof._base.names import opened
-from shardproof._base.opening import TEMPORARY, is_never_a_shard, is_of_a_desktop, read_at
+from shardproof._base.opening import TEMPORARY, is_never_a_shard, is_of_a_desktop, read_at, tree
 from shardproof.manifest import Contradiction, ExpectedFile, Mismatch, Prove
 
 _NAME = re.compile(
@@ -81,6 +82,17 @@ def expected_of(names: Iterable[str]) -> list[str]:
     sums = [each for each in found if each.endswith(".crc") and each.startswith(".")]
     found.update(name[1:-4] for name in sums if not is_of_a_desktop(name))
     return sorted(name for name in found if not is_never_a_shard(name))
+
+
+def expected_below(path: str) -> list[str]:
+    """Return the same of a directory and the folders below it that may hold shards."""
+    found = list[str]()
+    for here, folders, others in tree(path):
+        names = expected_of([*folders, *others])
+        folders[:] = itertools.filterfalse(is_never_a_shard, folders)
+        below = os.path.relpath(here, path)
+        found += names if below == "." else [f"{below}/{name}" for name in names]
+    return found
 
 
 def uncommitted(names: Iterable[str]) -> Iterator[Contradiction]:

@@ -8,10 +8,12 @@ import contextlib
 import dataclasses
 import fnmatch
 import functools
+import glob
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -20,6 +22,7 @@ from shardproof._base.names import opened
 from shardproof._base.opening import is_regular, mode_of, permission_denied, read_at, real_path
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.formats._format import Format, SignerKey
+from shardproof.formats._weak import WEAK, agrees
 from shardproof.manifest import ExpectedFile, Manifest, RefusedEntry
 
 LISTS = "digests"
@@ -34,9 +37,9 @@ def read_manifest(form: Format, path: str, *, lists: bool = False) -> Manifest:
     manifest = Manifest.without_refused(form.read_manifest, path)
     if form.name == LISTS:
         return manifest
-    root, wrong = os.fspath(manifest.root), list[ManifestError]()
+    root, remarks = os.fspath(manifest.root), digest_lists.Remarks([], [])
     seals = seals_in(root)
-    sealed = digest_lists.stated_by(root, seals, wrong) if seals else {}
+    sealed = digest_lists.stated_by(root, seals, remarks) if seals else {}
     if manifest.n_to_make and not (manifest.files or manifest.damaged or sealed):
         problem = f"no shard is completed: expected some of {manifest.n_to_make}, make them first"
         raise ManifestError(problem, path=manifest.path)
@@ -44,14 +47,12 @@ def read_manifest(form: Format, path: str, *, lists: bool = False) -> Manifest:
     if lists:  # which it takes a listing to find
         found = digest_lists.lists_in(root)
     others = sorted({*found}.difference(*(fnmatch.filter(found, each) for each in parts)))
-    stated = digest_lists.stated_by(root, others, wrong) if others else {}
+    stated = digest_lists.stated_by(root, others, remarks) if others else {}
     if not (sealed or stated):
         return manifest
     known = {file.name for file in manifest.files}
     listed_only = (
-        msgspec.structs.replace(
-            ExpectedFile.by_digest(name, *digest.provable(texts)), is_listed_only=True
-        )
+        msgspec.structs.replace(expected_by(name, texts), is_listed_only=True)
         for name, texts in sealed.items()
         if name not in known
     )
@@ -61,8 +62,9 @@ def read_manifest(form: Format, path: str, *, lists: bool = False) -> Manifest:
         )
         for file in (*manifest.files, *listed_only)
     ]
-    damaged = [*manifest.damaged, *(RefusedEntry.of(error, root) for error in wrong)]
-    make = functools.partial(dataclasses.replace, manifest, files=files, damaged=damaged)
+    damaged = [*manifest.damaged, *(RefusedEntry.of(error, root) for error in remarks.wrong)]
+    about = {"files": files, "damaged": damaged, "notes": [*manifest.notes, *remarks.notes]}
+    make = functools.partial(dataclasses.replace, manifest, **about)
     return Manifest.without_refused(make, listed_in=Path(root, *seals[:1]))
 
 
@@ -81,13 +83,36 @@ def read_lists(path: str) -> Manifest:
     lists = digest_lists.lists_in(path)
     if not lists:
         raise ManifestNotFoundError("there is no list of digests, such as SHA256SUMS", path=path)
-    wrong: list[ManifestError] = []
-    stated = digest_lists.stated_by(path, lists, wrong).items()
-    files = [ExpectedFile.by_digest(name, *digest.provable(texts)) for name, texts in stated]
-    if not files:
+    remarks = digest_lists.Remarks([], [])
+    stated = digest_lists.stated_by(path, lists, remarks)
+    if not stated:
         raise ManifestError("expected a digest of a file, found none", path=Path(path, lists[0]))
-    damaged = [RefusedEntry.of(error, path) for error in wrong]
-    return Manifest.at(path, lists[0], LISTS, files, damaged=damaged)
+    return Manifest.at(path, lists[0], LISTS, **fields_of(stated, remarks, path))
+
+
+def fields_of(
+    stated: Mapping[str, Sequence[str]], remarks: digest_lists.Remarks, root: str
+) -> dict[str, Any]:
+    """Return the fields of a manifest of which lists are all that is expected."""
+    files = [expected_by(name, texts) for name, texts in stated.items()]
+    without = [text for file in files if not file.digests for text in stated[file.name]]
+    unknown = sorted({text.partition(":")[0] for text in without} - {"size"})
+    why = dict.fromkeys(unknown, "can't be verified here")
+    why |= dict.fromkeys(WEAK.intersection(unknown), "is weak: it detects accidents, no more")
+    return {
+        "files": files,
+        "damaged": [RefusedEntry.of(error, root) for error in remarks.wrong],
+        "prove": functools.partial(agrees, stated) if not WEAK.isdisjoint(unknown) else None,
+        "notes": [*remarks.notes, *map(" ".join, why.items())],
+    }
+
+
+def expected_by(name: str, texts: Sequence[str]) -> ExpectedFile:
+    """Return what lists state of a file: the digests that can be proven, and its size."""
+    file = ExpectedFile.by_digest(name, *digest.provable(texts))
+    sizes = [int(text[5:]) for text in texts if text.startswith("size:")]
+    sizes += [0] * ("crc32:00000000" in texts)  # that of an empty file
+    return msgspec.structs.replace(file, size=sizes[0]) if sizes else file
 
 
 def begin_of(root: str, name: str, n_bytes: int) -> bytes:
@@ -96,10 +121,12 @@ def begin_of(root: str, name: str, n_bytes: int) -> bytes:
         return b"" if fd is None else read_at(fd, n_bytes)
 
 
-def parts_of(form: Format) -> tuple[str, ...]:
+def parts_of(form: Format, root: str) -> tuple[str, ...]:
     """Return patterns of what may lie beside expected files: their promise, a seal, a journal."""
+    found = digest_lists.lists_in(root) if form.name == LISTS else ()
     lists = [name for each in digest_lists.NAMES.values() for name in (each, f".{each}.journal")]
-    return (form.manifest_file, *form.further_parts, *form.beside, *lists)
+    own = (form.manifest_file, *form.further_parts, *form.beside)
+    return (*own, *lists, *map(glob.escape, found))
 
 
 def with_digests(file: ExpectedFile, stated: Sequence[tuple[str, int]]) -> ExpectedFile:

@@ -1,12 +1,15 @@
 """Which formats are known, which of them a directory is of, and which directories of a tree are."""
 
 import contextlib
+import fnmatch
+import itertools
 import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from shardproof._base.digest_lists import NAMES, lists_in
 from shardproof._base.json import MAX_BYTES, read_bytes
 from shardproof._base.messages import quoted, told, traced
 from shardproof._base.names import open_root, real_root
@@ -14,6 +17,7 @@ from shardproof._base.opening import TEMPORARY, is_directory, is_never_a_shard, 
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.formats import hub, lists, plain, samples, signs, weights
 from shardproof.formats._format import Format
+from shardproof.formats._near import nearest
 from shardproof.formats._reading import LISTS, permissions_told
 
 if TYPE_CHECKING:
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
 
 _GROUP = "shardproof.formats"
 """Entry points of this group are formats of other packages: a name, and ``module:FORMAT``."""
+
+_MOST_BELOW = 64  # directories that are looked at below one of no known format
 
 OURS: dict[str, Format] = {
     form.name: form
@@ -60,7 +66,7 @@ def names() -> list[str]:
 
 
 def get(name: str) -> Format:
-    """Return the format of a name.
+    """Return the format of a name; ``"bin:uint32"`` is that of numbers of a type, without a header.
 
     Raises:
         ValueError: No format has this name, or the package that has it can't be imported.
@@ -72,10 +78,16 @@ def get(name: str) -> Format:
     """
     if name in OURS:
         return OURS[name]
+    if name.startswith("bin:"):
+        return plain.bin_of(name.removeprefix("bin:"))
     others = _others()
     if name not in others:
-        known = ", ".join([*OURS, *others])
-        raise ValueError(f"format: expected one of {known}, found {quoted(name)}")
+        import difflib  # noqa: PLC0415 - only for an error
+
+        known = [*OURS, *others]
+        near = difflib.get_close_matches(name[:80], known, 1)
+        tip = f"; did you mean {near[0]}?" if near else ""
+        raise ValueError(f"format: expected one of {', '.join(known)}, found {quoted(name)}{tip}")
     return _loaded(others[name])
 
 
@@ -127,19 +139,32 @@ def detect(path: str) -> Format:
             return signs.CHECKPOINT
         os.close(open_root(path))
         found = claims(path)
-    if not found:
-        n_entries = len(os.listdir(path))
-        holds = f"{n_entries} entries, none of a known format" if n_entries else "nothing"
-        problem = (
-            f"expected a shards directory ({', '.join(names())}), found {holds}; is the path "
-            "right? 'shardproof formats' lists what each contains"
-        )
-        raise ManifestNotFoundError(problem, path=path)
+        if not found:
+            raise ManifestNotFoundError(_unknown(path), path=path)
     if len(found) > 1:
         told_names = ", ".join(form.name for form in found)
         problem = f"several formats recognize it ({told_names}): say which with --format NAME"
         raise ManifestError(f"{problem}, or format= in Python", path=path)
     return found[0]
+
+
+def _unknown(path: str) -> str:
+    """Return what is said of a directory that no format recognizes: what may be meant instead."""
+    entries = sorted(os.listdir(path))
+    if not entries:
+        return "expected a shards directory, found nothing; is the path right?"
+    lines = [f"near {line}" for line in nearest(path, entries, OURS.values())]
+    looked = itertools.islice(_looked(path), _MOST_BELOW)
+    below = [quoted(os.path.relpath(here, path)) for here, is_one in looked if is_one]
+    first = ", ".join(below[:3]) + ", ..." * (len(below) > 3)
+    lines.append(
+        f"shards directories below: {first}; use -r, or formats.find in Python"
+        if below
+        else "`shardproof seal` records the digests of any files, which `valid` then verifies"
+    )
+    n_entries = f"{len(entries)} entr{'y' if len(entries) == 1 else 'ies'}"
+    problem = f"expected a shards directory, found {n_entries} of no known format:"
+    return "".join([problem, *(f"\n  - {line}" for line in lines)])
 
 
 def claims(path: str) -> list[Format]:
@@ -151,9 +176,12 @@ def claims(path: str) -> list[Format]:
     _refuse_what_lost_its_manifest(
         path, names, {each for there in marks.values() for each in there}
     )
+    known = _by_suffix(names)
     found = (
-        _recognizing(_by_suffix(names), path)
+        _recognizing((form for form in known if not form.yields), path)
         or _of_others(path)
+        or (not {*lists_in(path)} <= {*NAMES.values()} and _recognizing([OURS[LISTS]], path))
+        or _recognizing((form for form in known if form.yields), path)
         or _recognizing([OURS[LISTS]], path)  # beside any other format it is a seal
     )
     if not found and TEMPORARY in names:  # its partitions may lie in folders below
@@ -178,15 +206,21 @@ def find(path: str | os.PathLike[str]) -> Iterator[str]:
         >>> found == str(shards_dir)
         True
     """
+    return (here for here, is_one in _looked(path) if is_one)
+
+
+def _looked(path: str | os.PathLike[str]) -> Iterator[tuple[str, bool]]:
+    """Yield every directory that is looked at, and whether it is a shards directory."""
     todo = [real_root(path)]
     while todo:
         here, is_one, folders = todo.pop(), True, list[str]()
         with contextlib.suppress(ManifestError, OSError):
             folders = next(tree(here))[1]
-            is_one = bool(claims(here))
-            folders = [] if is_one else folders
-        if is_one:
-            yield here
+            found = claims(here)
+            is_one = bool(found)
+            runs = fnmatch.filter(folders, "checkpoint-[0-9]*")  # beside the model at the end
+            folders = folders if all(form.yields for form in found) else runs
+        yield here, is_one
         shown = [name for name in reversed(folders) if not is_never_a_shard(name)]
         todo += [os.path.join(here, name) for name in shown]
 
@@ -208,28 +242,36 @@ def _marks_in(path: str, form: Format) -> list[str]:
     return [mark for mark in form.marks if is_there(os.path.join(path, mark))]
 
 
-def _by_suffix(names: Iterable[str]) -> list[Format]:
+def _by_suffix(names: Collection[str]) -> list[Format]:
     # A number may follow: x.tfrecord-00000-of-00010.
-    ends = {os.path.splitext(name)[1].partition("-")[0] or name for name in names}
-    return [form for form in OURS.values() if not ends.isdisjoint(_ENDS[form.name])]
+    ends = {os.path.splitext(name)[1].partition("-")[0].lower() or name for name in names}
+    return [
+        form
+        for form in OURS.values()
+        if not ends.isdisjoint(_ENDS[form.name])
+        or any(fnmatch.filter(names, pattern) for pattern in form.folders)
+    ]
 
 
 def _refuse_what_lost_its_manifest(path: str, names: Collection[str], marks: set[str]) -> None:
     """Raise where a manifest is no JSON (sound JSON may be another's), or only shards are left."""
-    of_json = sorted(mark for mark in marks if mark in names and mark.endswith((".json", ".sig")))
+    of_json = sorted(mark for mark in marks if mark.endswith((".json", ".sig")))
     states = {mark: _why_no_json(path, mark) for mark in of_json}
     found = {mark: f"it {state}" for mark, state in states.items() if state}
     lines = "\n".join(names)
     for form in OURS.values():
+        lost = form.manifest_file
+        if form is samples.ARROW and lost not in states:
+            continue  # without a state, they are any files of Arrow
         if form.only_its_own and (shards := sorted(re.findall(form.only_its_own, lines))):
-            lost = form.manifest_file
             state = states.get(lost, "is missing") or "says nothing of them"
             files = f"{len(shards)} file{'s' * (len(shards) > 1)}"
             there = f"{files} {re.sub(r'[0-9]+', '*', shards[0])}"
             found = {lost: f"found {there}, but {lost} {state}"}
     for lost, problem in found.items():
-        tip = "restore it, or write the shards again; of another format, give --format NAME"
-        raise ManifestError(f"{problem}: {tip}", path=os.path.join(path, lost))
+        tip = "restore it, or write the shards again (no reader finds them without it); of another"
+        text = f"{problem}: {tip} format, give --format NAME"
+        raise ManifestError(text, path=os.path.join(path, lost))
 
 
 def _why_no_json(root: str, name: str) -> str:

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from shardproof._base.arguments import checked, count
-from shardproof.loaders._delivery import DeviceName, Dtype, Framework, delivery_of
+from shardproof.loaders._delivery import DeviceName, Dtype, delivery_of
 from shardproof.loaders._loader import BatchLoader, refuse_options
-from shardproof.loaders.io._row_source import UNLABELLED, RowSource, open_source
+from shardproof.loaders.io._row_source import UNLABELLED, Framework_co, RowSource, open_source
 from shardproof.loaders.order._epoch_plan import RankShare
 from shardproof.loaders.order._orders import Order, ShuffledOrder
 from shardproof.loaders.order._selection import LayerChoice, TokenChoice
@@ -23,7 +23,7 @@ else:
     Labels = Sequence
 
 
-class OrderedDataLoader(BatchLoader):
+class OrderedDataLoader(BatchLoader[Framework_co]):
     """Delivers the activations of a saev directory in the file's order: example, layer, token.
 
     Args:
@@ -74,7 +74,7 @@ class OrderedDataLoader(BatchLoader):
         world_size: int = 1,
         even_batches: bool = False,
         workers: int | None = None,
-        framework: Framework = "numpy",
+        framework: Framework_co = "numpy",  # type: ignore[assignment] # it is what a checker infers
         device: DeviceName = "cpu",
         dtype: Dtype | None = None,
         n_ahead: int = 2,
@@ -88,7 +88,7 @@ class OrderedDataLoader(BatchLoader):
         super().__init__(source, share, workers, delivery)
 
 
-class ShuffledDataLoader(BatchLoader):
+class ShuffledDataLoader(BatchLoader[Framework_co]):
     """Delivers the activations of a saev directory shuffled, the same way for the same seed.
 
     Examples are permuted over the whole directory, and the rows of half the buffer are permuted
@@ -150,7 +150,7 @@ class ShuffledDataLoader(BatchLoader):
         rank: int = 0,
         world_size: int = 1,
         even_batches: bool = False,
-        framework: Framework = "numpy",
+        framework: Framework_co = "numpy",  # type: ignore[assignment] # it is what a checker infers
         device: DeviceName = "cpu",
         dtype: Dtype | None = None,
         n_ahead: int = 2,

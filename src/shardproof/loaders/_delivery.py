@@ -8,9 +8,7 @@ from shardproof._base.arguments import count
 from shardproof.loaders.io._memory import Bytes, fresh
 from shardproof.loaders.io._row_source import Batch
 from shardproof.loaders.io._sending import MOST_BEHIND, Device
-
-Framework = Literal["numpy", "torch"]
-"""Of which library the delivered arrays are."""
+from shardproof.loaders.order._selection import Framework
 
 Dtype = Literal["float32", "float16", "bfloat16"]
 

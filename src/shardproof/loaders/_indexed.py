@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from shardproof._base.arguments import checked
 from shardproof._base.work import apart
-from shardproof.loaders._delivery import DeviceName, Dtype, Framework, delivery_of, torch_module
+from shardproof.loaders._delivery import DeviceName, Dtype, delivery_of, torch_module
 from shardproof.loaders._reader import DirectoryReader
 from shardproof.loaders.io._crew import Helpers
 from shardproof.loaders.io._memory import BufferPool, Contiguous
@@ -21,7 +21,7 @@ from shardproof.loaders.io._read_ahead import threads_that_help
 from shardproof.loaders.io._read_plan import ReadPlan
 from shardproof.loaders.io._row_source import UNLABELLED, Batch, WholeBatch, batches_of, open_source
 from shardproof.loaders.order._epoch_plan import Window
-from shardproof.loaders.order._selection import LayerChoice, TokenChoice
+from shardproof.loaders.order._selection import Framework, LayerChoice, TokenChoice
 
 _MOST_THREADS = 4  # for one batch: a part of 2 MiB each takes them a millisecond
 _KEPT_BYTES = 2**27  # of memory for the next batches: three, unless they are larger than that

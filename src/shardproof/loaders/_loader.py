@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import weakref
 from collections.abc import Generator, Iterator, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Self, overload
 
 import msgspec
 
@@ -16,7 +16,7 @@ from shardproof.loaders._delivery import Delivery, torch_module
 from shardproof.loaders._reader import DirectoryReader
 from shardproof.loaders.io._memory import BufferPool
 from shardproof.loaders.io._read_ahead import ReadAhead, threads_that_help, windows_at_once
-from shardproof.loaders.io._row_source import Batch, RowSource
+from shardproof.loaders.io._row_source import Arrays, Batch, Framework_co, RowSource
 from shardproof.loaders.io._sending import send_ahead
 from shardproof.loaders.order._epoch_plan import (
     MOST_COUNTED,
@@ -25,6 +25,9 @@ from shardproof.loaders.order._epoch_plan import (
     RankShare,
 )
 from shardproof.loaders.order._epochs import EpochCursor, LoaderState
+
+if TYPE_CHECKING:
+    import torch
 
 
 def refuse_options(batch_size: int, rank: int, world_size: int, workers: int | None) -> None:
@@ -35,7 +38,7 @@ def refuse_options(batch_size: int, rank: int, world_size: int, workers: int | N
     rank_of(rank, world_size)
 
 
-class BatchLoader(DirectoryReader):
+class BatchLoader(DirectoryReader, Generic[Framework_co]):
     """Delivers the rows of a source in batches.
 
     Args:
@@ -121,7 +124,18 @@ class BatchLoader(DirectoryReader):
     def __len__(self) -> int:
         return self.n_batches
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __getitem__(self, index: object) -> NoReturn:
+        """Raise: so torch's DataLoader asks what it is given."""
+        problem = "no rows by number: write DataLoader(loader.torch_dataset(), batch_size=None)"
+        raise TypeError(f"{type(self).__name__} has {problem}, or take an IndexedDataset")
+
+    @overload
+    def __iter__(self: "BatchLoader[Literal['numpy']]") -> Iterator[Batch[Arrays]]: ...
+    @overload
+    def __iter__(self: "BatchLoader[Literal['torch']]") -> "Iterator[Batch[torch.Tensor]]": ...
+    @overload
+    def __iter__(self) -> Iterator[Batch]: ...
+    def __iter__(self) -> Iterator[Any]:
         run = self._run(self._cursor.next_start, self._cursor.n_choices)
         self._running.add(run)
         return run

@@ -3,16 +3,14 @@
 A forked process must not take over locks that a thread of its parent may hold.
 """
 
-import os
-import weakref
-from typing import Any, Self
+from typing import Any
 
-from shardproof._base.work import close_at_exit
+from shardproof._base.work import Closing, begin_in_forks, close_at_exit
 from shardproof.loaders.io._row_source import RowSource
 from shardproof.saev import Metadata
 
 
-class DirectoryReader:
+class DirectoryReader(Closing):
     """Reads a proven directory; begins anew in each forked process, ends with the interpreter."""
 
     def __init__(self, source: RowSource) -> None:
@@ -21,7 +19,7 @@ class DirectoryReader:
 
     def _start(self) -> None:
         """Begin without threads, descriptors or memory, as at first, after a fork or a pickle."""
-        _readers.add(self)
+        begin_in_forks(self._start)
         close_at_exit(self)
 
     def _arguments(self) -> dict[str, object]:
@@ -43,26 +41,6 @@ class DirectoryReader:
         """How many values an activation has."""
         return self.metadata.d_model
 
-    def close(self) -> None:
-        """Give back threads, descriptors and memory."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
         self._start()
-
-
-_readers: weakref.WeakSet[DirectoryReader] = weakref.WeakSet()
-
-
-def _start_in_child() -> None:
-    for reader in list(_readers):
-        reader._start()
-
-
-os.register_at_fork(after_in_child=_start_in_child)

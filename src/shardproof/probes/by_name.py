@@ -10,12 +10,16 @@ from shardproof._base import json
 from shardproof._base.opening import read_at
 from shardproof.errors import ManifestError
 from shardproof.manifest import ExpectedFile, Mismatch, Probe
-from shardproof.probes import parquet, safetensors
+from shardproof.probes import gguf, parquet, safetensors
 from shardproof.probes.impostors import impostor
 
 __all__ = ["flaw_of_list", "law_of", "probe"]
 
-_LAWS: dict[str, Probe] = {".parquet": parquet.probe, ".safetensors": safetensors.probe}
+_LAWS: dict[str, Probe] = {
+    ".gguf": gguf.probe,
+    ".parquet": parquet.probe,
+    ".safetensors": safetensors.probe,
+}
 
 
 def law_of(name: str) -> Probe | None:

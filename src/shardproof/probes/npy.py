@@ -8,13 +8,14 @@ one after the other, so what follows the first is only wrong if it is not anothe
 import functools
 import math
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 from shardproof._base.messages import quoted
 from shardproof._base.opening import read_at
 from shardproof.manifest import ExpectedFile, Mismatch
 
-__all__ = ["NOT_NPY", "ArrayHeader", "probe", "read_header"]
+__all__ = ["NOT_NPY", "ArrayHeader", "header_of", "item_bytes", "probe", "read_header"]
 
 NOT_NPY = "the header of a .npy file, version 1 to 3"
 
@@ -69,7 +70,12 @@ def read_header(fd: int, size: int) -> ArrayHeader | Mismatch | None:
 
     None where it says what no size follows from.
     """
-    head = read_at(fd, _HEAD_BYTES)
+    return header_of(functools.partial(read_at, fd), size)
+
+
+def header_of(begin: Callable[[int], bytes], size: int) -> ArrayHeader | Mismatch | None:
+    """Return the same of an array of which ``begin`` returns so many first bytes."""
+    head = begin(_HEAD_BYTES)
     n_length = _LENGTH_BYTES.get(head[6:8], 0)
     if head[:6] != _MAGIC or not n_length or len(head) < 8 + n_length:
         return Mismatch(NOT_NPY, quoted(head[:12]))
@@ -79,7 +85,7 @@ def read_header(fd: int, size: int) -> ArrayHeader | Mismatch | None:
         return Mismatch(f"a header of {length} bytes", f"{size} bytes in all")
     if length > _MAX_HEADER:
         return None
-    head = head if start <= len(head) else read_at(fd, start)
+    head = head if start <= len(head) else begin(start)
     text = head[8 + n_length : start].decode("latin-1")
     if not text.lstrip().startswith("{"):
         return Mismatch(NOT_NPY, quoted(text))
@@ -91,9 +97,14 @@ def _parsed(text: str, start: int) -> ArrayHeader | None:
     match = _FIELDS.fullmatch(text)
     fields = {match[f"key{i}"]: match[f"value{i}"] for i in range(3)} if match else {}
     kind = fields.get("descr", "").strip("'\"")
-    item = _TYPE.fullmatch(kind)
+    item = item_bytes(kind)
     lengths = _LENGTHS.findall(fields.get("shape", ""))
     if len(fields) != 3 or item is None or len(lengths) > _MAX_DIMENSIONS:
         return None
-    item_bytes = int(item[2]) * (4 if item[1] == "U" else 1)
-    return ArrayHeader(kind, tuple(map(int, lengths)), item_bytes, start)
+    return ArrayHeader(kind, tuple(map(int, lengths)), item, start)
+
+
+def item_bytes(kind: str) -> int | None:
+    """Return how long an item of a type such as ``<u4`` is; None where that is not plain."""
+    item = _TYPE.fullmatch(kind)
+    return None if item is None else int(item[2]) * (4 if item[1] == "U" else 1)

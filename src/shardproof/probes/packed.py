@@ -14,7 +14,7 @@ from shardproof._base.messages import quoted, told
 from shardproof._base.opening import read_at
 from shardproof.manifest import Mismatch
 
-__all__ = ["HEAD_BYTES", "SMALL_BYTES", "Forward", "kind_of", "probe", "wrong_inside"]
+__all__ = ["HEAD_BYTES", "SMALL_BYTES", "Forward", "kind_of", "probe", "prove", "wrong_inside"]
 
 HEAD_BYTES = 10
 """What is to be seen of a file to know it."""
@@ -36,6 +36,9 @@ _MOST_BLOCKS = 4096
 _GZIP_OR_ZLIB = 47  # as zlib's window bits
 _BZIP2_END = 0x177245385090
 _END_BYTES = 11
+
+
+Look = Callable[["Forward"], Mismatch | None]
 
 
 def kind_of(head: bytes) -> str | None:
@@ -64,6 +67,13 @@ def probe(kind: str, fd: int, size: int) -> Mismatch | None:
     return wrong_inside(fd, lambda _: None) if is_unpacked else None
 
 
+def prove(kind: str, fd: int, size: int, look: Look = lambda _: None) -> Mismatch | bool:
+    """Return whether checksums prove a file, as those of gzip and zlib do; see all of zstd."""
+    if kind in {"gzip", "zlib"}:
+        return wrong_inside(fd, look) or True
+    return (kind == "zstd" and _wrong_blocks(fd, size, size)) or False
+
+
 class Forward:
     """Reads from pieces, never before where it has read; fewer bytes where they end."""
 
@@ -86,9 +96,7 @@ class Forward:
         return self._held[-_TAIL_BYTES:]
 
 
-def wrong_inside(
-    fd: int, look: Callable[[Forward], Mismatch | None], *, whole: bool = True
-) -> Mismatch | None:
+def wrong_inside(fd: int, look: Look, *, whole: bool = True) -> Mismatch | None:
     """Return what a look into a file of gzip or zlib finds, or why it, or its begin, is damaged."""
     read = Forward(_unpacked(fd) if whole else itertools.islice(_unpacked(fd), _MOST_PIECES))
     try:
@@ -115,10 +123,10 @@ def _unpacked(fd: int) -> Iterator[bytes]:
         raise EOFError("it ends within the stream")
 
 
-def _wrong_blocks(fd: int, size: int) -> Mismatch | None:
-    """Walk over the blocks of all frames of zstd."""
+def _wrong_blocks(fd: int, size: int, most: int = _MOST_BLOCKS) -> Mismatch | None:
+    """Walk over so many blocks of all frames of zstd; return where one is cut."""
     at, n_checksum, is_between, is_packed = 0, 0, True, False
-    for _block in range(_MOST_BLOCKS):
+    for _block in range(most):
         if is_between and is_packed and at == size:
             return None
         head = read_at(fd, 8, at)

@@ -7,16 +7,18 @@ A file of metadata alone, ``_metadata``, is a footer with the row groups of othe
 where things are and how many rows there are.
 """
 
+import os
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from shardproof._base.messages import quoted, told
+from shardproof._base.names import opened
 from shardproof._base.opening import read_at
 from shardproof.manifest import ExpectedFile, Mismatch
 from shardproof.probes._thrift import CompactReader, ThriftError
 
-__all__ = ["ColumnChunk", "ParquetFooter", "footer_in", "footer_of", "probe", "prove"]
+__all__ = ["ColumnChunk", "ParquetFooter", "footer_in", "footer_of", "probe", "prove", "rows_in"]
 
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 _TAIL_BYTES = 8
@@ -65,6 +67,21 @@ def footer_of(fd: int, size: int) -> ParquetFooter | Mismatch | None:
 def footer_in(data: bytes) -> ParquetFooter | Mismatch | None:
     """Return what the footer of a file says that was read; None where it is encrypted."""
     return _footer(lambda n_bytes, at: data[at : at + n_bytes], len(data), len(data))
+
+
+def rows_in(root: str, names: Iterable[str]) -> int | None:
+    """Return how many rows files have together; None where one is not whole."""
+    n_rows = 0
+    for name in names:
+        try:
+            with opened(name, root) as fd:
+                footer = None if fd is None else footer_of(fd, os.fstat(fd).st_size)
+        except OSError:  # a finding of its own
+            return None
+        if not isinstance(footer, ParquetFooter):
+            return None
+        n_rows += footer.n_rows
+    return n_rows
 
 
 def _footer(read: _Read, size: int, max_bytes: int) -> ParquetFooter | Mismatch | None:

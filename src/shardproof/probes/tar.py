@@ -74,12 +74,10 @@ def prove(promised: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
 
     Of an archive that is not compressed every header is looked at, and none of the data.
     """
-    kind = packed.kind_of(read_at(fd, packed.HEAD_BYTES))
-    if kind == "gzip":
+    if kind := packed.kind_of(read_at(fd, packed.HEAD_BYTES)):
         look = functools.partial(_wrong_inside, promised.n_items, True)
-        return packed.wrong_inside(fd, look) or True
-    wrong = kind is None and _wrong_member(lambda n_bytes, at: read_at(fd, n_bytes, at), size)
-    return wrong or False
+        return packed.prove(kind, fd, size, look)
+    return _wrong_member(lambda n_bytes, at: read_at(fd, n_bytes, at), size) or False
 
 
 def is_header(block: bytes) -> bool:

@@ -7,12 +7,13 @@ may pack the whole file by gzip or zlib; nothing but the bytes tells.
 
 import functools
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from shardproof._base.messages import quoted
 from shardproof._base.opening import read_at
 from shardproof.manifest import ExpectedFile, Mismatch
 from shardproof.probes import packed
+from shardproof.probes.crc32c import crc32c
 
 __all__ = ["probe", "prove"]
 
@@ -23,9 +24,6 @@ _MOST_RECORDS = 4096
 """That a look follows: a file of many more is told by its begin alone."""
 
 _PIECE_BYTES = 2**16
-_BEGIN = 0xFFFFFFFF
-"""The state of CRC-32C before the first byte; the checksum is the last state, inverted."""
-
 _ZLIB = tuple(bytes([n << 4 | 8]) for n in range(8))
 """The first byte, by the window of which size there was (RFC 1950)."""
 
@@ -58,8 +56,8 @@ def probe(_: ExpectedFile, fd: int, size: int) -> Mismatch | None:
 
 def prove(_: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
     """Return whether a file's checksums prove it: of one that is not packed, a part may be gone."""
-    if _packed_by(fd) is not None:
-        return packed.wrong_inside(fd, _wrong_record) or True
+    if kind := _packed_by(fd):
+        return packed.prove(kind, fd, size, _wrong_record)
     plain = (read_at(fd, _PIECE_BYTES, at) for at in range(0, size, _PIECE_BYTES))
     return _wrong_record(packed.Forward(plain)) or False
 
@@ -91,7 +89,7 @@ def _length_in(head: bytes) -> int | None:
 
 @functools.lru_cache  # records are as long as others
 def _of_length(data: bytes) -> int:
-    return _masked(_behind(data, _BEGIN, 8))
+    return _masked(crc32c(data))
 
 
 def _wrong_record(read: _Read) -> Mismatch | None:
@@ -101,37 +99,14 @@ def _wrong_record(read: _Read) -> Mismatch | None:
         n_bytes = _length_in(head)
         if n_bytes is None:
             return _no_length(head, at)
-        state, left, end = _BEGIN, n_bytes, at + _HEAD.size + n_bytes
+        checksum, left, end = 0, n_bytes, at + _HEAD.size + n_bytes
         while left and (piece := read(min(left, _PIECE_BYTES), end - left)):
-            state, left = _behind_data(piece, state), left - len(piece)
-        if left or read(_FOOT_BYTES, end) != _masked(state).to_bytes(_FOOT_BYTES, "little"):
+            checksum, left = crc32c(piece, checksum), left - len(piece)
+        if left or read(_FOOT_BYTES, end) != _masked(checksum).to_bytes(_FOOT_BYTES, "little"):
             return Mismatch(f"the data of the record at byte {at}, by their checksum", "others")
         at = end + _FOOT_BYTES
     return None
 
 
-def _masked(state: int) -> int:
-    checksum = state ^ _BEGIN
+def _masked(checksum: int) -> int:
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-def _behind_data(data: bytes, state: int) -> int:
-    """Return the state of CRC-32C behind some data: by two bytes at once in half the time."""
-    state = _behind(struct.unpack_from(f"<{len(data) // 2}H", data), state, 16)
-    return _behind(data[len(data) & -2 :], state, 8)
-
-
-def _behind(words: Iterable[int], state: int, n_bits: int) -> int:
-    table, mask = _table(n_bits), 2**n_bits - 1
-    for word in words:
-        state = table[(state ^ word) & mask] ^ state >> n_bits
-    return state
-
-
-@functools.cache
-def _table(n_bits: int) -> list[int]:
-    """Return what becomes of each state of so many bits (Castagnoli's polynomial, reflected)."""
-    table = list(range(2**n_bits))
-    for _ in range(n_bits):
-        table = [state >> 1 ^ (0x82F63B78 if state & 1 else 0) for state in table]
-    return table

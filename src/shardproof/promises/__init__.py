@@ -13,7 +13,7 @@ from shardproof._base.messages import shown
 from shardproof._base.opening import is_directory, is_there, real_path
 from shardproof.errors import ManifestError
 from shardproof.formats import Format
-from shardproof.manifest import Manifest, RefusedEntry
+from shardproof.manifest import Manifest
 from shardproof.report import Level
 
 __all__ = ["Promise", "promise_of"]
@@ -45,27 +45,26 @@ def promise_of(
         read = functools.partial(formats.read_manifest, lists=level == "valid")
         if key is not None:
             read = functools.partial(formats.read_signed, key=key)
-        return Promise(read(form, path), formats.parts_of(form), form.name_at_source)
+        return Promise(read(form, path), formats.parts_of(form, path), form.name_at_source)
     address = os.fspath(against)
     _refuse_itself(path, address)
     # What fetches takes longer to import than all else here.
     from shardproof.probes import by_name  # noqa: PLC0415
-    from shardproof.promises._elsewhere import files_expected_at, shown_address  # noqa: PLC0415
+    from shardproof.promises._elsewhere import expected_at, shown_address  # noqa: PLC0415
 
     with contextlib.suppress(ManifestError):  # of no format, or of two
         form = form or formats.detect(path)
-    shown, wrong = shown_address(address), list[ManifestError]()
+    shown = shown_address(address)
     manifest = Manifest.without_refused(
         Manifest,
         root=Path(path),
         path=shown if "://" in shown else Path(os.path.abspath(address)),
         format=shown,
-        files=files_expected_at(address, reads=level == "valid", wrong=wrong),
-        damaged=[RefusedEntry.of(error, path) for error in wrong],
+        **expected_at(address, path, reads=level == "valid"),
         probe=by_name.probe,
         stores=[real_path(os.path.join(path, form.store))] if form and form.store else (),
     )
-    return Promise(manifest, formats.parts_of(form) if form else ())
+    return Promise(manifest, formats.parts_of(form, path) if form else ())
 
 
 def _refuse_itself(path: str, address: str) -> None:

@@ -5,13 +5,27 @@ import errno
 import fnmatch
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from shardproof import formats
 from shardproof._base import digest, digest_lists, fanout
 from shardproof._base.messages import shown
-from shardproof._base.names import NotRegularError, open_inside, open_regular, open_root, real_root
-from shardproof._base.opening import files_below, is_directory, is_of_a_desktop, is_there
+from shardproof._base.names import (
+    NotRegularError,
+    open_inside,
+    open_regular,
+    open_root,
+    real_root,
+    spelled,
+)
+from shardproof._base.opening import (
+    closing_fd,
+    files_below,
+    is_directory,
+    is_of_a_desktop,
+    is_there,
+)
 from shardproof._base.work import Deadline, Stop, go_on
 from shardproof.errors import ManifestError
 from shardproof.fetching import Limits, open_source, sources
@@ -21,24 +35,23 @@ from shardproof.manifest import ExpectedFile
 _MAX_LIST_BYTES = 256 * 2**20
 
 
-def files_expected_at(
-    address: str, *, reads: bool, wrong: list[ManifestError]
-) -> list[ExpectedFile]:
-    """Return what is promised at an address, or at a path; ``wrong`` gets a list's bad lines."""
+def expected_at(address: str, root: str, *, reads: bool) -> dict[str, Any]:
+    """Return the fields of the manifest at an address, or at a path, of a directory."""
     is_address = "://" in address
     where = shown_address(address) if is_address else os.path.abspath(address)
     if is_address:
-        files = _stated_at(address, wrong)
+        fields = _stated_at(address, root)
     elif is_directory(address):
-        files = list(_in_directory(real_root(address), reads=reads))
+        fields = {"files": _in_directory(real_root(address), reads=reads)}
     else:
-        folder, name = os.path.split(where)
-        files = _files_of(digest_lists.read(real_root(folder), name, wrong), name)
-    if not files:
+        (folder, name), remarks = os.path.split(where), digest_lists.Remarks([], [])
+        entries = digest_lists.read(real_root(folder), name, remarks, at=root)
+        fields = _fields_of(entries, remarks, name, root)
+    if not fields["files"]:
         problem = "expected a manifest, but it lists no files: is it the right one? A web "
         problem += "server lists none: give a list of digests there, or hf://"
         raise ManifestError(problem, path=where)
-    return files
+    return fields
 
 
 def shown_address(address: str) -> str:
@@ -46,42 +59,41 @@ def shown_address(address: str) -> str:
     return sources.bare(address) if "://" in address else shown(address)
 
 
-def _files_of(entries: Sequence[tuple[str, str]], list_name: str) -> list[ExpectedFile]:
+def _fields_of(
+    entries: Sequence[tuple[str, str]], remarks: digest_lists.Remarks, list_name: str, root: str
+) -> dict[str, Any]:
     """Return what a list promises, but for itself, as `digest_lists.stated_by` does."""
     stated: dict[str, list[str]] = {}
     for name, text in entries:
         stated.setdefault(name, []).append(text)
     stated.pop(list_name, None)
-    return [ExpectedFile.by_digest(name, *digest.provable(stated[name])) for name in stated]
+    return formats.fields_of(stated, remarks, root)
 
 
-def _stated_at(address: str, wrong: list[ManifestError]) -> list[ExpectedFile]:
+def _stated_at(address: str, root: str) -> dict[str, Any]:
     """Return what a list of digests at an address states, or what the source there lists."""
-    limits = Limits(max_unsized_bytes=_MAX_LIST_BYTES)
-    is_named_so = digest_lists.is_list(shown_address(address).rpartition("/")[2])
+    limits, remarks = Limits(max_unsized_bytes=_MAX_LIST_BYTES), digest_lists.Remarks([], [])
+    list_name = shown_address(address).rpartition("/")[2]
+    is_named_so = digest_lists.is_list(list_name) or list_name.endswith((".txt", ".asc"))
     if is_named_so and not sources.is_repository(address):
         folder, name = sources.split_name(address)
         with contextlib.closing(open_source(folder)) as source:
             data = read_range(source, name, limits=limits)
-            entries = digest_lists.parse(data, path=f"{source.url}/{name}", wrong=wrong)
-            return _files_of(entries, name)
+            path = f"{source.url}/{name}"
+            entries = digest_lists.parse(data, path=path, remarks=remarks, at=root)
+            return _fields_of(entries, remarks, name, root)
     with contextlib.closing(open_source(address)) as source:
         files = listed(source, limits, Deadline(None, Stop()), source.url)
-    return [ExpectedFile(name=file.name, size=file.size, digest=file.digest) for file in files]
+    expected = (ExpectedFile(name=f.name, size=f.size, digest=f.digest) for f in files)
+    return {"files": [*expected]}
 
 
-def _in_directory(root: str, *, reads: bool) -> Iterator[ExpectedFile]:
-    """Yield the files of another directory; what they hash to, if asked."""
-    dir_fd = open_root(root)
-    try:
+def _in_directory(root: str, *, reads: bool) -> list[ExpectedFile]:
+    """Return the files of another directory; what they hash to, if asked."""
+    with closing_fd(open_root(root)) as dir_fd:
         n_threads = fanout.available_cpus() if reads else None
         work = functools.partial(_as_they_are, root, dir_fd, reads)
-        runs = fanout.over_threads(work, _names_in(root), n_threads, chunk=1 if reads else 64)
-        with contextlib.closing(runs):
-            for _, some in runs:
-                yield from some
-    finally:
-        os.close(dir_fd)
+        return fanout.collected(work, _names_in(root), n_threads, chunk=1 if reads else 64)
 
 
 def _names_in(root: str) -> list[str]:
@@ -94,6 +106,7 @@ def _names_in(root: str) -> list[str]:
         found = (name for pattern in patterns for name in fnmatch.filter(below, pattern))
         parts.update(name for name in found if not is_of_a_desktop(os.path.basename(name)))
         parts.update(file.name for file in form.read_manifest(root).files)
+    names = spelled(names, parts, root)
     hidden = sorted(parts.difference(names))
     return names + [name for name in hidden if is_there(os.path.join(root, name))]
 
@@ -102,12 +115,9 @@ def _as_they_are(root: str, dir_fd: int, reads: bool, names: Sequence[str]) -> l
     files = []
     for name in names:
         try:
-            fd = _opened(root, dir_fd, name)
-            try:
+            with closing_fd(_opened(root, dir_fd, name)) as fd:
                 size = os.fstat(fd).st_size
                 found = str(digest.of_file(fd, "sha256", size, go_on=go_on)) if reads else None
-            finally:
-                os.close(fd)
         except OSError as error:  # which has the name at most
             raise OSError(error.errno, os.strerror(error.errno or 0), f"{root}/{name}") from error
         files.append(ExpectedFile(name=name, size=size, digest=found))

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import os
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,8 +27,8 @@ from shardproof.pytest_plugin._hooks import (
 )
 
 if TYPE_CHECKING:
-    from shardproof.testing import MakeShardsDir
-    from shardproof.testing.faults import FileSystemFaults, Hub
+    from shardproof.testing import MakeCheckpoint, MakeShardsDir
+    from shardproof.testing.faults import Hub, MakeShardFaults
 
 __all__ = [
     "make_checkpoint",
@@ -99,7 +98,7 @@ def make_receipts_dir(tmp_path: Path) -> Iterator[MakeShardsDir]:
 
 
 @pytest.fixture
-def make_checkpoint(tmp_path: Path) -> Iterator[Callable[..., Path]]:
+def make_checkpoint(tmp_path: Path) -> Iterator[MakeCheckpoint]:
     """Make checkpoints in one file a rank for one test.
 
     ``prefix = make_checkpoint(world_size=4, step=7, missing=[1])``. Each call writes a new one and
@@ -151,7 +150,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 @pytest.fixture
 def make_shard_faults(
     make_shards_dir: MakeShardsDir,  # noqa: ARG001 - whose end, which restores modes, comes after
-) -> Iterator[Callable[[str | os.PathLike[str]], FileSystemFaults]]:
+) -> Iterator[MakeShardFaults]:
     """Let file-system calls below a directory fail, until the test ends.
 
     ``make_shard_faults(path).fail("read", errno.EIO, nth=2)``. A fault that was planned and never

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardproof._base.messages import quoted, shown, told
-from shardproof._base.opening import is_there, real_path
+from shardproof._base.opening import is_regular, is_there, matching, real_path
 from shardproof.formats import signs
+from shardproof.pytest_plugin._needs import NeedsShards
 from shardproof.pytest_plugin._nodes import (
     VALIDATION,
     NothingFoundItem,
@@ -31,6 +32,7 @@ _EMPTY = "expected a path, found none: is a variable not set? The current direct
 # A line is taken as it is: of an empty path in quotes, as in a shell, it has them.
 _NONE = {"", "''", '""'}
 _NOT_GIVEN: list[str] = []
+_PATTERN = frozenset("*?[")
 
 _LEVELS: tuple[Level, ...] = ("present", "complete", "valid")
 
@@ -48,12 +50,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         metavar="PATH",
         default=[],
-        help="A shards directory to validate; write --shards-dir=PATH; may be given repeatedly.",
+        help="Shards directory, root of several, or pattern; write --shards-dir=PATH; repeatable.",
     )
     group.addoption(
         "--shards-recursive",
         action="store_true",
-        help="Validate every shards directory at and below those that are named.",
+        help="Look below named directories with --shards-format and --shards-against, too.",
     )
     group.addoption(
         "--shards-level",
@@ -80,11 +82,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addini("shards_recursive", "As --shards-recursive.", type="bool", default=False)
     parser.addini("shards_level", "As --shards-level.", default="present")
+    parser.addini(
+        "needs_shards",
+        "What becomes of a test whose needs_shards(path) is not whole: skip (default) or fail.",
+        default="skip",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker; take part in the run only if that was asked for."""
     config.addinivalue_line("markers", "shards: the validation of a shards directory (shardproof)")
+    config.addinivalue_line(
+        "markers",
+        "needs_shards(path, ..., level=...): skip or fail unless they are whole (shardproof)",
+    )
     # With a space, pytest takes the path for one of tests, and moves its rootdir there.
     from_environment = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
     given = {*config.invocation_params.args, *from_environment}
@@ -101,6 +112,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if asked not in levels:
         known = ", ".join(levels)
         raise pytest.UsageError(f"{where}: expected one of {known}, found {quoted(asked)}")
+    config.pluginmanager.register(NeedsShards(config, levels[asked]), "shardproof-needs")
     if config.getoption("validate_shards") or config.getini("validate_shards"):
         validation = _ShardsValidation(config, levels[asked])
         config.stash[VALIDATION] = validation
@@ -143,8 +155,28 @@ def _named_directories(config: pytest.Config) -> list[Path]:
         raise pytest.UsageError(f"ini option shards_dirs: {_EMPTY}")
     here = config.invocation_params.dir
     base = here if config.inipath is None else config.inipath.parent
-    named = [*(here / path for path in given), *(base / path for path in listed)]
-    return [Path(os.path.abspath(path)) for path in named]
+    named = [*((here, path) for path in given), *((base, path) for path in listed)]
+    found = itertools.chain.from_iterable(itertools.starmap(_matching, named))
+    return [Path(os.path.abspath(path)) for path in found]
+
+
+def _matching(base: Path, given: str) -> list[Path]:
+    """Return what a path leads to, each part of which may be a pattern of the shell."""
+    # Shells expand whole words only, and --shards-dir=/data/* is one of another beginning.
+    try:
+        if _PATTERN.isdisjoint(given) or is_there(base / given):
+            return [base / given]
+        found = [base]
+        for part in Path(given).parts:
+            is_name = _PATTERN.isdisjoint(part)
+            names = [[part] if is_name else matching(each, part) for each in found]
+            found = [each / name for each, some in zip(found, names, strict=True) for name in some]
+        there = [path for path in found if is_there(path) and not is_regular(path)]
+    except OSError as error:
+        raise pytest.UsageError(f"'{shown(base / given)}' not searched: {told(error)}") from None
+    if not there:
+        raise pytest.UsageError(f"no directory matches '{shown(base / given)}'")
+    return there
 
 
 class _ShardsValidation:
@@ -221,7 +253,7 @@ class _ShardsValidation:
         """Yield the named directories, or those below them; a named one where there is none."""
         for root in self.named:
             below = []
-            if self.is_recursive:
+            if self.is_recursive or not (self.form or self.against):
                 from shardproof.formats import find  # noqa: PLC0415 - not before it is needed
 
                 with contextlib.suppress(OSError):  # which the item of the root meets too
@@ -264,7 +296,7 @@ class _ShardsValidation:
             terminalreporter.write_line(f"{files} without a {lacking} to prove{tip}")
         for root, counts in failed.items():
             n_findings = counts.get("shards_findings", 0)
-            why = counted(n_findings, "finding") if n_findings else "could not be validated"
+            why = counts["shards_summary"] if n_findings else "could not be validated"
             terminalreporter.write_line(f"FAILED {shown(root)}: {why}")
 
 

@@ -144,6 +144,7 @@ class ShardsItem(_Node, pytest.Item):
             ("shards_files", report.n_files),
             ("shards_unproven", len(report.unproven)),
             ("shards_findings", report.n_findings),
+            ("shards_summary", report.summary),
         ]
         report.raise_for_findings()
 

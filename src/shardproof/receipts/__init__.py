@@ -9,7 +9,7 @@
     store = receipts.open_run("/project/out", datasets=["corpus"]).store(plan)
     for work in store.claim_pending():
         with work:
-            write_tokens(work.files, work.output(f"shard_{work.index:06d}.bin"))
+            write_tokens(work.files, work.output_path(f"shard_{work.index:06d}.bin"))
 """
 
 from shardproof._base.holds import ObservedHold

@@ -44,7 +44,7 @@ class ClaimedShard:
     """A shard that this worker claimed, to be entered: ``with work:`` begins the work on it.
 
     `ReceiptStore.claim` and `ReceiptStore.claim_pending` make it. What is written outside the block
-    would be recorded nowhere, so `output` gives it no place.
+    would be recorded nowhere, so `output_path` gives it no place.
 
     Attributes:
         index: The shard.
@@ -54,7 +54,7 @@ class ClaimedShard:
         >>> import shardproof
         >>> store = shardproof.ReceiptStore(plan_dir)
         >>> with store.claim(1) as work:
-        ...     n_bytes = work.output("shard_000001.bin").write_bytes(b"tokens")
+        ...     n_bytes = work.output_path("shard_000001.bin").write_bytes(b"tokens")
         ...     work.stats["num_sequences"] = 1
         >>> store.receipt(1).stats
         {'num_sequences': 1}
@@ -93,7 +93,7 @@ class ClaimedShard:
         return self._input_files()
 
     @checked
-    def output(self, name: str, kind: str | None = None) -> Path:
+    def output_path(self, name: str, kind: str | None = None) -> Path:
         """Return where to write an output; it gets its name when the block ends.
 
         The place is in a directory of this claim alone, under the output's own file name.

@@ -171,13 +171,9 @@ class Claims:
 
     def _prepare(self) -> None:
         """Make the directories, and remove what killed writers left; once."""
-        _refuse_link(self._root)
-        receipts = os.path.join(self._root, RECEIPTS)
-        if is_link(receipts):
-            problem = "expected a directory of receipts, found a symbolic link; move it away"
-            raise ManifestError(problem, path=receipts)
+        directories = [_refuse_link(self._root, name) for name in (CLAIMS, RECEIPTS)]
         if not self._is_swept:
-            for directory in (self._directory, receipts):
+            for directory in directories:
                 files.make_directories(directory)
                 files.sweep_leftovers(directory)
             self._is_swept = True
@@ -187,12 +183,13 @@ class Claims:
         return ShardClaimedError(problem, path=self._root, index=index)
 
 
-def _refuse_link(root: str) -> None:
-    """Raise `ManifestError` if the directory of claims is a link, which could lead anywhere."""
-    directory = os.path.join(root, CLAIMS)
+def _refuse_link(root: str, name: str) -> str:
+    """Return the path of a directory of the plan's; refuse a link, which could lead anywhere."""
+    directory = os.path.join(root, name)
     if is_link(directory):
-        problem = "expected a directory of claims, found a symbolic link"
+        problem = f"expected a directory of {name}, found a symbolic link; move it away"
         raise ManifestError(problem, path=directory)
+    return directory
 
 
 @checked
@@ -219,8 +216,7 @@ def claims_in(plan_dir: str | os.PathLike[str]) -> Iterator[tuple[int, ObservedH
     refuse_empty(plan_dir=plan_dir)
     root = real_root(plan_dir)  # now: the current directory may be another one later
     read_header(root)
-    _refuse_link(root)
-    matches = map(_NAME.fullmatch, sorted(names_in(os.path.join(root, CLAIMS))))
+    matches = map(_NAME.fullmatch, sorted(names_in(_refuse_link(root, CLAIMS))))
     indices = [int(match[1]) for match in matches if match and not match[2]]
     seen = ((index, observe(_path_of(root, index))) for index in indices)
     return ((index, found) for index, found in seen if found is not None)

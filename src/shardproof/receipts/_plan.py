@@ -137,9 +137,9 @@ def make_plan(
         determinism: Versions of libraries and whatever else the bytes depend on.
         pins: Pinned inputs to write down; the source files' own revisions count by themselves.
         kinds: The kinds of outputs without which no shard is done, such as ``["bin", "idx"]``; see
-            `ClaimedShard.output`. Where none are named, each shard owes what its work has written.
-            They are no part of ``plan_hash``: a plan that is there already takes them over, and
-            keeps what was done.
+            `ClaimedShard.output_path`. Where none are named, each shard owes what its work has
+            written. They are no part of ``plan_hash``: a plan that is there already takes them
+            over, and keeps what was done.
 
     Raises:
         ReceiptError: A tokenizer without a revision, no files, a file twice, a name that no plan

@@ -143,11 +143,11 @@ def read_manifest(root: str) -> Manifest:
             read = functools.partial(_promises, header, receipts_fd)
             names = map(_RECEIPT.fullmatch, os.listdir(receipts_fd))
             indices = sorted(int(match[1]) for match in names if match)
-            for _, parts in apart(lambda _: [*fanout.over_threads(read, indices)]):
-                for promises, problems, n_more in parts:
-                    files += promises
-                    damaged += problems
-                    n_completed += n_more
+            parts = apart(lambda _: fanout.collected(read, indices))
+            for promises, problems, n_more in parts:
+                files += promises
+                damaged += problems
+                n_completed += n_more
     return Manifest(
         root=Path(root),
         path=Path(root, PLAN_FILE),

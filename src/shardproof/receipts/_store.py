@@ -1,6 +1,5 @@
 """The receipts of one plan: what is done, what is left, and whose turn it is."""
 
-import itertools
 import logging
 import os
 import time
@@ -11,6 +10,7 @@ from shardproof._base.arguments import checked, count
 from shardproof._base.messages import printable, shown, told
 from shardproof._base.names import real_root
 from shardproof._base.opening import refuse_empty
+from shardproof._base.progress import reporting
 from shardproof._base.work import apart
 from shardproof.errors import (
     ManifestNotFoundError,
@@ -25,7 +25,7 @@ from shardproof.receipts._plan import Plan
 from shardproof.receipts._plan_receipts import PlanVerdicts
 from shardproof.receipts._records import Receipt, read_receipt
 from shardproof.receipts._verdict import Verdict
-from shardproof.report import Level
+from shardproof.report import BrokenFiles, Level
 
 logger = logging.getLogger("shardproof.receipts")
 
@@ -68,7 +68,7 @@ class ReceiptStore:
         >>> store.pending()
         [0, 1, 2]
         >>> with store.claim(0) as work:
-        ...     work.output("shard_000000.bin").write_bytes(b"tokens")
+        ...     work.output_path("shard_000000.bin").write_bytes(b"tokens")
         6
         >>> store.pending(), store.is_completed(0)
         ([1, 2], True)
@@ -194,7 +194,12 @@ class ReceiptStore:
 
     @checked
     def verdicts(
-        self, *, pending: bool = False, level: Level = "complete", workers: int | None = None
+        self,
+        *,
+        pending: bool = False,
+        level: Level = "complete",
+        workers: int | None = None,
+        progress: bool | Callable[[int, int], None] = False,
     ) -> list[Verdict]:
         """Return the verdict on each shard, ascending.
 
@@ -202,6 +207,7 @@ class ReceiptStore:
             pending: Whether only those that are not done are wanted, which takes much less time.
             level: As for `verdict`.
             workers: As for `pending`.
+            progress: As for `shardproof.validate`.
 
         Raises:
             ValueError: ``workers`` below 1.
@@ -218,7 +224,8 @@ class ReceiptStore:
         """
         if workers is not None:
             count("workers", workers, 1)
-        return apart(lambda _: self._verdicts.all(level, workers, pending=pending))
+        with reporting(progress, "shards") as show:
+            return apart(lambda _: self._verdicts.all(level, workers, pending=pending), show)
 
     @checked
     def claim(self, index: int, *, level: Level = "complete") -> ClaimedShard:
@@ -226,7 +233,7 @@ class ReceiptStore:
 
         While the block runs, no other worker gets the shard, on whatever node, unless this one
         shows no sign of life for ``stale_after`` seconds. At its end the outputs that
-        `ClaimedShard.output` gave a place are synced, hashed and moved to their names, and the
+        `ClaimedShard.output_path` gave a place are synced, hashed and moved to their names, and the
         receipt says completed. An exception writes a receipt that says failed and is raised; an
         interrupt (KeyboardInterrupt, SystemExit) only gives the shard back.
 
@@ -285,7 +292,7 @@ class ReceiptStore:
             >>> store = shardproof.ReceiptStore(plan_dir)
             >>> for work in store.claim_pending():
             ...     with work:
-            ...         _ = work.output(f"shard_{work.index:06d}.bin").write_bytes(b"tokens")
+            ...         _ = work.output_path(f"shard_{work.index:06d}.bin").write_bytes(b"tokens")
             >>> store.pending()
             []
         """
@@ -342,10 +349,7 @@ def slurm_array(indices: Sequence[int]) -> str:
         >>> receipts.slurm_array([3, 7, 12, 13, 14])
         '3,7,12-14'
     """
-    # The numbers of a run grow as their places do.
-    runs = itertools.groupby(enumerate(indices), key=lambda item: item[1] - item[0])
-    ends = [(members[0][1], members[-1][1]) for _, run in runs if (members := list(run))]
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ends)
+    return BrokenFiles(indices=tuple(indices)).ranges
 
 
 def _log_disbelieved(verdicts: Sequence[Verdict]) -> None:

@@ -8,7 +8,6 @@ straight into them. That no key stands twice in it, is seen by counting quotatio
 unusual is left to the closer look.
 """
 
-import contextlib
 import dataclasses
 import errno
 import os
@@ -89,8 +88,7 @@ def look_at(
             found = [verdict(header, index, level, names) for index in indices]
             return [([one for one in found if not (pending and one.completed)], names)]
 
-        with contextlib.closing(fanout.over_threads(look, indices, workers, chunk=chunk)) as runs:
-            looks = [look for _, found in runs for look in found]
+        looks = fanout.collected(look, indices, workers, chunk=chunk, is_told=True)
     verdicts = [found for look in looks for found in look[0]]
     return verdicts, [name for look in looks for name in look[1]]
 

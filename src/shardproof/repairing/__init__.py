@@ -12,9 +12,9 @@ from shardproof import formats
 from shardproof._base.arguments import checked, count
 from shardproof._base.messages import shown
 from shardproof._base.names import open_root, replaced
-from shardproof._base.opening import is_directory, is_there, real_path, refuse_empty
-from shardproof._base.progress import bar
-from shardproof._base.work import Deadline, apart, telling_of_stops, to_waiter
+from shardproof._base.opening import closing_fd, is_directory, is_there, real_path, refuse_empty
+from shardproof._base.progress import reporting
+from shardproof._base.work import Deadline, apart, telling_of_stops
 from shardproof.errors import FetchError, ManifestError
 from shardproof.fetching import Cancellation, Limits, Source, open_source, sources
 from shardproof.fetching.transfer import listed, parts_beneath
@@ -114,8 +114,8 @@ def repair(
         dry_run: Only report what would be fetched.
         workers: How many files are fetched at once; by default 4.
         limits: How long and how often to try.
-        progress: True for a bar on a terminal; or a callable that gets how many files are fetched,
-            and of how many.
+        progress: True for a bar on a terminal; or a callable that gets how many files are checked,
+            or fetched after that, and of how many.
         cancellation: Ends the call with an error, from another thread.
 
     Returns:
@@ -140,8 +140,7 @@ def repair(
     if workers is not None:
         count("workers", workers, 1)
     form = None if format is None else formats.get(format)
-    chosen = bar("repair") if progress is True else contextlib.nullcontext(progress or None)
-    with chosen as on_progress:
+    with reporting(progress, "repair") as show:
 
         def work(stop: Any) -> Repair:
             located = formats.locate(path)
@@ -158,13 +157,12 @@ def repair(
                 if not sources.is_on_disk(opened.url):
                     listing = listed(opened, limits, Deadline(limits.deadline, stop), located.root)
                     there = {file.name: file for file in listing}
-                at_once = workers or _AT_ONCE
-                fetcher = Fetcher(opened, there, limits, stop, at_once, to_waiter(on_progress))
+                fetcher = Fetcher(opened, there, limits, stop, workers or _AT_ONCE)
                 done = _repaired(ask, fetcher, level, dry_run=dry_run, is_fixed=against is not None)
             return dataclasses.replace(done, report=_bounded(done.report, Path(located.path)))
 
         with telling_of_stops(os.fspath(path)):
-            return apart(work)
+            return apart(work, show)
 
 
 def _bounded(report: Report, path: Path) -> Report:
@@ -200,8 +198,7 @@ def _repaired(
     if any(file.name.startswith(f"{parts}/") for file in promise.manifest.files):
         problem = f"it lists files in '{shown(parts)}', where fetches put theirs: rename it"
         raise ManifestError(problem, path=promise.manifest.path)
-    root_fd = open_root(root)
-    try:
+    with closing_fd(open_root(root)) as root_fd:
         while True:
             report = look(promise.manifest, level, proven)
             missing |= {each.path for each in report.findings if each.kind is FindingKind.MISSING}
@@ -220,8 +217,6 @@ def _repaired(
                 promise = ask()
         if not os.path.samestat(os.lstat(root), os.fstat(root_fd)):
             raise replaced(root)
-    finally:
-        os.close(root_fd)
     broken = {
         file.name: f"expected {each.expected}, found {each.found}"
         for file, each in broken_in(promise.manifest, report)

@@ -13,7 +13,8 @@ import msgspec
 from shardproof._base.fanout import in_threads
 from shardproof._base.messages import is_unreached, quoted, told
 from shardproof._base.names import OPEN_FLAGS, open_root
-from shardproof._base.opening import is_there, may_be_whole
+from shardproof._base.opening import closing_fd, is_there, may_be_whole
+from shardproof._base.work import tell_done
 from shardproof.checks import SealedProof, check, flaw_of
 from shardproof.errors import FetchError
 from shardproof.fetching import Limits, RemoteFile, Source, transfer
@@ -37,7 +38,7 @@ def look(manifest: Manifest, level: Level, proven: set[ExpectedFile]) -> Report:
     if prove := manifest.prove:
         less = lambda file, fd, size: file in proven or prove(file, fd, size)  # noqa: E731
         manifest = dataclasses.replace(manifest, prove=less)
-    report = check(manifest, level=level, proofs=proofs)
+    report = check(manifest, level=level, proofs=proofs, is_told=True)
     not_so = {finding.path for finding in report.findings}.union(report.unproven)
     proven |= {file for file in manifest.files if manifest.root / file.name not in not_so}
     return dataclasses.replace(report, n_unread=0)
@@ -73,7 +74,6 @@ class Fetcher(NamedTuple):
     limits: Limits
     stop: Any
     workers: int
-    on_progress: Callable[[int, int], object] | None
 
     def told_of(self, name: str) -> RemoteFile | None:
         """Return what is known of a file of the source, None if it has none; its links count."""
@@ -95,8 +95,7 @@ class Fetcher(NamedTuple):
         with contextlib.closing(runs):
             for n_done, (each, problem) in enumerate(zip(wanted, runs, strict=True), 1):
                 yield each.file.name, problem
-                if self.on_progress is not None:
-                    self.on_progress(n_done, len(wanted))
+                tell_done(n_done, len(wanted))
         if self.stop.is_set():
             raise FetchError("it was stopped", path=manifest.root)
 
@@ -142,12 +141,9 @@ class Fetcher(NamedTuple):
 @contextlib.contextmanager
 def _opened(base: str, manifest: Manifest, root_fd: int) -> Iterator[tuple[int, str]]:
     """Yield a directory that is open, and where it has its parts, whatever has its name by then."""
-    fd = os.dup(root_fd) if base == os.fspath(manifest.root) else open_root(base)
-    try:
+    with closing_fd(os.dup(root_fd) if base == os.fspath(manifest.root) else open_root(base)) as fd:
         path = f"/proc/self/fd/{fd}"  # proc(5); other systems have none that leads on
         yield fd, transfer.parts_beneath(path if is_there(path) else base)
-    finally:
-        os.close(fd)
 
 
 def _keys_of(path: str, base: str) -> tuple[str, str]:

@@ -230,7 +230,7 @@ def read_json(root: str, name: str) -> bytes:
         path = os.path.join(root, name)
         if is_link(path):
             problem = "it is a symbolic link that leads nowhere: mend the link, or restore the file"
-            raise ManifestNotFoundError(problem, path=path) from error
+            raise ManifestNotFoundError(problem, path=path) from None
         names = sorted(os.listdir(root))
         acts = [each for each in names if each.startswith("acts") and each.endswith(".bin")]
         there = [f"{len(acts)} acts*.bin (the first is {quoted(acts[0])})"] if acts else []
@@ -238,7 +238,7 @@ def read_json(root: str, name: str) -> bytes:
         holds = ", ".join(there) or "no acts*.bin file and no metadata.json"
         advice = _ADVICE[name] if there else "nothing in it looks like saev's: is the path right?"
         problem = f"there is no such file. The directory holds {holds}; {advice}"
-        raise ManifestNotFoundError(problem, path=path) from error
+        raise ManifestNotFoundError(problem, path=path) from None
 
 
 _ADVICE = {

@@ -154,8 +154,8 @@ def read_manifest(root: str) -> Manifest:
     labels = os.path.join(root, LABELS_FILE)  # which are optional; readers use what is there
     try:
         has_labels = is_there(labels)
-    except PermissionError as error:
-        raise ManifestPermissionError(permission_denied(), path=labels) from error
+    except PermissionError:
+        raise ManifestPermissionError(permission_denied(), path=labels) from None
     if has_labels:
         files.append(ExpectedFile(name=LABELS_FILE, size=metadata.labels_bytes))
     laws = functools.partial(_contradictions, metadata, shards)

@@ -1,6 +1,5 @@
 """Seal a directory: write down the digests of its files once, so that `valid` proves them."""
 
-import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Mapping
@@ -12,9 +11,9 @@ from shardproof._base import digest, digest_lists, files, json
 from shardproof._base.arguments import checked, count
 from shardproof._base.liveness import stamp_of
 from shardproof._base.names import open_root
-from shardproof._base.opening import is_there, refuse_empty
-from shardproof._base.progress import bar
-from shardproof._base.work import apart, to_waiter
+from shardproof._base.opening import closing_fd, is_there, refuse_empty
+from shardproof._base.progress import reporting
+from shardproof._base.work import apart
 from shardproof.checks import FileRead, Noting, check, journal, journal_name, proofs_of
 from shardproof.errors import SealError
 from shardproof.manifest import Manifest
@@ -98,20 +97,16 @@ def seal(
         count("workers", workers, 1)
     digest.begin(algorithm, 0)  # which may not be installed
     form = None if format is None else formats.get(format)
-    chosen = bar("seal") if progress is True else contextlib.nullcontext(progress or None)
-    with chosen as told:
+    with reporting(progress, "seal") as show:
 
         def work(_: object) -> Seal:
             root = formats.locate(path).path
-            dir_fd = open_root(root)  # what is written lies in the directory that was read
-            try:
+            # What is written lies in the directory that was read.
+            with closing_fd(open_root(root)) as dir_fd:
                 files.sweep_leftovers(dir_fd)
-                how = {"workers": workers, "on_progress": to_waiter(told)}
-                return _seal(root, dir_fd, form, algorithm, update=update, **how)
-            finally:
-                os.close(dir_fd)
+                return _seal(root, dir_fd, form, algorithm, update=update, workers=workers)
 
-        return apart(work)
+        return apart(work, show)
 
 
 def _seal(
@@ -137,7 +132,9 @@ def _seal(
     if before:
         whole = json.read_bytes(root, list_name, max_bytes=2**28)
         data = whole.removesuffix(b"\n") + b"\n" + data
-        if not {*digests}.issubset(name for name, _ in digest_lists.parse(data, path=list_path)):
+        if not {*digests, *before}.issubset(
+            name for name, _ in digest_lists.parse(data, path=list_path)
+        ):
             problem = "no line can be added to it: write it anew, in plain UTF-8"
             raise SealError(problem, path=list_path)
     else:
@@ -178,7 +175,7 @@ def _digests_of(
         digests[name] = str(read.found[algorithm, 0])
 
     with journal(root, list_name, dir_fd=dir_fd) as note_down:
-        proofs, noting = proofs_of(root, list_name), Noting(algorithm, note)
-        report = check(manifest, level="valid", proofs=proofs, noting=noting, most=MOST_KEPT, **how)
+        how |= {"proofs": proofs_of(root, list_name), "noting": Noting(algorithm, note)}
+        report = check(manifest, level="valid", most=MOST_KEPT, is_told=True, **how)
         report.raise_for_findings()
     return digests, len(resumed)

@@ -9,12 +9,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from shardproof import formats
-from shardproof._base import digest, digest_lists
-from shardproof._base.names import opened
+from shardproof._base import digest, digest_dialects, digest_lists
+from shardproof._base.names import opened, spelled
 from shardproof._base.opening import is_never_a_shard, read_at, tree
 from shardproof.checks import check
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.manifest import ExpectedFile, Manifest, Mismatch, Prove, RefusedEntry
+from shardproof.probes.impostors import is_text
 
 Reasons = Mapping[str, str | None]
 """Of each file why it is left out where no format says what is to be sealed; None if it is not."""
@@ -30,7 +31,7 @@ _LISTED, _HEAD_BYTES, _MAX_LIST_BYTES = "a list of digests", 4096, 256 * 2**20
 def contents_of(root: str) -> tuple[Reasons, Stated, list[ManifestError]]:
     """Return what lies in a directory and below, what lists state of it, and their wrong lines."""
     files: dict[str, str | None] = {}
-    stated, wrong = Stated(), list[ManifestError]()
+    stated, remarks = Stated(), digest_lists.Remarks([], [])
     for here, folders, names in tree(root):
         hidden = list(filter(is_never_a_shard, folders))
         folders[:] = [name for name in folders if name not in hidden]
@@ -41,14 +42,15 @@ def contents_of(root: str) -> tuple[Reasons, Stated, list[ManifestError]]:
                 why = "hidden" if name.startswith(".") else "never expected"
             files[os.path.join(below, name)] = why
     for name, why in files.items():
-        entries = digest_lists.read(root, name, wrong) if why == _LISTED else ()
+        entries = digest_lists.read(root, name, remarks) if why == _LISTED else ()
         for file, text in entries if why else _entries_of(root, name, files):
             meant = _meant(root, name, file, files)
             if meant is None and why and "/" in name:  # it is gone
                 meant = os.path.normpath(os.path.join(os.path.dirname(name), file))
             if meant and meant != name and not meant.startswith(("/", "../")):
-                stated.setdefault(meant, []).append((str(digest.parse(text)), 0))
-    return files, stated, wrong
+                proofs = [(each, 0) for each in digest.provable([text])]
+                stated.setdefault(meant, []).extend(proofs)
+    return files, stated, remarks.wrong
 
 
 def _entries_of(root: str, name: str, files: Reasons) -> Sequence[tuple[str, str]]:
@@ -61,9 +63,9 @@ def _entries_of(root: str, name: str, files: Reasons) -> Sequence[tuple[str, str
         if not (head.startswith(_WIDE) or (_DIGITS.search(head) and b"\0" not in head)):
             return ()  # as nearly every shard
         whole = len(head) if len(head) == size else head.rfind(b"\n")
-        begin, _ = digest_lists.parsed(head[:whole], name)
+        begin, _ = digest_dialects.parsed(head[:whole], name)
         is_one = any(_meant(root, name, file, files) for file, _ in begin)
-        return digest_lists.parsed(read_at(fd, size), name)[0] if is_one else ()
+        return digest_dialects.parsed(read_at(fd, size), name)[0] if is_one else ()
 
 
 def _meant(root: str, lister: str, name: str, files: Reasons) -> str | None:
@@ -102,8 +104,11 @@ def manifest_of(
             if other.prove:
                 proves.setdefault(name, []).append((other.prove, file))
     if manifest.format == formats.LISTS:
-        names = [*(n for n, why in files.items() if why is None), *stated.keys() - files.keys()]
-        promised = {name: ExpectedFile(name=name) for name in names} | promised
+        names = [name for name, why in files.items() if why is None]
+        names = spelled(names, {*promised, *stated}, root) + sorted(stated.keys() - files.keys())
+        promised = {
+            name: ExpectedFile(name=name, size=_none(root, name)) for name in names
+        } | promised
     if not promised:
         raise ManifestNotFoundError("there is nothing to seal: no file in it", path=root)
 
@@ -121,6 +126,14 @@ def manifest_of(
         ],
         prove=prove if proves else None,
     )
+
+
+def _none(root: str, name: str) -> int | None:
+    """Return 0 for what may well be empty: a text, such as labels of an image without any."""
+    if not (is_text(name) or name.endswith(("_SUCCESS", "__init__.py"))):
+        return None
+    with opened(name, root) as fd:
+        return 0 if fd is not None and not os.fstat(fd).st_size else None
 
 
 def _others(root: str, own: str, files: Reasons) -> Iterator[Manifest]:

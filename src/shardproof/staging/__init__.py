@@ -17,9 +17,8 @@ from shardproof._base import files as _files
 from shardproof._base.arguments import checked, count
 from shardproof._base.names import file_type
 from shardproof._base.opening import is_directory, is_there, real_path, refuse_empty
-from shardproof._base.progress import bar
-from shardproof._base.work import apart, to_waiter
-from shardproof.checks import OnProgress
+from shardproof._base.progress import reporting
+from shardproof._base.work import apart
 from shardproof.errors import ShardproofError
 from shardproof.report import Level
 from shardproof.staging._copy import StagedCopy
@@ -81,17 +80,12 @@ def stage(
     """
     refuse_empty(path=path, to=to)
     n_threads = _THREADS if workers is None else count("workers", workers, 1)
-    shown = bar("files") if progress is True else contextlib.nullcontext(progress or None)
-    with shown as on_progress:
-        return apart(lambda _: _staged(path, to, level, n_threads, to_waiter(on_progress)))
+    with reporting(progress, "files") as show:
+        return apart(lambda _: _staged(path, to, level, n_threads), show)
 
 
 def _staged(
-    path: str | os.PathLike[str],
-    to: str | os.PathLike[str] | None,
-    level: Level,
-    threads: int,
-    on_progress: OnProgress | None,
+    path: str | os.PathLike[str], to: str | os.PathLike[str] | None, level: Level, threads: int
 ) -> Path:
     """Make the copy, or mend it, until this process or another one has finished it."""
     source = StageSource.read(formats.locate(path))
@@ -101,7 +95,7 @@ def _staged(
     while True:
         try:
             directory.prepare()
-            StagedCopy(source, directory.place, level, threads, on_progress).make()
+            StagedCopy(source, directory.place, level, threads).make()
             if directory.finish():
                 return Path(source.at(directory.final))
         except (OSError, ShardproofError):

@@ -17,9 +17,8 @@ from shardproof._base.fanout import in_threads
 from shardproof._base.liveness import stamp_of
 from shardproof._base.messages import printable, shown, told
 from shardproof._base.names import NotRegularError, open_inside, open_root
-from shardproof._base.opening import is_directory, is_there
-from shardproof._base.work import Cancelled, go_on
-from shardproof.checks import OnProgress
+from shardproof._base.opening import closing_fd, is_directory, is_there
+from shardproof._base.work import Cancelled, go_on, tell_done
 from shardproof.errors import ManifestError, ShardReadError
 from shardproof.manifest import ExpectedFile
 from shardproof.report import Finding, FindingKind, Level, Report, ShardValidationError
@@ -39,17 +38,9 @@ _LEAST_SPEED = 20e6  # bytes a second: a process that copies no file for so long
 class StagedCopy:
     """The copy of a source in the directory ``place``, made or mended, as `stage` is asked to."""
 
-    def __init__(
-        self,
-        source: StageSource,
-        place: str,
-        level: Level,
-        threads: int,
-        on_progress: OnProgress | None,
-    ) -> None:
+    def __init__(self, source: StageSource, place: str, level: Level, threads: int) -> None:
         self._source, self._place, self._level = source, place, level
-        self._threads, self._on_progress = threads, on_progress
-        self._proofs = Proofs(place)
+        self._threads, self._proofs = threads, Proofs(place)
         self._strange: list[str] = []
         self._errors: list[Exception] = []
 
@@ -112,8 +103,8 @@ class StagedCopy:
     def _alone(self, patience: float) -> Iterator[None]:
         """Wait while another process copies files; this saves work, and nothing rests on it."""
         path = os.path.join(self._place, LOCK)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        with closing_fd(os.open(path, flags, 0o600)) as fd:
             turn, n_seen, end = 0, self._proofs.n_bytes(), time.monotonic() + patience
             while turn < _TURNS and not _try_lock(fd, turn):
                 if n_seen != (n_seen := self._proofs.n_bytes()):
@@ -123,8 +114,6 @@ class StagedCopy:
                 go_on()
                 time.sleep(_POLL)
             yield
-        finally:
-            os.close(fd)
 
     def _size_of(self, file: ExpectedFile) -> int:
         """Return how large a file is to be; where nobody can tell, a copy of it says why."""
@@ -173,8 +162,7 @@ class StagedCopy:
             for file, found in zip(files, outcomes, strict=True):
                 todo.discard(file.name)
                 findings += found
-                if self._on_progress is not None:
-                    self._on_progress(n_files - len(todo), n_files)
+                tell_done(n_files - len(todo), n_files)
         if self._errors:
             raise self._errors[0]
         _raise_for_findings(self._report(findings))
@@ -224,18 +212,14 @@ class StagedCopy:
     @contextlib.contextmanager
     def _opened(self, name: str) -> Iterator[int]:
         root = self._source.root
-        dir_fd = open_root(root)
-        try:
-            with naming_whole(root):
-                fd = open_inside(name, root=root, dir_fd=dir_fd)
-        except (FileNotFoundError, NotRegularError) as error:  # since the source was checked
-            raise ShardReadError(_CHANGED, path=os.path.join(root, name)) from error
-        finally:
-            os.close(dir_fd)
-        try:
+        with closing_fd(open_root(root)) as dir_fd:
+            try:
+                with naming_whole(root):
+                    fd = open_inside(name, root=root, dir_fd=dir_fd)
+            except (FileNotFoundError, NotRegularError) as error:  # since the source was checked
+                raise ShardReadError(_CHANGED, path=os.path.join(root, name)) from error
+        with closing_fd(fd):
             yield fd
-        finally:
-            os.close(fd)
 
     def _transfer(self, source: int, copy: int, size: int, file: ExpectedFile) -> str | None:
         """Copy so many bytes, and return their digest where one is wanted."""

@@ -27,7 +27,8 @@ _NAMES = {
     "contracts._child": ["time_limit"],
     "faults": ["Damage", "DamageKind", "DamageRecord", "damage", "damaged"],
     "samples._directories": [
-        *("MakeShardsDir", "shards_dir", "without_root_override", "write_layout"),
+        *("MakeCheckpoint", "MakeShardsDir"),
+        *("shards_dir", "without_root_override", "write_layout"),
     ],
     "samples._layout": ["Layout", "SampleFormat", "SampleOptions"],
     "samples._oracle": [

@@ -9,6 +9,7 @@ from shardproof.testing.faults import DamageKind as DamageKind
 from shardproof.testing.faults import DamageRecord as DamageRecord
 from shardproof.testing.faults import damage as damage
 from shardproof.testing.faults import damaged as damaged
+from shardproof.testing.samples._directories import MakeCheckpoint as MakeCheckpoint
 from shardproof.testing.samples._directories import MakeShardsDir as MakeShardsDir
 from shardproof.testing.samples._directories import shards_dir as shards_dir
 from shardproof.testing.samples._directories import without_root_override as without_root_override

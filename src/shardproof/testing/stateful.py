@@ -4,7 +4,6 @@ Needs hypothesis (``pip install 'shardproof[testing]'``).
 """
 
 import contextlib
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,11 +13,7 @@ with extra():
     import hypothesis.strategies as st
     from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-    from shardproof.testing.samples._directories import (
-        restore_modes,
-        without_root_override,
-        write_layout,
-    )
+    from shardproof.testing.samples._directories import shards_dir, without_root_override
     from shardproof.testing.samples._layout import Layout
     from shardproof.testing.samples._oracle import expected_findings
     from shardproof.testing.samples._states import ShardState, apply_states, temporary_of
@@ -79,12 +74,10 @@ class ShardsDirMachine(RuleBasedStateMachine):
     @initialize(n_shards=st.integers(0, 3))
     def write(self, n_shards: int) -> None:
         """Begin with a whole directory."""
-        base = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="shardproof-"))
-        self._stack.callback(restore_modes, base)
         self._stack.enter_context(without_root_override())
         # One example a shard: then one more shard leaves the content of all others as it was.
         self.layout = Layout(n_shards, examples_per_shard=1, d_model=2)
-        self.path = write_layout(self.layout, base)
+        self.path = self._stack.enter_context(shards_dir(self.layout))
 
     @precondition(lambda self: self.layout.n_shards < self.max_shards)
     @rule()

@@ -69,6 +69,43 @@ def parquet(root: Path) -> Iterable[object]:
     return pq.read_table(root).to_pylist()
 
 
+@reader("parquet-folders")
+def parquet_folders(root: Path) -> Iterable[object]:
+    import pyarrow.dataset as ds
+
+    return ds.dataset(root, format="parquet", partitioning="hive").to_table().to_pylist()
+
+
+@reader("parquet-names")
+def parquet_names(root: Path) -> Iterable[object]:
+    import pandas as pd
+
+    for path in sorted(root.iterdir()):
+        yield from pd.read_parquet(path).itertuples()
+
+
+@reader("lerobot", "lerobot-2")
+def lerobot(root: Path) -> Iterable[object]:
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    for frame in LeRobotDataset("org/robot", root=root, video_backend="pyav"):
+        yield {name: getattr(value, "tolist", value.__str__)() for name, value in frame.items()}
+
+
+@reader("datasets-cache")
+def datasets_cache(root: Path) -> Iterable[object]:
+    """Whatever is prepared there, as `datasets` reads it: by what is written of it."""
+    from datasets import DatasetInfo
+    from datasets.arrow_reader import ArrowReader
+
+    for folder in sorted(path.parent for path in root.glob("*/*/*/*/dataset_info.json")):
+        info = DatasetInfo.from_directory(str(folder))
+        for split in info.splits:
+            arrow = ArrowReader(str(folder), info)
+            read = arrow.read("json", split, [*info.splits.values()], in_memory=True)
+            yield from ((split, row) for row in read["arrow_table"].to_pylist())
+
+
 @reader("parquet-dask")
 def parquet_dask(root: Path) -> Iterable[object]:
     import dask.dataframe as dd
@@ -107,6 +144,23 @@ def arrow(root: Path) -> Iterable[object]:
     splits = {"": found} if isinstance(found, Dataset) else found
     for name, split in splits.items():
         yield from ((name, row) for row in split)
+
+
+@reader("json-lines", "json-lines-gz")
+def json_lines(root: Path) -> Iterable[object]:
+    from datasets import load_dataset
+
+    files = [str(path) for path in sorted(root.glob("*.json*"))]
+    yield from load_dataset("json", data_files=files, cache_dir=str(root.parent / "cache"))["train"]
+
+
+@reader("json-lines-zst")
+def json_lines_zst(root: Path) -> Iterable[object]:
+    import zstandard
+
+    for path in sorted(root.glob("*.zst")):
+        with zstandard.open(path, "rt") as lines:
+            yield from map(json.loads, lines)
 
 
 @reader("tfrecord")

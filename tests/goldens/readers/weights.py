@@ -41,6 +41,42 @@ def safetensors_model(root: Path) -> Iterable[object]:
         yield name, tensor.tolist()
 
 
+@reader("torch-bin")
+def torch_bin(root: Path) -> Iterable[object]:
+    from transformers import GPT2LMHeadModel
+
+    model, said = GPT2LMHeadModel.from_pretrained(
+        root, output_loading_info=True, use_safetensors=False
+    )
+    if any(said.values()):
+        raise ValueError(f"{said}")
+    for name, tensor in model.state_dict().items():
+        yield name, tensor.tolist()
+
+
+@reader("torch", "torch-legacy")
+def torch(root: Path) -> Iterable[object]:
+    import torch
+
+    for path in sorted(root.glob("*.pt")):
+        yield path.name, sorted(torch.load(path, weights_only=True).items())
+
+
+@reader("gguf", "gguf-parts")
+def gguf(root: Path) -> Iterable[object]:
+    """As llama.cpp does, which asks the first part how many there are."""
+    import gguf
+
+    paths, n_parts = sorted(root.glob("*.gguf")), 1
+    for path in paths:
+        found = gguf.GGUFReader(path)
+        if count := found.get_field("split.count"):
+            n_parts = count.contents()
+        yield from ((each.name, each.data.tolist()) for each in found.tensors)
+    if len(paths) != n_parts:
+        raise ValueError(f"{len(paths)} of {n_parts} parts")
+
+
 @reader("torch-dcp", "torch-dcp-ranks")
 def torch_dcp(root: Path) -> Iterable[object]:
     import torch

@@ -25,7 +25,7 @@ class Case(NamedTuple):
 
 
 CASES: dict[str, Case] = {}
-CHECKOUTS: dict[str, Path | None] = {"llm.c": None, "templar": None}
+CHECKOUTS: dict[str, Path | None] = {"llm.c": None, "nanoGPT": None, "templar": None}
 """Where code is that is no package, by what it is called."""
 
 

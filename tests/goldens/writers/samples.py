@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from ._cases import case, cases, package
+from ._cases import Writer, case, cases, package
 
 
 def mds(to: Path, **options: object) -> None:
@@ -208,6 +208,68 @@ def parquet_hive(to: Path) -> None:
     fastparquet.write(str(to), rows, file_scheme="hive", partition_on=["year"])
 
 
+@case(package("pyarrow"))
+def parquet_folders(to: Path) -> None:
+    """In folders of two keys, without a list."""
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    years, months = ([begin + n % 2 for n in range(40)] for begin in (2023, 1))
+    rows = table().append_column("year", [years]).append_column("month", [months])
+    keys = ds.partitioning(pa.schema([("year", pa.int64()), ("month", pa.int64())]), flavor="hive")
+    ds.write_dataset(rows, to, format="parquet", partitioning=keys)
+
+
+@case(package("pandas", "pyarrow"))
+def parquet_names(to: Path) -> None:
+    """By the names that people give: the first is of the documentation of pandas."""
+    for name in ("rows.parquet.gzip", "part.0.parq", "part.1.PARQUET", "part.2.pq"):
+        table().to_pandas().to_parquet(to / name, compression="gzip")
+
+
+def robot(to: Path, *, version: int) -> None:
+    import numpy as np
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    names = {"names": ["x", "y"]}
+    features = {
+        "action": {"dtype": "float32", "shape": (2,), **names},
+        "observation.images.top": {
+            "dtype": "video",
+            "shape": (64, 96, 3),
+            "names": ["height", "width", "channels"],
+        },
+    }
+    to.rmdir()
+    made = LeRobotDataset.create("org/robot", 10, features, root=to, use_videos=True)
+    for episode in range(2):
+        for n in range(4):
+            image = np.full((64, 96, 3), 40 * n, np.uint8)
+            action = np.array([episode, n], np.float32)
+            frame = {"action": action, "observation.images.top": image}
+            if version == 2:
+                made.add_frame(frame, "push")
+            else:
+                made.add_frame(frame | {"task": "push"})
+        made.save_episode()
+    if version > 2:
+        made.finalize()
+
+
+def lerobot_of(*versions: str) -> Writer:
+    """Return what tells the version of LeRobot if it writes these: since 0.4 a file has many."""
+
+    def writer() -> str | None:
+        found = package("lerobot")()
+        return found if found and found.split()[1].startswith(versions) else None
+
+    return writer
+
+
+cases(lerobot_of("0.4", "0.5", "0.6", "1."), lerobot=partial(robot, version=3))
+cases(lerobot_of("0.2", "0.3"), lerobot_2=partial(robot, version=2))
+
+
 @case(package("pyspark"))
 def parquet_spark(to: Path) -> None:
     """With a number that is left out: of a partition without rows there is no file."""
@@ -250,6 +312,52 @@ def arrow_splits(to: Path) -> None:
     from datasets import Dataset, DatasetDict
 
     DatasetDict({"train": Dataset(table()), "test": Dataset(table())}).save_to_disk(str(to))
+
+
+@case(package("datasets"))
+def datasets_cache(to: Path) -> None:
+    """What `load_dataset` prepares, in one file of a split or in several, and `map` caches."""
+    from datasets import load_dataset
+
+    with tempfile.TemporaryDirectory() as place, in_directory(Path(place)):
+        for name, n_rows in (("train", 300), ("test", 20)):
+            Path(f"{name}.jsonl").write_text("\n".join(f'{{"id": {n}}}' for n in range(n_rows)))
+        both = {"train": "train.jsonl", "test": "test.jsonl"}
+        rows = load_dataset("json", data_files=both, cache_dir="cache")
+        rows["test"].map(lambda row: {"next": row["id"] + 1})
+        files = {"train": [*both.values()]}
+        load_dataset("json", data_files=files, cache_dir="cache", num_proc=2)
+        to.rmdir()
+        Path("cache").rename(to)
+
+
+def json_lines(to: Path, suffix: str = "", **options: object) -> None:
+    from datasets import Dataset
+
+    for number in range(3):
+        name = f"c4-train.{number:05}-of-00003.json{suffix}"
+        Dataset(table()).shard(3, number).to_json(to / name, **options)
+
+
+cases(
+    package("datasets"),
+    json_lines=partial(json_lines, suffix="l"),
+    json_lines_gz=partial(json_lines, suffix=".gz", compression="gzip"),
+)
+
+
+@case(package("zstandard"))
+def json_lines_zst(to: Path) -> None:
+    """Of one frame, as the Pile has them, and of a frame for each few lines."""
+    import zstandard
+
+    lines = [f'{{"text": "row {n}", "meta": {{}}}}\n'.encode() for n in range(400)]
+    packer = zstandard.ZstdCompressor(write_checksum=True)
+    with open(to / "00.jsonl.zst", "wb") as file, packer.stream_writer(file) as stream:
+        for line in lines:
+            stream.write(line)
+    frames = (packer.compress(b"".join(lines[n : n + 100])) for n in range(0, 400, 100))
+    (to / "01.jsonl.zst").write_bytes(b"".join(frames))
 
 
 @case(package("tfrecord"))

@@ -20,7 +20,7 @@ from shardproof._base.files._naming import (
     temporary_name,
 )
 from shardproof._base.files._syncing import begin_to_sync, make_directories, sync, sync_names
-from shardproof._base.files._writing import being_written, nameless, publish, write_whole
+from shardproof._base.files._writing import being_written, nameless, publish, write_at, write_whole
 from shardproof._base.opening import telling_where
 
 __all__ = [
@@ -45,5 +45,6 @@ __all__ = [
     "sync_names",
     "telling_where",
     "temporary_name",
+    "write_at",
     "write_whole",
 ]

@@ -5,6 +5,7 @@ In place of what has a name, or only where it is free.
 
 import contextlib
 import errno
+import fcntl
 import functools
 import os
 import re
@@ -26,7 +27,6 @@ _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV
 
 # What renameat2(2) answers where the kernel, its filter of calls, or the file system lacks it.
 _NO_SUCH_CALL = {errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.ENOTSUP}
-_RENAME_NOREPLACE = 1
 
 
 def move(
@@ -65,8 +65,11 @@ def move_new(source: str, name: str, *, dir_fd: int) -> bool:
 
 
 def _path_in(dir_fd: int, name: str) -> str:
-    """Return the path of a file in a directory that is open; its name where /proc does not tell."""
+    """Return the path of a file in a directory that is open; its name where that is not told."""
     with contextlib.suppress(OSError):
+        if command := getattr(fcntl, "F_GETPATH", None):  # of macOS
+            path: bytes = fcntl.fcntl(dir_fd, command, bytes(1024))
+            return os.path.join(os.fsdecode(path.rstrip(b"\0")), name)
         return os.path.join(os.readlink(f"/proc/self/fd/{dir_fd}"), name)
     return name
 
@@ -134,16 +137,18 @@ def _renaming() -> Callable[[str, str, int], int]:
     """Return what renames without replacing, and answers with the errno; 0 if it did."""
     import ctypes  # noqa: PLC0415 - only file systems without hard links need it
 
-    try:
-        function = ctypes.CDLL(None, use_errno=True).renameat2
-    except (AttributeError, OSError):
+    library = ctypes.CDLL(None, use_errno=True)
+    function, flag = getattr(library, "renameat2", None), 1  # RENAME_NOREPLACE
+    if function is None:  # RENAME_EXCL of macOS
+        function, flag = getattr(library, "renameatx_np", None), 4
+    if function is None:
         return lambda *_: errno.ENOSYS
     number, text = ctypes.c_int, ctypes.c_char_p
     function.argtypes = (number, text, number, text, ctypes.c_uint)
 
     def rename(source: str, name: str, dir_fd: int) -> int:
         paths = os.fsencode(os.path.abspath(source)), dir_fd, os.fsencode(name)
-        return ctypes.get_errno() if function(-1, *paths, _RENAME_NOREPLACE) else 0
+        return ctypes.get_errno() if function(-1, *paths, flag) else 0
 
     return rename
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fcntl
 import functools
 import os
 import stat
@@ -10,6 +11,10 @@ from typing import cast
 
 from shardproof._base.opening import is_directory, telling_where
 from shardproof.errors import UnsyncedError
+
+# Of macOS, whose fsync(2) may leave bytes in the disk's own memory; and where it has no such call.
+_FULLSYNC = getattr(fcntl, "F_FULLFSYNC", None)
+_NO_FULLSYNC = {errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL}
 
 
 def sync(fd: int) -> None:
@@ -20,6 +25,12 @@ def sync(fd: int) -> None:
         os.fsync(fd)
     except OSError as error:
         if error.errno != errno.EINVAL or not stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise
+    try:
+        if _FULLSYNC is not None:
+            fcntl.fcntl(fd, _FULLSYNC)
+    except OSError as error:
+        if error.errno not in _NO_FULLSYNC:
             raise
 
 

@@ -40,6 +40,14 @@ def _fill(fd: int, path: str | os.PathLike[str], data: bytes) -> None:
         file.write(data)
 
 
+def write_at(fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
+    """Write all bytes from an offset on: one call may take fewer (write(2))."""
+    left = memoryview(data)
+    while left:
+        n = os.pwrite(fd, left, offset)
+        left, offset = left[n:], offset + n
+
+
 @contextlib.contextmanager
 def being_written(
     path: str | os.PathLike[str],
@@ -95,7 +103,7 @@ def _new_file(
         yield fd
         if sync:
             with telling_where(path):
-                os.fsync(fd)
+                _syncing.sync(fd)
     finally:
         with telling_where(path):
             os.close(fd)

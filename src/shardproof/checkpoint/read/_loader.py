@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 from shardproof._base import fanout
 from shardproof._base.arguments import checked, count
 from shardproof._base.fanout import in_threads
-from shardproof._base.messages import quoted, shown
+from shardproof._base.messages import first_of, quoted, shown
 from shardproof._base.work import apart, in_thread
 from shardproof.checkpoint._format import CheckpointMetadata, ShardEntry, TensorEntry
 from shardproof.checkpoint.read._outs import Out, ShardOuts, check_shard_outs, checked_outs
@@ -17,8 +17,6 @@ from shardproof.checkpoint.storage._location import Location, location_of
 from shardproof.checkpoint.storage._reading import open_shard, read_metadata
 from shardproof.checkpoint.storage._storage import CheckpointStorage
 from shardproof.errors import CheckpointError
-
-_SHOWN = 20
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -235,8 +233,6 @@ class MultiShardLoader:
 
     def _in_threads(self, work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         n_threads = min(self._workers, len(items))
-        if n_threads < 2:
-            return [*map(work, items)]
         return [*in_threads(work, items, n_threads=n_threads, name="shardproof-load")]
 
     def _read(
@@ -261,8 +257,7 @@ def _find_tensors(
     problems = []
     for title, found in (("in no shard", absent), ("in several shards", repeated)):
         if found:
-            more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-            problems.append(f"{title}: {', '.join(map(quoted, found[:_SHOWN]))}{more}")
+            problems.append(f"{title}: {first_of(found)}")
     if problems:
         text = f"expected each tensor in one shard, found some {' and some '.join(problems)}"
         raise CheckpointError(text, path=location.metadata)

@@ -1,17 +1,18 @@
 """Verify a checkpoint: say everything that is wrong with it at once."""
 
-import contextlib
 import dataclasses
 import errno
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from shardproof._base import fanout
 from shardproof._base.arguments import checked
 from shardproof._base.messages import shown, told
 from shardproof._base.opening import may_be_whole
+from shardproof._base.progress import reporting
 from shardproof._base.work import apart, go_on, in_thread
 from shardproof.checkpoint._format import ShardEntry
 from shardproof.checkpoint.read._shard_reader import checksum_found
@@ -45,6 +46,10 @@ class VerificationResult(Report):
         """Whether there is no error. What is unproven is a warning, and in ``unproven``."""
         return self.ok
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as plain JSON values: a report, and its warnings."""
+        return {**Report.to_dict(self), "warnings": list(self.warnings)}
+
 
 class ShardFileVerifier:
     """Verify a checkpoint without loading it.
@@ -74,7 +79,11 @@ class ShardFileVerifier:
 
     @checked
     def verify_checkpoint(
-        self, prefix: str | os.PathLike[str], *, level: Level = "valid"
+        self,
+        prefix: str | os.PathLike[str],
+        *,
+        level: Level = "valid",
+        progress: bool | Callable[[int, int], None] = False,
     ) -> VerificationResult:
         """Return everything that is wrong with a checkpoint; never raise for it.
 
@@ -82,11 +91,13 @@ class ShardFileVerifier:
             prefix: What the names of its files begin with.
             level: ``"valid"`` reads every byte; ``"complete"`` compares sizes and headers;
                 ``"present"`` sees that files are there and open.
+            progress: As for `shardproof.validate`.
 
         Raises:
             TypeError: An argument of the wrong type.
         """
-        return apart(lambda _: verify(location_of(prefix, self._storage), level))
+        with reporting(progress, "shards") as show:
+            return apart(lambda _: verify(location_of(prefix, self._storage), level), show)
 
     verify_checkpoint_async = in_thread(verify_checkpoint)
     """Do as `verify_checkpoint` in a thread, which has ended when this returns or is cancelled."""
@@ -117,8 +128,7 @@ def verify(location: Location, level: Level) -> VerificationResult:
     def work(some: Sequence[ShardEntry]) -> list[Finding | None]:
         return [_inspect(location, shard, level, digest_threads) for shard in some]
 
-    with contextlib.closing(fanout.over_threads(work, shards, n_threads, chunk=1)) as runs:
-        inspected = [finding for _, some in runs for finding in some]
+    inspected = fanout.collected(work, shards, n_threads, chunk=1, is_told=True)
     paths = [location.beside(shard.file) for shard in shards]
     findings = {path: found for path, found in zip(paths, inspected, strict=True) if found}
     return _result(location, level, shards, findings, _strays(location, len(shards)))

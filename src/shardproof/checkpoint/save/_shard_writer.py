@@ -1,7 +1,6 @@
 """Write tensors as a shard, in pieces: header, bytes and digests in one pass over them."""
 
 import math
-import os
 import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -203,8 +202,5 @@ class ShardWriter:
         self._written += len(data)
 
     def _pwrite(self, data: bytes | bytearray | memoryview, offset: int) -> None:
-        left = memoryview(data)
         with files.telling_where(self._path):
-            while left:
-                n = os.pwrite(self._fd, left, offset)
-                left, offset = left[n:], offset + n
+            files.write_at(self._fd, data, offset)

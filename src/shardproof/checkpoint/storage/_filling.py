@@ -1,7 +1,7 @@
 """Fill memory from a file, and hash what is read, in one pass by several threads."""
 
 import contextlib
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from shardproof._base import digest, fanout
@@ -82,9 +82,10 @@ def fill(
     n_threads = min(fanout.threads_for_bytes(), threads or n_pieces, n_pieces)
     if not isinstance(file, LocalFile):
         n_threads = 1
-    # Closed before the file is, from which threads read until then.
-    with contextlib.closing(_each(read, _pieces(segments, n_bytes), n_threads)) as pieces:
-        for memory, leaf in pieces:
+    name, n_begun, pieces = "shardproof-reader", n_threads + _N_AHEAD, _pieces(segments, n_bytes)
+    runs = fanout.in_threads(read, pieces, n_threads=n_threads, name=name, n_begun=n_begun)
+    with contextlib.closing(runs):  # before the file is, from which threads read until then
+        for memory, leaf in runs:
             if is_tree:
                 found.add(leaf)
             for view, done in memory:
@@ -129,16 +130,3 @@ def _read(file: StoredFile, part: Segment) -> Memory:
         go_on()
         at += read_into(file, memory[0][at:], part.offset + at)
     return memory
-
-
-def _each(
-    read: Callable[[list[Segment]], Any], pieces: Iterable[list[Segment]], n_threads: int
-) -> Generator[Any, None, None]:
-    """Yield what was read, in order; threads read ahead."""
-    if n_threads < 2:
-        yield from map(read, pieces)
-    else:
-        n_begun = n_threads + _N_AHEAD
-        yield from fanout.in_threads(
-            read, pieces, n_threads=n_threads, name="shardproof-reader", n_begun=n_begun
-        )

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from shardproof._base.messages import quoted, shown, told
+from shardproof._base.messages import first_of, quoted, shown, told
 from shardproof._base.yaml import NotYamlError, YamlReader
 from shardproof.datasets.rows._file_names import SPLIT_NAME
 from shardproof.errors import SourceError
@@ -25,7 +25,6 @@ UNREAD = ("columns", "filters", "fragment_scan_options", "on_bad_files")
 """Fields of a configuration that change the rows, and are not read here."""
 
 _TO_DO = "Mend the card, or name the files: data_files"
-_SHOWN = 20
 _Path = Annotated[str, msgspec.Meta(min_length=1)]
 
 
@@ -138,9 +137,3 @@ def config_of(
         to_do = "Give one of them as name (<config> in a spec)"
         raise SourceError(f"'{shown(url)}' does not have it: {problem}. {to_do}", kind="unusable")
     return meant[0]
-
-
-def first_of(names: Sequence[str]) -> str:
-    """Return names for a message; of very many only the first."""
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(map(quoted, names[:_SHOWN])) + more

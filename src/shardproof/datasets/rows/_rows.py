@@ -12,7 +12,7 @@ import msgspec
 
 from shardproof._base.arguments import checked, count
 from shardproof._base.messages import quoted, shown, told
-from shardproof._base.work import apart, close_at_exit
+from shardproof._base.work import Closing, apart, close_at_exit
 from shardproof.datasets.rows._lines import TextShard
 from shardproof.datasets.rows._parquet import ParquetShard
 from shardproof.datasets.rows._shard_lists import ParquetShards, TextShards
@@ -91,7 +91,7 @@ def place_in(source: str, files: Sequence[RemoteFile], saved: Mapping[str, Any])
     return place
 
 
-class ShardedRows:
+class ShardedRows(Closing):
     """Delivers the rows of shards in order, as dicts; a shard is there only while it is read.
 
     Every ``iter()`` begins behind the rows that are skipped; the first one after `load_state_dict`
@@ -237,12 +237,6 @@ class ShardedRows:
         """End every iteration that is under way, with its downloads."""
         for run in list(self._running):
             run.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_running"}

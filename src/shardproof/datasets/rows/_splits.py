@@ -7,9 +7,9 @@ The dataset card says it, if it has configurations (`_card`); else the names of 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from shardproof._base.messages import quoted, shown, told
+from shardproof._base.messages import first_of, quoted, shown, told
 from shardproof._base.names import MAX_PATH_BYTES
-from shardproof.datasets.rows._card import UNREAD, Config, config_of, first_of
+from shardproof.datasets.rows._card import UNREAD, Config, config_of
 from shardproof.datasets.rows._file_names import (
     PARQUET,
     SUFFIX,

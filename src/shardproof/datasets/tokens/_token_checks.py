@@ -3,7 +3,6 @@
 Level ``valid`` proves each sequence by its id: `shardproof.probes.token_ids` has the law.
 """
 
-import contextlib
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -148,9 +147,7 @@ def _wrong_sequences(found: OpenShard) -> Iterator[Finding]:
         parts = (range(start, min(start + step, n)) for start in starts)
         return [index for numbers in parts for index in shard.wrong(recipe, numbers)]
 
-    runs = fanout.over_threads(compare, range(0, n, step), fanout.available_cpus(), chunk=1)
-    with contextlib.closing(runs):
-        wrong = [index for _, indices in runs for index in indices]
+    wrong = fanout.collected(compare, range(0, n, step), fanout.available_cpus(), chunk=1)
     if mismatch := told_of(wrong, n):
         yield Finding(FindingKind.DIGEST, found.shard.paths[0], mismatch.expected, mismatch.found)
     elif recipe.has_header:

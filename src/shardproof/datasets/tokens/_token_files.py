@@ -12,7 +12,7 @@ from shardproof._base.arguments import accepted_fields, count
 from shardproof._base.liveness import Mark, mark_of
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import NotRegularError, open_inside, open_root, refusals
-from shardproof._base.opening import real_path, refuse_empty
+from shardproof._base.opening import HeldFile, closing_fd, real_path, refuse_empty
 from shardproof.errors import ShardReadError
 from shardproof.manifest import Mismatch
 from shardproof.probes import npy
@@ -163,25 +163,15 @@ def read_header(fd: int, size: int, dtype: np.dtype[Any]) -> npy.ArrayHeader | M
     return found
 
 
-class _HeldFile:
-    """A descriptor, which is closed when nothing refers to it any more."""
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-
-    def __del__(self) -> None:
-        os.close(self.fd)
-
-
 class Items:
     """The items of one open file; closed while threads read it, it closes behind the last one."""
 
     def __init__(self, fd: int, header: npy.ArrayHeader, dtype: np.dtype[Any], path: str) -> None:
         self.header = header
         self._dtype, self._path = dtype, path
-        self._file: _HeldFile | None = _HeldFile(fd)
+        self._file: HeldFile | None = HeldFile(fd)
 
-    def held(self) -> _HeldFile:
+    def held(self) -> HeldFile:
         """Return the descriptor, which stays open as long as the caller refers to it."""
         if (file := self._file) is None:
             raise ValueError(f"'{shown(self._path)}' is closed")
@@ -215,12 +205,9 @@ class Items:
 def open_tokens(shard: TokenShard) -> tuple[Items, Items]:
     """Open both files, which are checked again: another one may have the name since the check."""
     types = dict(zip(shard.names, (shard.files.dtype, IDS), strict=True))
-    dir_fd = open_root(shard.files.root)
-    try:
+    with closing_fd(open_root(shard.files.root)) as dir_fd:
         tokens, ids = (_open(shard.files.root, dir_fd, *file) for file in types.items())
-    finally:
-        os.close(dir_fd)
-    return tokens, ids
+        return tokens, ids
 
 
 def _open(root: str, dir_fd: int, name: str, dtype: np.dtype[Any]) -> Items:

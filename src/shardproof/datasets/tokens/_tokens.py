@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from shardproof._base.arguments import checked, rank_of
+from shardproof._base.work import Closing
 from shardproof.datasets.tokens._token_checks import OpenShard, ProofLevel, open_proven
 from shardproof.datasets.tokens._token_files import AnyPath, TokenFiles, TokenShard
 
 
-class SharedShardedDataset:
+class SharedShardedDataset(Closing):
     """The sequences of one shard of tokens, read from disk one by one, by any number of ranks.
 
     Every rank reads the same files and sees every sequence: which rank trains on which is up to the
@@ -190,12 +191,6 @@ class SharedShardedDataset:
     def close(self) -> None:
         """Close both files; nothing is read any more, but by threads that are at it already."""
         self._open.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __reduce__(self) -> tuple[Callable[..., "SharedShardedDataset"], tuple[Any, ...]]:
         # For workers that inherit no descriptors: they look, and open anew.

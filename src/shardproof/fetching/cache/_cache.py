@@ -14,13 +14,12 @@ import os
 import threading
 from collections.abc import Collection
 from pathlib import Path
-from typing import Self
 
 from shardproof._base import files
 from shardproof._base.liveness import mark_of
 from shardproof._base.messages import shown, told
 from shardproof._base.opening import real_path, refuse_empty
-from shardproof._base.work import Stop
+from shardproof._base.work import Closing, Stop
 from shardproof.errors import FetchError
 from shardproof.fetching.cache._leases import Lease, Leases
 from shardproof.fetching.cache._places import Slot, key_of, make_state, place_of
@@ -34,7 +33,7 @@ _ATTEMPTS = 20
 logger = logging.getLogger("shardproof.fetching")
 
 
-class Cache:
+class Cache(Closing):
     """Shards of one source, below one directory, shared by processes and nodes."""
 
     def __init__(
@@ -218,9 +217,3 @@ class Cache:
     def close(self) -> None:
         """Release all leases and end the thread; the shards stay."""
         self._leases.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -18,9 +18,10 @@ import httpcore
 import httpx
 
 from shardproof._base.messages import plain, quoted, told, traced, with_kind
+from shardproof._base.work import begin_in_forks
 from shardproof.errors import SourceError
 from shardproof.fetching.sources._network import Network, Patience
-from shardproof.fetching.sources._source import Cancellation, begin_in_forks
+from shardproof.fetching.sources._source import Cancellation
 from shardproof.fetching.sources._urls import bare
 
 _REDIRECTS = {301, 302, 303, 307, 308}

@@ -12,6 +12,7 @@ import msgspec
 from shardproof._base import json
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted, told
+from shardproof._base.work import begin_in_forks
 from shardproof.errors import ManifestError, RevisionError, SourceError
 from shardproof.fetching.sources._http import Web, is_sendable
 from shardproof.fetching.sources._source import (
@@ -20,7 +21,6 @@ from shardproof.fetching.sources._source import (
     RemoteFile,
     Response,
     SourceContext,
-    begin_in_forks,
 )
 from shardproof.fetching.sources._urls import bare, shown
 

@@ -2,15 +2,14 @@
 
 import contextlib
 import dataclasses
-import os
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
+from shardproof._base.work import Closing
 from shardproof.errors import SourceError
 
 
@@ -179,17 +178,11 @@ class Source(Protocol):
         """Close the connections; nothing is read any more."""
 
 
-class SourceContext:
+class SourceContext(Closing):
     """Closes a source at the end of a ``with`` block."""
 
     def close(self) -> None:
         """Close the connections, if there are any of its own; nothing is read any more."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 Source.register(SourceContext)  # so that to ask whether it is one takes no walk over its methods
@@ -200,21 +193,3 @@ def refuse_other(file: object) -> None:
     if not isinstance(file, RemoteFile):
         problem = f"expected a RemoteFile, the source returned {type(file).__name__}"
         raise SourceError(problem, kind="invalid")
-
-
-_begins: set[weakref.WeakMethod[Callable[[], None]]] = set()
-
-
-def begin_in_forks(begin: Callable[[], None]) -> None:
-    """Call a method in forked processes, where locks and connections are those of the parent."""
-    _begins.add(weakref.WeakMethod(begin, _begins.discard))
-
-
-def _begin_all() -> None:
-    for each in list(_begins):
-        begin = each()
-        if begin is not None:
-            begin()
-
-
-os.register_at_fork(after_in_child=_begin_all)

@@ -19,8 +19,8 @@ from shardproof._base import files
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import OPEN_FLAGS, file_type, refusals
-from shardproof._base.opening import is_there, refuse_empty
-from shardproof._base.progress import bar
+from shardproof._base.opening import closing_fd, is_there, refuse_empty
+from shardproof._base.progress import reporting
 from shardproof._base.work import Deadline, apart, telling_of_stops, to_waiter
 from shardproof.errors import FetchError, FetchTimeoutError, SourceError, UnsyncedError
 from shardproof.fetching.sources._open import open_source, split_name
@@ -108,7 +108,7 @@ def fetch(
         source, name = split_name(source)
     name = _accepted_name(name)
     path = os.path.join(os.path.abspath(to), name)
-    display = bar(name) if progress is True else contextlib.nullcontext(progress or None)
+    display = reporting(progress, name, in_bytes=True)
 
     def work(own: threading.Event) -> FetchResult:
         def on_bytes(n_bytes: int, size: int | None) -> None:
@@ -329,8 +329,7 @@ def _digest_of_present(
 
 def _proven(target: str, wanted: RemoteFile, deadline: Deadline) -> str | None:
     """Return ``"sha256:<hex>"`` of a file with the right size and digest; None of any other."""
-    fd = os.open(target, OPEN_FLAGS)
-    try:
+    with closing_fd(os.open(target, OPEN_FLAGS)) as fd:
         size = os.fstat(fd).st_size
         if wanted.size not in {None, size}:
             return None
@@ -340,5 +339,3 @@ def _proven(target: str, wanted: RemoteFile, deadline: Deadline) -> str | None:
         if expected and expected != found[expected.algorithm, 0]:
             return None
         return str(found["sha256", 0])
-    finally:
-        os.close(fd)

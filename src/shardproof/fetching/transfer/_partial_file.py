@@ -327,7 +327,4 @@ def _write_all(fd: int, chunks: Sequence[bytes], at: int, n_bytes: int) -> None:
     # Short writes happen where the disk is full, and beyond 2 GiB: write(2).
     written = os.pwritev(fd, chunks, at)
     if written < n_bytes:
-        rest = memoryview(b"".join(chunks))[written:]
-        while rest:
-            at_rest = at + n_bytes - len(rest)
-            rest = rest[os.pwrite(fd, rest, at_rest) :]
+        files.write_at(fd, memoryview(b"".join(chunks))[written:], at + written)

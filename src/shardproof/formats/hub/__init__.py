@@ -6,7 +6,7 @@ from shardproof.formats._format import Format
 
 _INCLUDED = (
     *("safetensors", "parquet", "arrow", "npy", "webdataset", "mds", "litdata"),
-    *("model-signing", "torch-dcp", "tfrecord"),
+    *("lerobot", "model-signing", "torch-dcp", "tfrecord"),
 )
 """Of these each file is proven here. The list of another format may name files that were never
 downloaded: then the user says which of the two is to be believed."""
@@ -18,6 +18,7 @@ CACHE = Format.of_module(
     manifest_file="snapshots/*",
     beside=("blobs/*", "refs/*", "trees/*", ".no_exist/*"),
     marks=("blobs", "snapshots", "../../blobs"),
+    near=("refs", "trees", ".no_exist"),
     states_digests=True,
     complete="the targets of links and refs; sizes, if the client kept the listing; that no "
     "download was cut off; that all weights exist that an index names; the structure of "

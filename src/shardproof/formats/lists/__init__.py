@@ -64,11 +64,13 @@ DIGESTS = Format(
     name="digests",
     recognizes=later("formats._reading", "recognizes"),
     read_manifest=later("formats._reading", "read_lists"),
-    description="any files, with a list of their digests, as sha256sum writes it",
+    description="any files, with a list of their digests, as sha256sum and its kin write it",
     manifest_file="*SUMS",
     beside=("*sums", "*sum.txt", "*sums.txt", "*.sha256", "*.sha512", "*.md5", "*.b3"),
-    complete="that no two lists state different digests for a file; a list has no sizes",
-    valid="the digest of each file; MD5, SHA-1 and xxHash detect accidents only",
-    blind_spots="files that no line names, even if a list was cut between two lines",
+    complete="that no two lists state different digests for a file; sizes, if a list has some",
+    valid="the digest of each file; MD5, SHA-1 and xxHash detect accidents only. A CRC-32 is "
+    "compared too, but is no proof",
+    blind_spots="files that no line names, even if a list was cut between two lines; who signed a "
+    "list by PGP",
 )
 FORMATS = (CROISSANT, MODEL_SIGNING, BAGIT, DVC, DIGESTS)

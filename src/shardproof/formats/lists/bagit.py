@@ -5,14 +5,15 @@ file; valid is what has their digests.
 """
 
 import functools
+import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from shardproof._base import digest, digest_lists, json
+from shardproof._base import digest, digest_dialects, json
 from shardproof._base.messages import quoted
-from shardproof._base.names import entries_of, refusals
+from shardproof._base.names import entries_of, refusals, spelled
 from shardproof._base.opening import files_below, is_directory, is_there, names_in, status_of
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch, RefusedEntry
@@ -112,7 +113,7 @@ def _read_list(path: str, name: str, algorithm: str, kind: _BagKind) -> _BagList
             expected = f"a digest ({n_digits or 'some'} digits) and a path"
             problem = f"expected {expected}, found {quoted(line, 160)}"
             wrong.append(ManifestError(problem, path=where, line=number))
-            if len(wrong) > digest_lists.MOST_WRONG:
+            if len(wrong) > digest_dialects.MOST_WRONG:
                 raise wrong[0]
             continue
         file = escaped.sub(lambda code: chr(int(code[1], 16)), entry["name"]).removeprefix("./")
@@ -122,7 +123,7 @@ def _read_list(path: str, name: str, algorithm: str, kind: _BagKind) -> _BagList
             raise ManifestError(problem, path=where, line=number)
     names = [*digests]
     refused = refusals(names)
-    for entry_no, file, reason in refused[: digest_lists.MOST_WRONG]:
+    for entry_no, file, reason in refused[: digest_dialects.MOST_WRONG]:
         wrong.append(ManifestError(f"{quoted(file)} (entry {entry_no}): {reason}", path=where))
     digests.update(dict.fromkeys((names[each] for each in entries_of(refused, names)), None))
     if wrong and not any(digests.values()):
@@ -137,8 +138,9 @@ def _contradictions(
         yield Contradiction(_BAGIT, *kind.problem)
     folder = os.path.join(path, _PAYLOAD)
     below = files_below(folder, hidden=True) if is_directory(folder) else []
-    here = {f"{_PAYLOAD}/{name}" for name in below}
-    for name in sorted(here.difference(*[each.digests for each in payload])):
+    listed = {*itertools.chain.from_iterable(each.digests for each in payload)}
+    here = {*spelled([f"{_PAYLOAD}/{name}" for name in below], listed, path)}
+    for name in sorted(here - listed):
         yield Contradiction(name, "a file that a list has", "one that none has")
     for each in payload if kind.version >= _FIRST else ():
         for name in stated:

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from shardproof._base import digest, json
-from shardproof._base.names import refusals
+from shardproof._base.names import refusals, spelled
 from shardproof._base.opening import names_in, status_of
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.manifest import ExpectedFile, Manifest
@@ -84,7 +84,8 @@ def read_manifest(path: str) -> Manifest:
 def _files(path: str, name: str) -> list[ExpectedFile]:
     found = json.read(path, name, _CroissantMetadata).distribution
     entries = [each for each in (found if isinstance(found, list) else [found]) if each.is_one]
-    here, n_called, files = {*names_in(path)}, Counter(map(_name, entries)), []
+    n_called, files = Counter(map(_name, entries)), []
+    here = {*spelled(names_in(path), n_called, path)}
     for entry in entries:
         name = _name(entry)
         is_elsewhere = _ADDRESS.match(entry.address or "") is not None

@@ -20,6 +20,7 @@ import msgspec
 
 from shardproof._base import digest, digest_lists, json
 from shardproof._base.messages import quoted, shown, told
+from shardproof._base.names import spelled
 from shardproof._base.opening import files_below, is_conclusive, real_path
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._format import SignerKey
@@ -137,7 +138,8 @@ def read_manifest(path: str, key: SignerKey | None = None) -> Manifest:
         prove = functools.partial(_prove, parts)
     else:
         files, prove = [ExpectedFile.by_digest(*each) for each in digests], None
-    permits = functools.partial(_permits, path, how, {file.name for file in files})
+    signed = {file.name for file in files}
+    permits = functools.partial(_permits, path, how, signed)
     return Manifest.at(
         path,
         _BUNDLE,
@@ -145,7 +147,7 @@ def read_manifest(path: str, key: SignerKey | None = None) -> Manifest:
         files,
         prove=prove,
         damaged=list(_another_sum(statement)),
-        contradictions=tuple if key else functools.partial(_unsigned, path, permits),
+        contradictions=tuple if key else functools.partial(_unsigned, path, signed, permits),
         links=key is None or how.links,
         permits=permits if key else None,
     )
@@ -285,9 +287,11 @@ def _permits(
     return stat.S_ISREG(status.st_mode) and (not is_owed or how.leaves_out(name))
 
 
-def _unsigned(path: str, permits: Callable[[str, bool], bool]) -> Iterator[Contradiction]:
+def _unsigned(
+    path: str, signed: Collection[str], permits: Callable[[str, bool], bool]
+) -> Iterator[Contradiction]:
     """Yield files that were not signed, but for hidden ones of clients, and lists of digests."""
-    for name in files_below(path, hidden=True):
+    for name in spelled(files_below(path, hidden=True), signed, path):
         is_left_out = "/." in f"/{name}" or name in digest_lists.NAMES.values()
         if not is_left_out and not permits(name, True):
             yield Contradiction(name, "a file that was signed", "one that was not")

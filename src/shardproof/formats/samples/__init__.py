@@ -32,10 +32,24 @@ ARROW = Format.of_module(
     manifest_file="state.json",
     beside=("dataset_dict.json", "*dataset_info.json", "*state.json", "*.lock", "*cache-*.arrow"),
     marks=("state.json", "dataset_dict.json"),
+    suffixes=(".arrow",),
     only_its_own=r"(?m)^data-\d{5}-of-\d{5}\.arrow$",
+    includes=("datasets-cache",),
     complete="the beginning and the end of each file: a footer, or the marker that ends a stream; "
     "that dataset_info.json, which describes the rows, can be read",
     blind_spots="changed rows; sizes and counts, which the format does not record",
+)
+DATASETS_CACHE = Format.of_module(
+    "samples.datasets_cache",
+    description="datasets that the `datasets` library prepared in its cache, or one of them",
+    manifest_file="dataset_info.json",
+    further_parts=("*/dataset_info.json",),
+    beside=("*.lock", "downloads/*", "CACHEDIR.TAG"),
+    suffixes=(".arrow", ".lock", "dataset_info.json"),
+    near=("*_builder.lock", "*_[0-9]*.[0-9]*.[0-9]*_*.lock"),
+    complete="the marker at the end of each stream, also of what `map` cached; at every level, "
+    "that each shard of each split exists, and that no preparation was killed",
+    blind_spots="changed rows; what `map` cached and somebody removed",
 )
 ENERGON = Format.of_module(
     "samples.energon",
@@ -66,14 +80,18 @@ WIDS = Format.of_module(
 )
 PARQUET = Format.of_module(
     "samples.parquet",
-    description="parquet files: listed by `_metadata`, numbered such as `-00003-of-00042`, or "
-    "neither",
+    description="parquet files, also in folders such as `y=2024`: listed by `_metadata`, numbered "
+    "such as `-00003-of-00042`, or neither; `.pq`, `.parq` and `.parquet.gzip` by their magic",
     manifest_file="*.parquet",
     beside=(
         *("dataset_info.json", "dataset_infos.json", "README.md", ".gitattributes"),
         *("_metadata", "_common_metadata", "_SUCCESS", "*.crc"),
     ),
-    suffixes=(".parquet", ".crc", "_metadata"),
+    suffixes=(
+        *(".parquet", ".parq", ".pq", ".crc", "_metadata"),
+        *(".brotli", ".gz", ".gzip", ".lz4", ".snappy", ".zstd"),
+    ),
+    folders=("*=*", "chunk-[0-9]*"),
     complete="the footer of each file; that every column chunk is before it; that the row groups "
     "have as many rows as it and `_metadata` state, and the splits as many as dataset_info.json "
     "states; that no job was killed before it committed (`_temporary`)",
@@ -82,14 +100,39 @@ PARQUET = Format.of_module(
     blind_spots="changed values without checksums; changed page headers; missing files, unless "
     "`_metadata`, a remaining `.crc` file or a name implies them; encrypted footers",
 )
+LEROBOT = Format.of_module(
+    "samples.lerobot",
+    description="episodes of robots in parquet and videos, as LeRobot 2 and 3 write them",
+    manifest_file="meta/info.json",
+    further_parts=("meta/*",),
+    beside=("README.md", ".gitattributes", "images/*"),
+    marks=("meta/info.json",),
+    complete="the footer of each parquet file, and the boxes of each MP4 video up to its end; that "
+    "there are as many rows as meta/info.json states; of version 2, also that the files of each "
+    "episode exist",
+    blind_spots="changed values; for version 3, a missing video",
+)
 MEGATRON = Format.of_module(
     "samples.megatron",
     description="tokens in Megatron-LM's indexed datasets: pairs of .bin and .idx",
     manifest_file="*.idx",
     suffixes=(".idx",),
+    near=("*.bin",),
     complete="the size of each file, as the index implies it; that the documents cover all "
     "sequences",
     blind_spots="changed tokens; missing pairs; data without an index, unless its name is like "
     "those of other pairs; data with sequences in another order than Megatron's builder writes",
 )
-FORMATS = (MDS, LITDATA, ARROW, ENERGON, WIDS, PARQUET, MEGATRON)
+ZARR = Format.of_module(
+    "samples.zarr",
+    description="arrays of zarr, version 2 and 3",
+    manifest_file="zarr.json",
+    further_parts=("*zarr.json", "*.zarray", "*.zgroup", "*.zattrs", "*.zmetadata"),
+    marks=("zarr.json", ".zgroup", ".zarray", ".zmetadata"),
+    complete="the size of each chunk that is not compressed, the header of blosc, the ends of "
+    "zstd, gzip, zlib and bz2; the checksum of the index of each shard; all metadata, consolidated "
+    "ones too",
+    blind_spots="missing chunks, which zarr reads as the fill value; changed values; chunks inside "
+    "of shards; indices of more than 65536 chunks, at the begin of a shard, or without a checksum",
+)
+FORMATS = (MDS, LITDATA, ARROW, DATASETS_CACHE, ENERGON, WIDS, PARQUET, LEROBOT, MEGATRON, ZARR)

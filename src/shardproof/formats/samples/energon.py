@@ -8,16 +8,16 @@ where the last one ends.
 import contextlib
 import functools
 import os
-import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from shardproof._base import json
-from shardproof._base.messages import quoted
+from shardproof._base.messages import quoted, told
 from shardproof._base.names import opened
 from shardproof._base.opening import files_below, is_there, matching, read_at
+from shardproof._base.yaml import MAX_YAML_BYTES, NotYamlError, YamlReader
 from shardproof.errors import ManifestError
 from shardproof.manifest import Contradiction, Count, ExpectedFile, Manifest, Mismatch
 from shardproof.probes import tar
@@ -40,11 +40,6 @@ _OWED = {f"{_FOLDER}/dataset.yaml": b"__class__", f"{_FOLDER}/split.yaml": b"spl
 _DATABASE_MAGIC = b"SQLite format 3\0"
 _DATABASE_HEADER = struct.Struct(">16xH6xII60xI4x")
 
-_MAX_YAML_BYTES = 2**24
-_YAML_ENTRY = re.compile(
-    r" +(?:(?P<plain>[\w./][^:#]*)|'(?P<quoted>[^']+)'): (?P<count>\d{1,15})\s*"
-)
-
 
 class _EnergonInfo(msgspec.Struct, omit_defaults=True):
     shard_counts: dict[str, Count]
@@ -59,8 +54,8 @@ def recognizes(path: str) -> bool:
 def read_manifest(path: str) -> Manifest:
     is_old = not is_there(os.path.join(path, _JSON)) and is_there(os.path.join(path, _YAML))
     info = _YAML if is_old else _JSON
-    index = None if is_old else json.read(path, _JSON, _EnergonInfo, usual=_EnergonInfo)
-    files = list(_promises(index.shard_counts.items() if index else _old_counts(path)))
+    read = _old_counts if is_old else _counts
+    files = list(_promises(read(path)))
     if not files:
         problem = "expected the counts of one shard or more, found none"
         raise ManifestError(problem, path=os.path.join(path, info))
@@ -77,21 +72,18 @@ def read_manifest(path: str) -> Manifest:
     )
 
 
-def _old_counts(path: str) -> list[tuple[str, int]]:
-    """Return the counts of a file of YAML, as Energon writes it: a line for each."""
-    data = json.read_bytes(path, _YAML, max_bytes=_MAX_YAML_BYTES)
-    counts, is_inside = [], False
-    for number, line in enumerate(data.decode(errors="replace").splitlines(), 1):
-        entry = _YAML_ENTRY.fullmatch(line)
-        if entry is not None and is_inside:
-            counts.append((entry["plain"] or entry["quoted"], int(entry["count"])))
-        elif not line.startswith(" "):
-            is_inside = line.rstrip() == "shard_counts:"
-        elif is_inside:
-            tip = "`energon prepare --tar-index-only` writes it as JSON"
-            problem = f"expected 'name: number'; {tip}"
-            raise ManifestError(problem, path=os.path.join(path, _YAML), line=number)
-    return counts
+def _counts(path: str) -> Mapping[str, int]:
+    return json.read(path, _JSON, _EnergonInfo, usual=_EnergonInfo).shard_counts
+
+
+def _old_counts(path: str) -> Mapping[str, int]:
+    text = json.read_bytes(path, _YAML, max_bytes=MAX_YAML_BYTES).decode(errors="replace")
+    try:
+        counts = YamlReader("it", as_written=True).field(text, "shard_counts", {})
+        return msgspec.convert(counts, dict[str, Count], strict=False)
+    except (NotYamlError, ImportError, msgspec.ValidationError) as error:
+        tip = "`energon prepare --tar-index-only` writes it as JSON"
+        raise ManifestError(f"{told(error)}; {tip}", path=os.path.join(path, _YAML)) from None
 
 
 def _unfinished(path: str) -> Iterator[Contradiction]:
@@ -109,9 +101,9 @@ def _unfinished(path: str) -> Iterator[Contradiction]:
             yield Contradiction(name, expected, found)
 
 
-def _promises(counts: Iterable[tuple[str, int]]) -> Iterator[ExpectedFile]:
+def _promises(counts: Mapping[str, int]) -> Iterator[ExpectedFile]:
     """Yield what is promised of each archive, and of its index, where that is read."""
-    for name, n_samples in counts:
+    for name, n_samples in counts.items():
         if n_samples and name.endswith(_PLAIN):
             n_bytes = (n_samples + 1) * _OFFSET_BYTES
             yield ExpectedFile(name=f"{name}.idx", size=n_bytes, n_items=n_samples)

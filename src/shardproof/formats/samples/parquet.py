@@ -4,16 +4,17 @@ dask, fastparquet and Spark write ``_metadata``: the footers of all files in one
 """
 
 import functools
+import itertools
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
-from shardproof._base.names import opened
-from shardproof._base.opening import files_below, is_directory, names_in
+from shardproof._base.names import spelled
+from shardproof._base.opening import is_directory, is_never_a_shard, names_in, tree
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats import _jobs
 from shardproof.formats._reading import begin_of
@@ -21,6 +22,14 @@ from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 from shardproof.probes import parquet
 
 _SUFFIX = ".parquet"
+_NAME = re.compile(
+    r".*\.(?:parquet|parq|pq)(?:\.(?:brotli|gz|gzip|lz4|snappy|zstd))?", re.DOTALL | re.IGNORECASE
+)
+"""What such files are called; if none is called `.parquet`, one has to begin as parquet."""
+
+_PARTITION = re.compile(r"[^=]+=.*|chunk-\d+", re.DOTALL)
+_MOST_LOOKED_AT, _MOST_FOLDERS = 16, 1024
+_PACKED = b"\x1f\x8b"
 _METADATA = "_metadata"
 _MAX_METADATA_BYTES = 2**27
 _INFO = "dataset_info.json"
@@ -40,7 +49,7 @@ class _DatasetInfo(msgspec.Struct):
 
 def recognizes(path: str) -> bool:
     names = names_in(path)
-    if _listed(names):
+    if _listed(path, _jobs.expected_of(names)) or _is_partitioned(path, names):
         return True
     begin = begin_of(path, _METADATA, 4)  # to read what is no file says so
     # A folder, or of another begin, it is another program's, unless folders are called y=2024.
@@ -48,8 +57,29 @@ def recognizes(path: str) -> bool:
     return _METADATA in names and (is_one or any("=" in name for name in names))
 
 
-def _listed(names: Sequence[str]) -> list[str]:
-    return [name for name in _jobs.expected_of(names) if name.endswith(_SUFFIX)]
+def _listed(root: str, names: Iterable[str]) -> list[str]:
+    """Return what is called as parquet, and not packed as a whole, if one that is looked at is."""
+    called = list(filter(_NAME.fullmatch, names))
+    odd = [name for name in called if not name.endswith(_SUFFIX)]
+    begins = [begin_of(root, name, 4) for name in odd[:_MOST_LOOKED_AT]]
+    if len(odd) == len(called) and b"PAR1" not in begins:
+        return []
+    is_packed = any(begin.startswith(_PACKED) for begin in begins)
+    return [name for name in called if not is_packed or name.endswith(_SUFFIX)]
+
+
+def _is_partitioned(path: str, names: Sequence[str]) -> bool:
+    """Whether folders are called as partitions, such as y=2024, and parquet is in one of them."""
+    if not any(map(_PARTITION.fullmatch, names)):
+        return False
+    for here, folders, others in itertools.islice(tree(path), _MOST_FOLDERS):
+        shown = [name for name in folders if not is_never_a_shard(name) and name[0] != "_"]
+        folders[:] = filter(_PARTITION.fullmatch, shown)
+        if here == path and folders != shown:  # what is in the others is not of this set
+            return False
+        if here != path and _listed(here, _jobs.expected_of(others)):
+            return True
+    return False
 
 
 def read_manifest(path: str) -> Manifest:
@@ -58,11 +88,14 @@ def read_manifest(path: str) -> Manifest:
     if _METADATA in names:
         footer = parquet.footer_in(json.read_bytes(path, _METADATA, max_bytes=_MAX_METADATA_BYTES))
     damaged = [Contradiction(_METADATA, *footer)] if isinstance(footer, Mismatch) else []
-    rows, below = dict[str, int](), list[str]()
+    rows = dict[str, int]()
     if isinstance(footer, parquet.ParquetFooter):
-        rows, below = dict(footer.rows_of_files), files_below(path)  # also what was added since
+        rows = dict(footer.rows_of_files)
         rows.pop("", None)
-    others = (each for each in _listed([*names, *below]) if each not in rows)
+        names = spelled(names, rows, path)
+    is_below = bool(rows) or _is_partitioned(path, names)  # also what was added since
+    there = _jobs.expected_below(path) if is_below else _jobs.expected_of(names)
+    others = (each for each in spelled(_listed(path, there), rows, path) if each not in rows)
     counted = _jobs.expected_by_names(others)
     if not rows and not counted.names and isinstance(footer, Mismatch):
         raise ManifestError(f"expected {footer.expected}, found {footer.found}", path=metadata)
@@ -97,7 +130,7 @@ def _other_counts(path: str, names: Sequence[str]) -> Iterator[Contradiction]:
         if stated.num_examples is None or not split.isalnum():
             continue
         files = _files_of(split, info.dataset_name, names)
-        n_rows = _rows_in(path, files)
+        n_rows = parquet.rows_in(path, files)
         if files and n_rows not in {None, stated.num_examples}:
             expected = f"{stated.num_examples} rows in the split {quoted(split)}, as {_INFO} says"
             yield Contradiction(files[0], expected, f"{n_rows} rows")
@@ -111,18 +144,3 @@ def _files_of(split: str, dataset_name: str | None, names: Sequence[str]) -> lis
         if found := [name for name in names if is_of_split(name)]:
             return found
     return []
-
-
-def _rows_in(root: str, names: Sequence[str]) -> int | None:
-    """Return how many rows files have together; None where one is not whole."""
-    n_rows = 0
-    for name in names:
-        try:
-            with opened(name, root) as fd:
-                footer = None if fd is None else parquet.footer_of(fd, os.fstat(fd).st_size)
-        except OSError:  # a finding of its own
-            return None
-        if not isinstance(footer, parquet.ParquetFooter):
-            return None
-        n_rows += footer.n_rows
-    return n_rows

@@ -3,30 +3,18 @@
 import collections
 import contextlib
 import errno
-import os
 import resource
 import threading
 import weakref
 from collections.abc import Sequence
 
 from shardproof._base.names import open_inside, open_root
-from shardproof._base.work import apart
+from shardproof._base.opening import HeldFile
+from shardproof._base.work import apart, begin_in_forks
 from shardproof.errors import ShardproofError
 
 _TOO_MANY = {errno.EMFILE, errno.ENFILE}
 _FEWEST, _MOST = 16, 4096
-
-
-class OpenFile:
-    """A descriptor, which is closed when nothing refers to this any more: so no reader loses it."""
-
-    __slots__ = ("fd",)
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-
-    def __del__(self) -> None:
-        os.close(self.fd)
 
 
 class FilePool:
@@ -37,10 +25,15 @@ class FilePool:
 
     def __init__(self, root: str, names: Sequence[str]) -> None:
         self._root, self._names = root, names
-        self._directory: OpenFile | None = None
-        self._files: collections.OrderedDict[int, OpenFile] = collections.OrderedDict()
-        self._lock = threading.Lock()
+        self._directory: HeldFile | None = None
+        self._files: collections.OrderedDict[int, HeldFile] = collections.OrderedDict()
+        self._begin()
+        begin_in_forks(self._begin)
         _living.add(self)
+
+    def _begin(self) -> None:
+        """Begin with a lock of its own, also in a fork: a thread of the parent may hold that."""
+        self._lock = threading.Lock()
 
     @property
     def most(self) -> int:
@@ -53,11 +46,11 @@ class FilePool:
         with self._lock:
             self._directory, self._files = None, collections.OrderedDict()
 
-    def file(self, index: int) -> OpenFile:
+    def file(self, index: int) -> HeldFile:
         """Return a file, open as long as it is referred to."""
         return self._known(index) or apart(lambda _: self._opened(index))
 
-    def files(self, indices: Sequence[int]) -> list[OpenFile]:
+    def files(self, indices: Sequence[int]) -> list[HeldFile]:
         """Return files, at most ``most``: all, or those before one that can't be opened."""
         with self._lock:
             known = [self._files[index] for index in indices if index in self._files]
@@ -66,20 +59,20 @@ class FilePool:
                     self._files.move_to_end(index)
         return known if len(known) == len(indices) else apart(lambda _: self._each(indices))
 
-    def _each(self, indices: Sequence[int]) -> list[OpenFile]:
-        found: list[OpenFile] = []
+    def _each(self, indices: Sequence[int]) -> list[HeldFile]:
+        found: list[HeldFile] = []
         with contextlib.suppress(OSError, ShardproofError):
             found += (self._known(index) or self._opened(index) for index in indices)
         return found
 
-    def _known(self, index: int) -> OpenFile | None:
+    def _known(self, index: int) -> HeldFile | None:
         with self._lock:
             file = self._files.get(index)
             if file is not None:
                 self._files.move_to_end(index)
         return file
 
-    def _opened(self, index: int) -> OpenFile:
+    def _opened(self, index: int) -> HeldFile:
         try:
             file = self._open(index)
         except OSError as error:
@@ -94,13 +87,13 @@ class FilePool:
                 self._files.popitem(last=False)
         return file
 
-    def _open(self, index: int) -> OpenFile:
+    def _open(self, index: int) -> HeldFile:
         directory = self._directory
         if directory is None:
-            directory = OpenFile(open_root(self._root))
+            directory = HeldFile(open_root(self._root))
             with self._lock:
                 self._directory = directory
-        return OpenFile(open_inside(self._names[index], root=self._root, dir_fd=directory.fd))
+        return HeldFile(open_inside(self._names[index], root=self._root, dir_fd=directory.fd))
 
     def forget(self, index: int) -> None:
         """Open a file anew when it is wanted next."""
@@ -109,12 +102,3 @@ class FilePool:
 
 
 _living: weakref.WeakSet[FilePool] = weakref.WeakSet()
-
-
-def _begin_each_in_child() -> None:
-    """Drop each lock, which another thread of the parent may hold."""
-    for pool in list(_living):
-        pool._lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_begin_each_in_child)

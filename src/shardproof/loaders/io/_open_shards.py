@@ -12,10 +12,11 @@ import tenacity  # here, since no thread that reads is to import anything
 
 from shardproof._base.messages import told
 from shardproof._base.names import NotRegularError
+from shardproof._base.opening import HeldFile
 from shardproof.errors import ShardReadError
 from shardproof.loaders.io import _submissions
 from shardproof.loaders.io._crew import Helpers
-from shardproof.loaders.io._file_pool import FilePool, OpenFile
+from shardproof.loaders.io._file_pool import FilePool
 from shardproof.loaders.io._memory import VECTOR, Destination, Scattered, Vectors
 from shardproof.loaders.io._submissions import MOST_AT_ONCE, Requests, read_singly, requests_of
 from shardproof.loaders.order._selection import Rows
@@ -93,7 +94,7 @@ class ShardReads(NamedTuple):
 class SharedReads:
     """Reads of files that are open, which several threads do together, a piece at a time."""
 
-    def __init__(self, reads: ShardReads, files: Sequence[OpenFile], fds: Rows) -> None:
+    def __init__(self, reads: ShardReads, files: Sequence[HeldFile], fds: Rows) -> None:
         self.is_over = False
         self._reads, self._files = reads, files  # whose memory and descriptors last as long as this
         counts = reads.stop - reads.first
@@ -147,7 +148,7 @@ class OpenShards(FilePool):
             self.read(read)
         return max(1, len(fds))
 
-    def _first_files(self, shards: Rows) -> tuple[list[OpenFile], Rows]:
+    def _first_files(self, shards: Rows) -> tuple[list[HeldFile], Rows]:
         """Return files for the first of some reads, and the descriptor for each of these."""
         changes = np.flatnonzero(shards[1:] != shards[:-1]) + 1
         bounds = np.concatenate(([0], changes, [len(shards)]))

@@ -1,13 +1,12 @@
 """One iteration: stretches of windows are read ahead by threads, and delivered as batches."""
 
-import contextlib
 import dataclasses
 import functools
-import os
 import threading
 from collections.abc import Callable, Generator, Iterator
 
 from shardproof._base.fanout import available_cpus
+from shardproof._base.mounts import LOCAL, mount_of
 from shardproof.loaders.io._crew import Crew
 from shardproof.loaders.io._memory import Buffer, BufferPool
 from shardproof.loaders.io._open_shards import OpenShards, ShardReads
@@ -23,8 +22,6 @@ _FEW, _MANY = 2, 8
 """How many threads read unless a number is given: fewer than these leave a batch waiting, and each
 more takes memory for a batch."""
 
-_LOCAL = {"btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "unknown", "xfs", "zfs"}
-
 _ROWS_AT_ONCE = 4096
 _BYTES_AT_ONCE = 2**24
 """What a thread reads for several batches: with less, each batch takes longer around the reading
@@ -33,19 +30,14 @@ than in it."""
 
 def threads_that_help(directory: str) -> int:
     """Return one for each processor, within limits; where reads wait for a network, the most."""
-    if file_system(directory) not in _LOCAL:
+    if file_system(directory) not in LOCAL:
         return _MANY
     return max(_FEW, min(available_cpus(), _MANY))
 
 
 def file_system(directory: str) -> str:
-    """Return what kind of file system a directory is on, as /proc/self/mountinfo calls it."""
-    device = os.stat(directory).st_dev
-    with contextlib.suppress(OSError), open("/proc/self/mountinfo") as mounts:
-        for mount in mounts:
-            if mount.split()[2] == f"{os.major(device)}:{os.minor(device)}":
-                return mount.partition(" - ")[2].split()[0]
-    return "unknown"
+    """Return what kind of file system a directory is on."""
+    return mount_of(directory)[0]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Sequence
-from typing import Any, NotRequired, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Generic, NotRequired, TypedDict, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,29 +16,40 @@ from shardproof.checks import check
 from shardproof.errors import ShardReadError
 from shardproof.loaders.io._memory import Buffer, Contiguous
 from shardproof.loaders.io._open_shards import OpenShards, ShardRead
-from shardproof.loaders.order._selection import LayerChoice, Rows, Selection, TokenChoice
+from shardproof.loaders.order._selection import Framework, LayerChoice, Rows, Selection, TokenChoice
 from shardproof.saev import LABELS_FILE, Metadata, read_manifest
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # with a default, which typing has from Python 3.13 on
+
+    Array = TypeVar("Array", default=Any)
+    Framework_co = TypeVar("Framework_co", bound=Framework, covariant=True, default=Framework)
+else:
+    from typing import TypeVar
+
+    Array, Framework_co = TypeVar("Array"), TypeVar("Framework_co", bound=Framework, covariant=True)
+
+Arrays = npt.NDArray[Any]
 UNLABELLED = 255
 """The label of a special token, which has none."""
 
 
-class Batch(TypedDict):
+class Batch(TypedDict, Generic[Array]):
     """Some rows, as arrays of one length; with ``framework="torch"`` as tensors.
 
-    Each is the caller's, and stays as it is when the next batch comes.
+    Each is the caller's, and stays as it is when the next batch comes. ``Batch`` alone is of any.
     """
 
-    act: Any
+    act: Array
     """Activations, ``[batch, d_model]``: float32, or as the directory has them float16, or the bits
     of bfloat16 as uint16 (as a tensor: bfloat16)."""
-    example_idx: Any
+    example_idx: Array
     """Which example, int64."""
-    token_idx: Any
+    token_idx: Array
     """Which content token, int64; -1 for a special one."""
-    token_label: NotRequired[Any]
+    token_label: NotRequired[Array]
     """Label of the token, uint8, where the directory has labels; 255 for a special one."""
-    layer: NotRequired[Any]
+    layer: NotRequired[Array]
     """Which layer, int64, where all were asked for."""
 
 

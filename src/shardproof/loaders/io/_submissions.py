@@ -28,8 +28,8 @@ _MOST_QUEUES = 32
 _READ = 7  # IOCB_CMD_PREADV of linux/aio_abi.h, as all that follows
 
 _CALLS = {  # io_setup, io_destroy, io_getevents, io_submit: the C library has no names for them
-    "x86_64": (206, 207, 208, 209),
-    "aarch64": (0, 1, 4, 2),
+    "Linux x86_64": (206, 207, 208, 209),  # elsewhere, the numbers are of other calls
+    "Linux aarch64": (0, 1, 4, 2),
 }
 _REQUEST = np.dtype(
     [
@@ -63,8 +63,9 @@ class Submissions:
 
     def __init__(self) -> None:
         self._queue, self._pid = ctypes.c_ulong(0), os.getpid()
-        _, self._destroy, self._get_events, self._submit = _CALLS[platform.machine()]
-        _call(_CALLS[platform.machine()][0], MOST_AT_ONCE, ctypes.byref(self._queue))
+        calls = _CALLS[f"{platform.system()} {platform.machine()}"]
+        set_up, self._destroy, self._get_events, self._submit = calls
+        _call(set_up, MOST_AT_ONCE, ctypes.byref(self._queue))
         self._events = np.zeros(MOST_AT_ONCE, _EVENT)
 
     @property

@@ -11,6 +11,9 @@ import numpy.typing as npt
 from shardproof._base.messages import quoted
 from shardproof.saev import Metadata
 
+Framework = Literal["numpy", "torch"]
+"""Of which library the delivered arrays are."""
+
 LayerChoice = int | Literal["all"]
 TokenChoice = Literal["special", "content", "all"]
 Rows = npt.NDArray[np.int64]

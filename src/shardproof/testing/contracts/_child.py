@@ -10,6 +10,7 @@ import math
 import multiprocessing
 import os
 import signal
+import stat
 import sys
 import threading
 import time
@@ -21,6 +22,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, NoReturn
 
+from shardproof.testing.faults.file_system._schedule import absolute
 from shardproof.testing.samples._oracle import reported_kinds
 
 _AT_ONCE = 1e-6  # 0 would turn a timer off
@@ -189,15 +191,17 @@ def _error(error: BaseException, about: Path | None) -> str:
 
 
 def traces() -> set[str]:
-    """Return the threads, processes and descriptors that this process holds now, on Linux."""
+    """Return the threads and descriptors that this process holds now; processes too on Linux."""
     found = {f"thread {thread.name!r} {thread.ident}" for thread in threading.enumerate()}
-    for task in Path("/proc/self/task").iterdir():
-        # A thread may end while it is looked at; what it started is then another's child.
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            found |= {f"process {pid}" for pid in (task / "children").read_text().split()}
-    for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):  # the one that listed them
-            found.add(f"descriptor {name} of {os.readlink(f'/proc/self/fd/{name}')}")
+    # A thread may end while it is looked at; what it started is then another's child.
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path("/proc/self/task").iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                found |= {f"process {pid}" for pid in (task / "children").read_text().split()}
+    for name in os.listdir("/dev/fd"):
+        with contextlib.suppress(OSError):  # the one that listed them
+            what = absolute(int(name)) or os.fstat(int(name))[1:3]  # inode and device
+            found.add(f"descriptor {name} of {what}")
     return found
 
 
@@ -234,7 +238,7 @@ def _below(directory: str | os.PathLike[str]) -> Iterator[str]:
     with contextlib.suppress(PermissionError, FileNotFoundError), os.scandir(directory) as found:
         for entry in found:
             yield entry.path
-            if entry.is_dir(follow_symlinks=False):
+            if stat.S_ISDIR(entry.stat(follow_symlinks=False).st_mode):
                 yield from _below(entry.path)
 
 

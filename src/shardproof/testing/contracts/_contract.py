@@ -56,7 +56,7 @@ class Contract:
 
     def write_dir(self, value: Layout, base: Path) -> Path:
         """Write a whole directory of as many shards, and of that size, and return its path."""
-        return write_layout(value, base)
+        return write_layout(value, base / value.folder)
 
     def shard_files(self, path: Path) -> list[Path]:
         """Return the shards of a whole directory, in order."""

@@ -261,8 +261,6 @@ def _probe(manifest: Any, file: Any) -> Any:
     """Return what the format's structural probe says of a file, if it has one."""
     if manifest.probe is None:
         return None
-    fd = os.open(os.path.join(manifest.root, file.name), os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with open(os.path.join(manifest.root, file.name), "rb", buffering=0) as opened:
+        fd = opened.fileno()
         return manifest.probe(file, fd, os.fstat(fd).st_size)
-    finally:
-        os.close(fd)

@@ -14,7 +14,9 @@ from shardproof._base.imports import attached
 _NAMES = {
     "fake": ["NotFakedError", "fake_shards_dir"],
     "file_damage": ["Damage", "DamageKind", "DamageRecord", "damage", "damaged"],
-    "file_system": ["OPERATIONS", "Call", "FileSystemFaults", "Outcome", "PlannedFault"],
+    "file_system": [
+        *("OPERATIONS", "Call", "FileSystemFaults", "MakeShardFaults", "Outcome", "PlannedFault")
+    ],
     "hub": ["Hub", "HubFault", "HubRequest", "serve_hub"],
 }
 """Which module has which names."""

@@ -8,6 +8,7 @@ from shardproof.testing.faults.file_damage import damaged as damaged
 from shardproof.testing.faults.file_system import OPERATIONS as OPERATIONS
 from shardproof.testing.faults.file_system import Call as Call
 from shardproof.testing.faults.file_system import FileSystemFaults as FileSystemFaults
+from shardproof.testing.faults.file_system import MakeShardFaults as MakeShardFaults
 from shardproof.testing.faults.file_system import Outcome as Outcome
 from shardproof.testing.faults.file_system import PlannedFault as PlannedFault
 from shardproof.testing.faults.hub import Hub as Hub

@@ -67,6 +67,8 @@ _UNFAKED = {
     **dict.fromkeys(("dup", "dup2"), 1),
 }
 
+_UNFAKED = {name: n for name, n in _UNFAKED.items() if hasattr(os, name)}  # macOS lacks some
+
 _LOCKS = ("fcntl", "flock", "ioctl", "lockf")  # which pyfakefs passes over in silence
 
 # Events that real calls raise, however they were reached, and faked ones do not (PEP 578).
@@ -281,7 +283,7 @@ _UNKNOWN_STATES = (ShardState.FIFO, ShardState.SOCKET, ShardState.SPARSE)
 
 
 @contextlib.contextmanager
-def fake_shards_dir(layout: Layout, to: str | os.PathLike[str] = "/scratch") -> Iterator[Path]:
+def fake_shards_dir(layout: Layout, to: str | os.PathLike[str] | None = None) -> Iterator[Path]:
     """Fake the file system for as long as the context lasts, with one shards directory in it.
 
     No user may do everything, so that unreadable shards are unreadable for root too. Inside another
@@ -291,14 +293,14 @@ def fake_shards_dir(layout: Layout, to: str | os.PathLike[str] = "/scratch") -> 
 
     Args:
         layout: What to write. No shard may be ``fifo``, ``socket`` or ``sparse``.
-        to: The directory below which ``saev/shards/<hash>`` is made.
+        to: Where, as for `write_layout`; by default at ``layout.folder`` in ``/scratch``.
 
     Yields:
         The directory's absolute path. Only inside the context it leads anywhere.
 
     Raises:
         ValueError: A state that pyfakefs has not.
-        FileExistsError: An outer context has a directory of this shape at this place.
+        FileExistsError: An outer context has a directory at this place.
         RuntimeError: pyfakefs fakes the file system already, as by its fixture ``fs``.
         NotFakedError: At the end: something inside would have left the fake file system.
 
@@ -319,20 +321,20 @@ def fake_shards_dir(layout: Layout, to: str | os.PathLike[str] = "/scratch") -> 
                 "make_shards_dir"
             )
     with faked() as world:
-        path = write_layout(layout, to)
-        world.roots += (str(path.parent),)
+        path = write_layout(layout, to or f"/scratch/{layout.folder}")
+        world.roots += (str(path.parent if layout.format.is_prefix else path),)
         yield path
 
 
 @contextlib.contextmanager
-def fake_shards_dir_maker(to: str | os.PathLike[str] = "/scratch") -> Iterator[MakeShardsDir]:
+def fake_shards_dir_maker() -> Iterator[MakeShardsDir]:
     """Yield what the fixture ``make_fake_shards_dir`` gives; from its first call on all is fake."""
     with contextlib.ExitStack() as stack:
         numbers = itertools.count()
 
         def make(n_shards: int = 3, **keywords: Any) -> Path:
             layout = layout_of_maker(n_shards, **keywords)
-            own = os.path.join(to, str(next(numbers)))
+            own = f"/scratch/{next(numbers)}/{layout.folder}"
             return stack.enter_context(fake_shards_dir(layout, own))
 
         yield make

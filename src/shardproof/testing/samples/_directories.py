@@ -2,10 +2,12 @@
 
 import contextlib
 import ctypes
+import errno
 import functools
 import os
 import stat
 import tempfile
+import unittest
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -44,33 +46,56 @@ class MakeShardsDir(Protocol):
         ...
 
 
-def write_layout(layout: Layout, to: str | os.PathLike[str]) -> Path:
-    """Write a sample directory that the format's own reader accepts, and return its path.
+class MakeCheckpoint(Protocol):
+    """What the fixture ``make_checkpoint`` gives; its docstring says what it takes."""
 
-    ``layout.read_bytes`` returns what is in a file before any damage.
+    def __call__(self, world_size: int = 3, step: int = 1, **keywords: Any) -> Path:
+        """Write a new checkpoint and return the prefix of its files."""
+        ...
+
+
+def write_layout(layout: Layout, to: str | os.PathLike[str]) -> Path:
+    """Write a sample directory to a path, and return that, absolute.
+
+    The format's own reader accepts it. Two readers also look at names of directories: saev's wants
+    ``saev/shards/<any name>``, huggingface_hub's ``models--<owner>--<name>``. All names are as the
+    format's writer gives them where ``to`` ends in ``layout.folder``.
+
+    ``layout.read_bytes`` returns what is in a file before any damage. In some states a file outside
+    is needed: of ``outside`` it is in ``<directory>-elsewhere``, of ``escaping`` beside the
+    directory too.
 
     Args:
         layout: What to write.
-        to: The directory below which it is made, as ``saev/shards/<hash>`` or
-            ``runs/<run>/datasets/corpus/<plan>``, or as ``mds``; the files of a checkpoint are made
-            in it. Made itself if need be.
-
-    Returns:
-        The directory, absolute; of a checkpoint the prefix, with which the paths of its files
-        begin.
+        to: The directory itself, new or empty; it and those above it are made. Of a checkpoint it
+            is the prefix, with which the paths of all files begin, so it must end in the layout's
+            ``prefix``, such as ``step_1/model``; other files may be beside these.
 
     Raises:
-        FileExistsError: A directory of this shape is there already.
+        FileExistsError: The directory is not empty, or a file of the checkpoint is there.
         OSError: It could not be written.
+        ValueError: The path of a checkpoint does not end in its prefix.
 
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as base:
-        ...     path = write_layout(Layout(n_shards=3), base)
-        ...     path.parts[-3:-1], len(list(path.glob("acts*.bin")))
-        (('saev', 'shards'), 3)
+        ...     path = write_layout(Layout(n_shards=3), f"{base}/data")
+        ...     path.name, len(list(path.glob("acts*.bin")))
+        ('data', 3)
     """
-    return layout.format.write(layout, Path(os.path.abspath(to)))
+    path, is_prefix = Path(os.path.abspath(to)), layout.format.is_prefix
+    if is_prefix and path.name != (name := Path(layout.folder).name):
+        raise ValueError(f"to: expected a path that ends in '/{name}', found {str(path)!r}")
+    directory = path.parent if is_prefix else path
+    directory.mkdir(parents=True, exist_ok=True)
+    there = {*os.listdir(directory)}
+    if is_prefix:
+        there &= {*layout.file_names, *layout.manifest_names}
+    for name in sorted(there):
+        raise FileExistsError(errno.EEXIST, f"expected a new place, found {name!r}", str(directory))
+    # To the real one: what is written beside it must be where links and names in it lead.
+    layout.format.write(layout, directory.resolve(strict=True))
+    return path
 
 
 @contextlib.contextmanager
@@ -84,7 +109,7 @@ def shards_dir(layout: Layout) -> Iterator[Path]:
         layout: What to write.
 
     Yields:
-        What `write_layout` returns.
+        Its path, which ends in ``layout.folder``; of a checkpoint the prefix.
 
     Example:
         >>> with shards_dir(Layout(n_shards=3, missing=[1])) as path:
@@ -102,7 +127,7 @@ def shards_dir(layout: Layout) -> Iterator[Path]:
 def writer(
     new_base: Callable[[], Path], *, drop_root_override: bool = True
 ) -> Iterator[Callable[..., Path]]:
-    """Yield a function that writes layouts, anew or to a place; restore all modes at the end."""
+    """Yield what writes layouts, anew or into a directory; restore all modes at the end."""
     with contextlib.ExitStack() as stack:
 
         def write(layout: Layout, to: str | os.PathLike[str] | None = None) -> Path:
@@ -112,7 +137,8 @@ def writer(
             stack.callback(restore_modes, os.path.abspath(base) + ("" if to is None else os.sep))
             if drop_root_override and layout.is_unreadable:
                 stack.enter_context(without_root_override())
-            return write_layout(layout, base / layout.format.folder(layout) if to is None else base)
+                _skip_if_all_is_readable()
+            return write_layout(layout, base / (layout.folder if to is None else layout.prefix))
 
         yield write
 
@@ -211,6 +237,13 @@ def _change(change: Callable[[int], int]) -> int:
     if blocks[_EFFECTIVE] != before:
         _raise_if(libc.capset(header, blocks), "capset")
     return before
+
+
+def _skip_if_all_is_readable() -> None:
+    with tempfile.NamedTemporaryFile() as file, contextlib.suppress(PermissionError):
+        os.fchmod(file.fileno(), 0)
+        open(file.name).close()
+        raise unittest.SkipTest("root reads every file on this system: test as another user")
 
 
 def _raise_if(failed: int, name: str) -> None:

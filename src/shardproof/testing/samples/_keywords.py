@@ -66,10 +66,10 @@ def one_of(name: str, given: Any, known: Iterable[S]) -> S:
     return words[words.index(given)]
 
 
-def refuse_unknown(function: str, unknown: Iterable[str], known: Iterable[str]) -> None:
+def refuse_unknown(function: str, given: Iterable[str], known: Iterable[str]) -> None:
     """Raise a TypeError for the first keyword that a function does not have, if there is one."""
-    for name in sorted(unknown):
-        raise TypeError(f"{function}: {_expected(name, [*known])}")
+    for name in sorted({*given} - {*known}):
+        raise TypeError(f"{function}: {_expected(name, sorted(known))}")
 
 
 def _expected(found: str, known: Sequence[str]) -> str:

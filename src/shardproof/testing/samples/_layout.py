@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
@@ -29,7 +30,8 @@ FORMATS = {
 class SampleOptions:
     """What a sample directory is like when it is whole; each format has a class of its own.
 
-    A format's options are further fields with defaults, and each is a keyword of `Layout`.
+    A format's options are further fields with defaults, and each is a keyword of `Layout`: a class
+    that has some needs ``@dataclass(frozen=True)`` too.
 
     Attributes:
         n_shards: How many shards the directory lists.
@@ -79,13 +81,9 @@ class SampleOptions:
 _NAMELESS: set[str] = {ShardState.MISSING, ShardState.UNFINISHED}
 
 
-# No lambdas: a format of one's own is pickled with them, when a layout is sent elsewhere.
-def _refuse_nothing(_layout: "Layout") -> None:
-    pass
-
-
-def _no_folder(_layout: "Layout") -> str:
-    return ""
+# No lambda: a format of one's own is pickled with it, when a layout is sent elsewhere.
+def _its_name(layout: "Layout") -> str:
+    return layout.format.name
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,7 +98,7 @@ class SampleFormat:
         options: The class of its options, a `SampleOptions` that names the files.
         manifest_names: Returns the names of the files that list the others.
         read_bytes: Returns the bytes of a whole file of the directory by its name.
-        write: Writes the directory below a path, and returns where it is.
+        write: Writes the files into a directory, which is there; nothing is written over.
         states: What can become of a shard; the first is that of a whole one. The same harm has the
             same word as in `ShardState`, which is the default.
         problems: Yields kind and file name of every problem that a correct validator reports at a
@@ -109,8 +107,10 @@ class SampleFormat:
         unproven: Yields the names of files without a problem of which nothing is proven. By default
             all of them at ``valid``, where the manifest states no digests.
         refuse: Raises a ValueError for what can't be.
-        folder: Returns where below a new directory a sample is written.
+        folder: Returns where below a new directory the fixtures write a sample, with the names
+            that its writer gives; by default the format's name.
         is_prefix: Whether its path is what the paths of its files begin with, and no directory.
+            The folder ends in that prefix.
         known_by_shards: Whether only the names of shards that are there tell of a directory, so
             that there is none in which all are ``missing`` or ``unfinished``.
     """
@@ -119,14 +119,21 @@ class SampleFormat:
     options: type[Any]
     manifest_names: Callable[["Layout"], Sequence[str]]
     read_bytes: Callable[["Layout", str], bytes]
-    write: Callable[["Layout", Path], Path]
+    write: Callable[["Layout", Path], None]
     states: type[StrEnum] = ShardState
     problems: Callable[["Layout", str, bool], Iterable[tuple[str, str]]] | None = None
     unproven: Callable[["Layout", str, bool], Iterable[str]] | None = None
-    refuse: Callable[["Layout"], None] = _refuse_nothing
-    folder: Callable[["Layout"], str] = _no_folder
+    refuse: Callable[["Layout"], None] | None = None
+    folder: Callable[["Layout"], str] = _its_name
     is_prefix: bool = False
     known_by_shards: bool = False
+
+    def __post_init__(self) -> None:
+        hints = inspect.get_annotations(self.options).items()
+        fields = [name for name, hint in hints if "ClassVar" not in str(hint)]
+        if fields and "__dataclass_fields__" not in vars(self.options):
+            problem = f"expected @dataclass(frozen=True) above class {self.options.__name__}"
+            raise TypeError(f"options: {problem}, or {', '.join(fields)} would be no options")
 
     def __repr__(self) -> str:
         return repr(self.name)
@@ -213,7 +220,10 @@ class Layout:
             Layout(n_shards=2, missing=[1])
         """
         form = sample_format(format)
-        found = tuple(form.states(state) for state in states)
+        known = {state.value: state for state in form.states}
+        found = tuple(
+            known.get(state) or one_of("states", state, [*form.states]) for state in states
+        )
         made = cls.__new__(cls)
         whole = form.options(n_shards=len(found), **options)
         vars(made).update(format=form, states=found, options=whole)  # frozen, once it is returned
@@ -221,7 +231,8 @@ class Layout:
             raise ValueError("swapped: expected none, or two or more, found one")
         if not form.can_be(found):
             raise ValueError("missing: expected one shard or more that is there, found none")
-        form.refuse(made)
+        if form.refuse is not None:
+            form.refuse(made)
         return made
 
     def replace(self, states: Iterable[str] | None = None, **options: Any) -> "Layout":
@@ -275,6 +286,11 @@ class Layout:
         return names
 
     @property
+    def folder(self) -> str:
+        """Where the fixtures write it, below a directory, such as ``saev/shards/<hash>``."""
+        return self.format.folder(self)
+
+    @property
     def manifest_names(self) -> tuple[str, ...]:
         """Name of each file that lists the others."""
         return tuple(self.format.manifest_names(self))
@@ -319,7 +335,7 @@ def layout_of(
     names |= {alias: form.states(word) for alias, word in aliases.items()}
     options = {field.name for field in dataclasses.fields(form.options)}
     known = {*options, *names, *also}
-    refuse_unknown(function, keywords.keys() - known, sorted(known))
+    refuse_unknown(function, keywords, known)
     said = dict(keywords)
     n_shards = integer("n_shards", said.pop("n_shards"), at_least=form.options.least_shards)
     taken: dict[int, str] = {}

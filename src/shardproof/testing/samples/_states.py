@@ -64,6 +64,15 @@ def apply_states(paths: Sequence[Path], states: Sequence[str], *, root: Path | N
             _change(path, state)
 
 
+def flip_bit(path: Path, byte: int, bit: int = 0) -> None:
+    """Make one bit of a file another."""
+    with path.open("r+b") as file:
+        file.seek(byte)
+        (before,) = file.read(1)
+        file.seek(byte)
+        file.write(bytes([before ^ 1 << bit]))
+
+
 def temporary_of(path: Path) -> Path:
     """Return under which name a writer that was killed leaves a file."""
     return path.with_name(path.name + ".tmp")
@@ -115,11 +124,7 @@ def _change(path: Path, state: ShardState) -> None:
             with path.open("ab") as file:
                 file.write(b"\0")
         case ShardState.FLIPPED:
-            with path.open("r+b") as file:
-                file.seek(size // 2)
-                (byte,) = file.read(1)
-                file.seek(size // 2)
-                file.write(bytes([byte ^ 1]))
+            flip_bit(path, size // 2)
         case ShardState.SPARSE:
             os.truncate(path, 0)
             os.truncate(path, size)

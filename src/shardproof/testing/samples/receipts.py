@@ -6,9 +6,8 @@ import enum
 import functools
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, ClassVar
 
 from shardproof.testing.samples._directories import MakeShardsDir, writer
@@ -93,11 +92,6 @@ class ReceiptsOptions(SampleOptions):
     def _hash(self, what: str) -> str:
         text = f"{what} of {self.n_shards} shards, seed {self.seed}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-    @property
-    def directory(self) -> PurePosixPath:
-        """The plan directory, relative to the output directory."""
-        return PurePosixPath("runs", self.run_hash, "datasets", self.dataset_name, self.plan_hash)
 
     @property
     def file_names(self) -> tuple[str, ...]:
@@ -259,10 +253,9 @@ def _change(receipt: dict[str, Any], state: str) -> None:
                 file["checksum"] = "xxh64:unknown"
 
 
-def _write(layout: Layout, to: Path) -> Path:
+def _write(layout: Layout, root: Path) -> None:
     options: ReceiptsOptions = layout.options
-    root = to / options.directory
-    (root / "receipts").mkdir(parents=True)
+    (root / "receipts").mkdir()
     (root / "plan.json").write_bytes(_read_bytes(layout, "plan.json"))
     for index, state in enumerate(layout.states):
         text = receipt_bytes(layout, index)
@@ -281,12 +274,12 @@ def _write(layout: Layout, to: Path) -> Path:
         if state in _WITHOUT_IDX:
             second.unlink()
         if state == ReceiptState.ESCAPING:
-            os.rename(first, first.parent.with_name(first.name))
-    return root
+            with open(root.with_name(first.name), "xb") as outside:
+                outside.write(output_bytes(layout, index, "bin"))
 
 
 _OF_FILES: set[str] = {*ShardState}
-_WITHOUT_BIN = {ReceiptState.ONLY_IDX, ReceiptState.MISSING_BIN, ReceiptState.MISSING}
+_WITHOUT_BIN = {ReceiptState.ONLY_IDX, ReceiptState.MISSING_BIN, "missing", "escaping"}
 _WITHOUT_IDX = {ReceiptState.ONLY_BIN, ReceiptState.MISSING_IDX, ReceiptState.MISSING}
 _ALWAYS_DONE = {ReceiptState.OK, ReceiptState.EMPTY_SHARD}
 _COMPLETE = _ALWAYS_DONE | {ReceiptState.FLIPPED, ReceiptState.PLACEHOLDER}
@@ -359,6 +352,9 @@ FORMAT = SampleFormat(
         name(index)
         for index in (layout.indices(ReceiptState.PLACEHOLDER) if level == "valid" else ())
         for name in (layout.options.bin_name, layout.options.idx_name)
+    ),
+    folder=lambda layout: (
+        f"runs/{layout.run_hash}/datasets/{layout.dataset_name}/{layout.plan_hash}"
     ),
 )
 

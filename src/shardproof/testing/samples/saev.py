@@ -15,7 +15,7 @@ from shardproof.testing.samples._keywords import expect, integer, integers
 from shardproof.testing.samples._layout import Layout, SampleFormat, SampleOptions, index_of
 from shardproof.testing.samples._states import apply_states
 
-__all__ = ["FORMAT", "SaevOptions", "directory_name"]
+__all__ = ["FORMAT", "SaevOptions"]
 
 _PERIOD = 2**24  # float32 holds every integer up to here exactly
 _MANIFEST_NAMES = ("metadata.json", "shards.json")
@@ -108,10 +108,10 @@ class SaevOptions(SampleOptions):
         return max(0, min(self.examples_per_shard, self.n_examples - before))
 
 
-def directory_name(layout: Layout) -> str:
-    """Return the name that saev gives: 8 hex digits of a digest of the metadata as compact JSON."""
+def _folder(layout: Layout) -> str:
+    """Return the path that saev gives, named by 8 hex digits of a digest of the metadata."""
     compact = json.dumps(_metadata(layout), separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(compact.encode()).hexdigest()[:8]
+    return f"saev/shards/{hashlib.sha256(compact.encode()).hexdigest()[:8]}"
 
 
 def _read_bytes(layout: Layout, name: str) -> bytes:
@@ -162,13 +162,10 @@ def _pretty(value: object) -> bytes:
     return json.dumps(value, indent=2, ensure_ascii=False).encode()
 
 
-def _write(layout: Layout, to: Path) -> Path:
-    root = to / "saev" / "shards" / directory_name(layout)
-    root.mkdir(parents=True)
+def _write(layout: Layout, root: Path) -> None:
     for name in (*_MANIFEST_NAMES, *layout.file_names):
         (root / name).write_bytes(_read_bytes(layout, name))
     apply_states([root / name for name in layout.options.shard_names], layout.states)
-    return root
 
 
 FORMAT = SampleFormat(
@@ -177,4 +174,5 @@ FORMAT = SampleFormat(
     manifest_names=lambda _: _MANIFEST_NAMES,
     read_bytes=_read_bytes,
     write=_write,
+    folder=_folder,
 )

@@ -16,7 +16,7 @@ with extra():
     from hypothesis import strategies as st
 
     from shardproof.testing.faults import Damage, DamageKind
-    from shardproof.testing.samples._keywords import integer
+    from shardproof.testing.samples._keywords import integer, one_of
     from shardproof.testing.samples._layout import Layout, SampleFormat, sample_format
     from shardproof.testing.samples.checkpoint import CheckpointMetadataState, CheckpointShardState
     from shardproof.testing.samples.checkpoint._content import (
@@ -49,7 +49,7 @@ E = TypeVar("E", bound=StrEnum)
 
 def _chosen(name: str, values: Collection[str], kind: type[E]) -> list[E]:
     """Members of an enumeration in its own order, which strategies shrink along."""
-    found = {kind(value) for value in values}
+    found = {one_of(name, value, kind) for value in values}
     if not found:
         raise ValueError(f"{name}: expected one or more, found none")
     return [member for member in kind if member in found]
@@ -93,16 +93,16 @@ def layouts(
     shrink to few shards, to whole ones, to the default shape. About one in four, of receipts fewer,
     has ``missing``, ``empty``, ``unreadable`` and ``directory`` shards at once, if the format does.
 
-    **A loader that opens what is no file waits for ever:** the named pipe of a ``fifo`` has no
-    writer. Call it inside `shardproof.testing.time_limit`, which turns that into an error, or
-    leave the state out.
+    No shard is a ``fifo`` unless ``states`` has it: a loader that opens the named pipe waits for a
+    writer for ever. `shardproof.testing.time_limit` turns that into an error.
 
     Args:
         formats: Which; the first is the simplest.
         min_shards: Least number of shards, or the format's, which may be 1.
         max_shards: Largest number of shards.
         states: What may become of a shard; ``ok`` is always among them. By default whatever the
-            format has. Leave out what your format can't notice, or your file system can't make.
+            format has but ``fifo``; ``[*ShardState]`` is all. Leave out what your format can't
+            notice, or your file system can't make.
         shapes: Whether options vary too; otherwise they are those of ``Layout()``.
         **options: Strategies for single options, in the place of the format's own, such as
             ``metadata=st.just("ok")`` of checkpoints; or functions that return one for a number of
@@ -115,8 +115,8 @@ def layouts(
 
     Example:
         >>> from hypothesis import find
-        >>> find(layouts(), lambda layout: "fifo" in layout.states)
-        Layout(n_shards=1, fifo=[0])
+        >>> find(layouts(), lambda layout: "socket" in layout.states)
+        Layout(n_shards=1, socket=[0])
     """
     min_shards = integer("min_shards", min_shards)
     max_shards = integer("max_shards", max_shards)
@@ -138,7 +138,7 @@ def layouts(
 def _states(
     form: SampleFormat, min_shards: int, max_shards: int, states: Collection[str] | None
 ) -> st.SearchStrategy[list[StrEnum]]:
-    known = [*form.states] if states is None else states
+    known = [state for state in form.states if state != "fifo"] if states is None else states
     ok = next(iter(form.states))
     one, sizes = shard_states([ok, *known], format=form), st.integers(min_shards, max_shards)
     whole = sizes.map(lambda n: [ok] * n)

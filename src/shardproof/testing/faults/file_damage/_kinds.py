@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from shardproof.testing.samples._states import flip_bit
+
 _BLOCK = 2**20  # bytes that are held in memory at once
 _ENDINGS = (".bak", ".old", ".part", ".tmp", "~")  # which people and programs leave behind
 
@@ -77,15 +79,8 @@ class Target:
 def _flip(target: Target) -> PlannedDamage:
     target.refuse_below(1)
     byte, bit = divmod(target.draw(8 * target.size), 8)
-
-    def act() -> None:
-        with open(target.path, "r+b") as file:
-            file.seek(byte)
-            (before,) = file.read(1)
-            file.seek(byte)
-            file.write(bytes([before ^ 1 << bit]))
-
-    return PlannedDamage(f"bit {bit} of byte {byte} of {target}", act, (target.path,))
+    what = f"bit {bit} of byte {byte} of {target}"
+    return PlannedDamage(what, lambda: flip_bit(target.path, byte, bit), (target.path,))
 
 
 def _cut(target: Target) -> PlannedDamage:

@@ -23,6 +23,7 @@ import os
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any, Self, TypedDict, Unpack
 
@@ -39,9 +40,15 @@ from shardproof.testing.faults.file_system._schedule import (
     Root,
     Schedule,
 )
-from shardproof.testing.samples._keywords import expect, expect_number, integer, one_of
+from shardproof.testing.samples._keywords import (
+    expect,
+    expect_number,
+    integer,
+    one_of,
+    refuse_unknown,
+)
 
-__all__ = ["OPERATIONS", "Call", "FileSystemFaults", "Outcome", "PlannedFault"]
+__all__ = ["OPERATIONS", "Call", "FileSystemFaults", "MakeShardFaults", "Outcome", "PlannedFault"]
 
 OPERATIONS = (
     *("chmod", "fsync", "link", "mkdir", "mmap", "open", "read", "readdir", "rename", "rmdir"),
@@ -134,7 +141,7 @@ class FileSystemFaults:
             raise ValueError(f"errno: expected a number of the module errno, found {errno}")
         if errno == errors.EINTR and when.get("times") is None:
             raise ValueError("times: expected a number for EINTR, which would be repeated forever")
-        return self._plan(PlannedFault(FaultKind.FAIL, operation, errno, **when))
+        return self._plan(FaultKind.FAIL, operation, errno, when)
 
     def slow(self, operation: str, seconds: float, **when: Unpack[_When]) -> PlannedFault:
         """Make calls wait before they are made; leaving the context ends all waits.
@@ -153,7 +160,7 @@ class FileSystemFaults:
             (True, True)
         """
         expect_number("seconds", seconds, threading.TIMEOUT_MAX)
-        return self._plan(PlannedFault(FaultKind.SLOW, operation, seconds, **when))
+        return self._plan(FaultKind.SLOW, operation, seconds, when)
 
     def short(self, operation: str, n_bytes: int, **when: Unpack[_When]) -> PlannedFault:
         r"""Make each call deliver a part of what it was asked for, as read(2) and write(2) may.
@@ -175,7 +182,7 @@ class FileSystemFaults:
         """
         one_of("operation", operation, _FEWEST_BYTES)
         integer("n_bytes", n_bytes, at_least=_FEWEST_BYTES[operation])
-        return self._plan(PlannedFault(FaultKind.SHORT, operation, n_bytes, **when))
+        return self._plan(FaultKind.SHORT, operation, n_bytes, when)
 
     def kill(self, operation: str, **when: Unpack[_When]) -> PlannedFault:
         """Make a call end the process by SIGKILL, before anything is done.
@@ -188,9 +195,11 @@ class FileSystemFaults:
             **when: Which call: ``nth``, ``match``, as said above.
         """
         when["optional"] = True
-        return self._plan(PlannedFault(FaultKind.KILL, operation, 0, **when))
+        return self._plan(FaultKind.KILL, operation, 0, when)
 
-    def _plan(self, fault: PlannedFault) -> PlannedFault:
+    def _plan(self, kind: FaultKind, operation: str, value: float, when: _When) -> PlannedFault:
+        refuse_unknown(kind, when, _When.__optional_keys__)
+        fault = PlannedFault(kind, operation, value, **when)
         expect("operation", fault.operation, str)
         one_of("operation", fault.operation, (*OPERATIONS, ANY))
         integer("nth", fault.nth, at_least=1)
@@ -251,6 +260,9 @@ class FileSystemFaults:
             if not ACTIVE:
                 _installed.close()
 
+
+MakeShardFaults = Callable[[str | os.PathLike[str]], FileSystemFaults]
+"""What the fixture ``make_shard_faults`` gives: call it with the directory."""
 
 _installed = contextlib.ExitStack()
 

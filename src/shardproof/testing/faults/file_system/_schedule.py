@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import enum
 import errno
+import fcntl
 import os
 import signal
 import threading
@@ -24,6 +25,7 @@ os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_
 
 # What is asked here is asked on behalf of intercepted calls, and must not be one itself.
 _close, _lstat, _open, _readlink = os.close, os.lstat, os.open, os.readlink
+_GET_PATH = getattr(fcntl, "F_GETPATH", None)  # of macOS, which has no /proc
 
 _DELETED = " (deleted)"  # what Linux appends to the path of a file that has lost its name
 
@@ -43,6 +45,9 @@ def absolute(place: object, dir_fd: object = None) -> str | None:
 
 
 def _path_of_descriptor(descriptor: object) -> str:
+    if _GET_PATH is not None:
+        found: bytes = fcntl.fcntl(descriptor, _GET_PATH, bytes(1024))  # type: ignore[call-overload]
+        return os.fsdecode(found.rstrip(b"\0"))
     path = _readlink(f"/proc/self/fd/{descriptor}")
     if path.endswith(_DELETED):
         try:

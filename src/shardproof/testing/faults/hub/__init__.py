@@ -38,7 +38,7 @@ from shardproof.testing.faults.hub._faults import (
 )
 from shardproof.testing.faults.hub._hf import File, Found, Repos, RepoType, nearest
 from shardproof.testing.faults.hub._server import Server, Tally
-from shardproof.testing.samples._keywords import expect, expect_number, one_of
+from shardproof.testing.samples._keywords import expect, expect_number, one_of, refuse_unknown
 
 __all__ = ["Hub", "HubFault", "HubRequest", "serve_hub"]
 
@@ -178,7 +178,7 @@ class Hub:
                 interval: Seconds between two bytes; None for 0.2. For ``drip``.
 
         Raises:
-            TypeError: A number that is none.
+            TypeError: A number that is none, or an option that no fault has.
             ValueError: An unknown fault, an option that it does not have, a value out of range, a
                 pattern that fits no file that was put; the error names the nearest.
 
@@ -190,6 +190,7 @@ class Hub:
             ...     urlopen(url).read(), urlopen(url).read()
             (b'1224', b'1234')
         """
+        refuse_unknown("fault", options, FaultOptions.__optional_keys__)
         rule = Rule(match=match, fault=one_of("fault", fault, HubFault), **options)
         # Requests that are for no file: what they may ask for is not known.
         is_of_requests = match.startswith(("api/", "cdn/")) or "/resolve/" in match

@@ -21,6 +21,14 @@ _TICKS = 100  # a limited rate is spread over so many portions a second
 _MOST_BODY = 2**20  # bytes of a request's body
 
 
+def _has_unconfirmed(connection: socket.socket) -> bool:
+    """Whether bytes are left that the other side's kernel has not confirmed."""
+    try:  # SIOCOUTQ (tcp(7)) has the number of TIOCOUTQ
+        return any(fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))
+    except OSError:  # of macOS, which has SO_NWRITE of sys/socket.h
+        return connection.getsockopt(socket.SOL_SOCKET, 0x1024) > 0
+
+
 class Tally:
     """How many bytes of one answer's body were handed to the kernel."""
 
@@ -152,10 +160,10 @@ class _Connection(http.server.BaseHTTPRequestHandler):
                 pass
         elif wire.end is End.RESET:
             # A reset throws away what is still under way: first the client's kernel must confirm
-            # every byte, or the client be gone. SIOCOUTQ (tcp(7)) has the number of TIOCOUTQ.
-            gone, nothing = select.poll(), bytes(4)
+            # every byte, or the client be gone.
+            gone = select.poll()
             gone.register(self.connection, getattr(select, "POLLRDHUP", select.POLLHUP))
-            while fcntl.ioctl(self.connection, termios.TIOCOUTQ, nothing) != nothing:
+            while _has_unconfirmed(self.connection):
                 if gone.poll(1):
                     break
             # With no time to linger, closing sends a reset: socket(7), SO_LINGER.

@@ -93,13 +93,10 @@ def flat(
     )
 
 
-def _write_flat(layout: Layout, to: Path) -> Path:
-    root = to / layout.format.name
-    root.mkdir(parents=True)
+def _write_flat(layout: Layout, root: Path) -> None:
     for name in (*layout.file_names, *layout.manifest_names):
         (root / name).write_bytes(layout.read_bytes(name))
     apply_states([root / name for name in layout.shard_names], layout.states)
-    return root
 
 
 def made_bytes(layout: Layout, index: int, n_bytes: int) -> bytes:

@@ -107,9 +107,8 @@ def _blob_name(name: str, content: bytes) -> str:
     return hashlib.sha1(framed, usedforsecurity=False).hexdigest()
 
 
-def _write_cache(layout: Layout, to: Path) -> Path:
+def _write_cache(layout: Layout, root: Path) -> None:
     options: _HfCacheOptions = layout.options
-    root = to / "hub" / f"models--{options.repo_id.replace('/', '--')}"
     for folder in ("blobs", "refs", f"snapshots/{options.commit}"):
         (root / folder).mkdir(parents=True)
     (root / "refs" / "main").write_bytes(_cached_bytes(layout, "refs/main"))
@@ -120,7 +119,6 @@ def _write_cache(layout: Layout, to: Path) -> Path:
         blobs[name].write_bytes(content)
         (root / name).symlink_to(f"../../blobs/{blobs[name].name}")
     apply_states([blobs[name] for name in options.shard_names], layout.states, root=root)
-    return root
 
 
 # Zeros are no header, which is seen before their digest.
@@ -134,4 +132,5 @@ HF_CACHE = SampleFormat(
     write=_write_cache,
     problems=_CACHE_SIGHT.problems,
     unproven=_CACHE_SIGHT.unproven_names,
+    folder=lambda layout: f"hub/models--{layout.repo_id.replace('/', '--')}",
 )

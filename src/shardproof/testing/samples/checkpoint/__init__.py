@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shardproof.testing.samples._directories import writer
+from shardproof.testing.samples._directories import MakeCheckpoint, writer
 from shardproof.testing.samples._keywords import integer, one_of, refuse_unknown
 from shardproof.testing.samples._layout import (
     Layout,
@@ -119,9 +119,8 @@ def _read_bytes(layout: Layout, name: str) -> bytes:
     return whole_shard(layout, index_of(layout, name))[0]
 
 
-def _write(layout: Layout, to: Path) -> Path:
+def _write(layout: Layout, to: Path) -> None:
     options: CheckpointOptions = layout.options
-    to.mkdir(parents=True, exist_ok=True)
     paths = [to / name for name in options.shard_names]
     for rank, path in enumerate(paths):
         _write_new(path, harmed_shard(layout, rank))
@@ -142,7 +141,6 @@ def _write(layout: Layout, to: Path) -> Path:
         path = Path(os.path.normpath(to / elsewhere(layout)))
         path.parent.mkdir(exist_ok=True)
         _write_new(path, whole_shard(layout, layout.n_shards - 1)[0])
-    return to / options.prefix
 
 
 def _write_new(path: Path, content: bytes) -> None:
@@ -243,13 +241,13 @@ FORMAT = SampleFormat(
         if kind == "unproven"
     ),
     refuse=refuse_impossible,
-    folder=lambda layout: f"step_{layout.step}",
+    folder=lambda layout: f"step_{layout.step}/{layout.prefix}",
     is_prefix=True,
 )
 
 
 @contextlib.contextmanager
-def checkpoint_dir_maker(new_base: Callable[[], Path]) -> Iterator[Callable[..., Path]]:
+def checkpoint_dir_maker(new_base: Callable[[], Path]) -> Iterator[MakeCheckpoint]:
     """Yield what the fixture ``make_checkpoint`` gives; restore the modes of all that it made."""
     _, *harmed = CheckpointShardState
     aliases = {f"{state}_ranks": state.value for state in harmed}

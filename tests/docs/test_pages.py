@@ -1,0 +1,225 @@
+"""Every block of a page runs as shown, in the order shown, and prints what the page says.
+
+`SCENES` has, for each page, what its machine has. What is printed now is written into all pages by
+
+    pytest tests/docs tests/test_have_pages.py -m "" --update-pages
+"""
+
+import hashlib
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import shardproof
+from shardproof import FindingKind, testing
+from shardproof.testing.faults import Hub
+from tests.formats.damage_table import POINTER
+from tests.goldens import golden
+from tests.helpers import ROOT
+from tests.helpers.pages import BLOCK, PAGES, Scene, as_shown
+
+SAEV = "/scratch/user/saev/shards/abc12345"
+
+
+def saev(scene: Scene, path: str = SAEV, **keywords: object) -> Path:
+    """Put a directory of activations there."""
+    return testing.write_layout(testing.Layout(**keywords), scene.place(path))
+
+
+def stub(scene: Scene, name: str, code: str) -> None:
+    """Put a command there, in place of what clusters have."""
+    scene.place(f"bin/{name}").write_text(f"#!/bin/bash\n{code}\n")
+    scene.place(f"bin/{name}").chmod(0o755)
+
+
+def slurm(scene: Scene) -> None:
+    stub(scene, "srun", 'while [[ $1 == --* ]]; do shift; done; exec "$@"')
+    stub(scene, "sbatch", 'echo "Submitted batch job 4711"')
+
+
+def served(scene: Scene, hub: Hub, path: Path, url: str = "https://data.example.org") -> None:
+    """Let the loopback hub have the files of a directory, below its name, for an address."""
+    for file in path.iterdir():
+        hub.put(f"{path.name}/{file.name}", file.read_bytes())
+    scene.here[url] = hub.url
+
+
+def readme(scene: Scene, _hub: Hub) -> None:
+    saev(scene, n_shards=24, missing=[3, 7], empty=[12])
+
+
+def repair(scene: Scene, hub: Hub) -> None:
+    pytest.importorskip("huggingface_hub")
+    path = saev(scene, n_shards=24)
+    prepared(scene, f"shardproof seal {SAEV}")
+    served(scene, hub, path)
+    slurm(scene)
+    for file in path.iterdir():
+        hub.put(file.name, file.read_bytes(), repo="org/name")
+    scene.env.update(HF_ENDPOINT=hub.url)
+    shutil.copytree(path, scene.root / "data/data")
+    (scene.root / "data/data/SHA256SUMS").unlink()
+    (path / "acts000003.bin").unlink()
+    (path / "acts000017.bin").write_bytes(b"")
+
+
+def prepared(scene: Scene, command: str) -> None:
+    assert scene.run(command).returncode == 0
+
+
+def command_line(scene: Scene, hub: Hub) -> None:
+    pytest.importorskip("huggingface_hub")
+    saev(scene, n_shards=24)
+    slurm(scene)
+    prepared(scene, f"shardproof seal {SAEV}")
+    (scene.root / "data/train.py").write_text("")
+    saev(scene, "/data/acts", n_shards=24, missing=[3, 7], empty=[12])
+    saev(scene, "/data/purged", n_shards=80, missing=[*range(3, 42), *range(50, 71)])
+    for name in "ab":
+        saev(scene, f"/data/runs/{name}", n_shards=2)
+    shutil.copytree(golden("mds-hashed").path, scene.root / "data/mds")
+    for name in ("train.bin", "valid.bin"):
+        scene.place(f"data/tokens/{name}").write_bytes(bytes(100))
+    tokens = b"tokens"
+    scene.env.update(
+        BASE_URL=hub.put("tokens.npy", tokens).rpartition("/")[0],
+        SHA256=hashlib.sha256(tokens).hexdigest(),
+        SHARDS=str(scene.place(SAEV)),
+        HF_ENDPOINT=hub.url,
+        HF_HUB_DISABLE_PROGRESS_BARS="1",
+    )
+    hub.put("train/0.parquet", tokens, repo="org/name")
+    layout = testing.Layout(n_shards=8, format="receipts", missing=[2])
+    plan = testing.write_layout(layout, scene.root / "project" / layout.folder)
+    scene.env["PLAN_DIR"] = str(plan)
+
+
+def plugin(scene: Scene, _hub: Hub) -> None:
+    readme(scene, _hub)
+    scene.place("data/tests/test_loader.py").write_text(
+        "import pytest\n\n@pytest.mark.parametrize('n', range(12))\ndef test_it(n): pass\n"
+    )
+
+
+def checkpoints(scene: Scene, _hub: Hub) -> None:
+    slurm(scene)
+    scene.env.update(RUN="run")
+    (scene.root / "data/train.py").write_text("")
+
+
+def loaders(scene: Scene, _hub: Hub) -> None:
+    path = saev(scene, n_shards=3, layers=(6, 11), examples_per_shard=64)
+    loader = shardproof.ShuffledDataLoader(path, layer=11, seed=17)
+    scene.names.update(path=path, shards_dir=path, loader=loader)
+
+
+def seal(scene: Scene, _hub: Hub) -> None:
+    saev(scene, n_shards=24)
+    saev(scene, SAEV.replace("abc12345", "def67890"))
+
+
+ELSEWHERE = {
+    **dict.fromkeys(["accelerator.md", "benchmarks.md"], "they measure, for minutes"),
+    **dict.fromkeys(["frameworks.md", "training.md"], "tests/interop: they need torch"),
+    "peers.md": "tests/peers: it needs other loaders",
+    **dict.fromkeys(
+        ["checkpoint-kit.md", "fake-file-system.md", "loopback-hub.md", "receipts-kit.md"],
+        "tests/test_docs.py: they hold test files",
+    ),
+    **dict.fromkeys(["receipts.md", "staging.md", "testing-kit.md"], "tests/test_docs.py"),
+    **dict.fromkeys(["damage.md", "faults.md"], "tests of code that only stands for yours"),
+    **dict.fromkeys(["datasets.md", "token-shards.md"], "tests/datasets; data sets of the Hub"),
+}
+"""Pages whose blocks other tests run, or nobody can."""
+
+
+def index(scene: Scene, _hub: Hub) -> None:
+    saev(scene, n_shards=24, missing=[3, 7])
+    model = shutil.copytree(golden("safetensors-sharded").path, scene.root / "data/model")
+    (model / "model-00002-of-00004.safetensors").write_bytes(POINTER)
+    mds = shutil.copytree(golden("mds-hashed").path, scene.root / "data/mds")
+    os.truncate(mds / "shard.00001.mds", 670)
+
+
+def reports(scene: Scene, _hub: Hub) -> None:
+    saev(scene, n_shards=98, missing=[1, 3, 97], empty=[2], directory=[5])
+
+
+def hub_of_rows(scene: Scene, hub: Hub) -> None:
+    pytest.importorskip("huggingface_hub")
+    for file in golden("parquet-plain").path.iterdir():
+        hub.put(f"data/{file.name}", file.read_bytes(), repo="org/rows", lfs=True)
+    scene.env.update(HF_ENDPOINT=hub.url, HF_HUB_DISABLE_XET="1")
+
+
+def nothing(_scene: Scene, _hub: Hub) -> None:
+    """The page makes what it needs."""
+
+
+def failures(scene: Scene, hub: Hub) -> None:
+    pytest.importorskip("huggingface_hub")
+    hub.put("0.bin", b"0")
+    hub.put("slow.bin", bytes(1000))
+    hub.fault("slow.bin", "stall-in-body")
+    scene.here["https://data.example.org"] = hub.url
+    scene.env.update(HF_ENDPOINT=hub.url)
+
+
+SCENES: dict[str, Callable[[Scene, Hub], object]] = {
+    "README.md": readme,
+    "checkpoints.md": checkpoints,
+    "command-line.md": command_line,
+    "examples.md": lambda scene, _: scene.env.update(EXAMPLES=str(ROOT / "docs/examples")),
+    "failures.md": failures,
+    "index.md": index,
+    "loaders.md": loaders,
+    "prefetch.md": nothing,
+    "pytest-plugin.md": plugin,
+    "repair.md": repair,
+    "reports.md": reports,
+    "saev-format.md": lambda scene, _: scene.names.update(shards_dir=saev(scene)),
+    "seal.md": seal,
+    **{
+        f"tutorials/{name}.md": nothing
+        for name in ("checkpoints", "loader", "prepare", "slurm", "train")
+    },
+    "tutorials/repair.md": hub_of_rows,
+    "validate.md": lambda scene, _: saev(scene, missing=[1]),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCENES)
+def test_each_block_prints_what_the_page_shows(name, scene, shard_hub, pytestconfig) -> None:
+    SCENES[name](scene, shard_hub)
+    page = ROOT / name if name == "README.md" else ROOT / "docs" / name
+    as_shown(page, scene, pytestconfig)
+
+
+def test_no_page_has_blocks_that_nobody_runs() -> None:
+    """But those that say why, in a comment before them."""
+    pages = {str(page.relative_to(ROOT / "docs")) for page in PAGES[1:]}
+    idle = {
+        name
+        for name in pages - SCENES.keys() - ELSEWHERE.keys()
+        if not name.startswith("have/") and _runs((ROOT / "docs" / name).read_text())
+    }
+    assert not idle
+    assert not ELSEWHERE.keys() - pages
+
+
+def _runs(text: str) -> bool:
+    assert not re.search(r"(?m)^[ \t]+```", text), "an indented block, which would not be run"
+    blocks = [block for block in BLOCK.finditer(text) if not block["skip"]]
+    return any(block["kind"] in {"console", "python", "sh"} for block in blocks)
+
+
+def test_the_guide_to_failures_has_each_error_and_each_finding() -> None:
+    guide = (ROOT / "docs/failures.md").read_text()
+    named = {*re.findall(r"\w+Error\b", guide)}
+    assert {*shardproof.errors.__all__} - named == {"ShardproofError", "SourceErrorKind"}
+    assert {kind for kind in FindingKind if f"\n{kind.heading} (" not in guide} == set()
