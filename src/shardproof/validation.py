@@ -14,7 +14,7 @@ from shardproof._base.messages import shown
 from shardproof._base.names import open_root, replaced
 from shardproof._base.opening import refuse_empty
 from shardproof._base.progress import reporting
-from shardproof._base.work import Stop, apart, stoppable
+from shardproof._base.work import Stop, apart, current, stoppable
 from shardproof.checks import Links, check, proofs_of
 from shardproof.promises import promise_of
 from shardproof.report import MOST_KEPT, FindingKind, Level, Report
@@ -115,7 +115,7 @@ def validate(
 
     with reporting(progress, "shards") as show:
         if executor is not None:  # the user's own is used from the user's own thread
-            return stoppable(lambda: checked_by(executor=executor), Stop(), show)
+            return stoppable(lambda: checked_by(executor=executor), current.stop or Stop(), show)
         return apart(lambda _: checked_by(workers=workers), show)
 
 

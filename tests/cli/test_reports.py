@@ -37,6 +37,14 @@ def spread(name: str, count: str | None) -> list[str]:
     return names
 
 
+def test_the_command_that_mends_is_shown_without_asking_for_more(make_shards_dir) -> None:
+    path = make_shards_dir(2)
+    (path / "acts000001.bin").rename(path / "acts000001.bin.part")
+    line = run("validate", path).stdout.splitlines()[3]
+    assert line.endswith(f"; mv -n -- {path}/acts000001.bin.part {path}/acts000001.bin")
+    assert "\n" not in line
+
+
 class TestFolding:
     def test_it_is_as_the_page_shows(self, capsys) -> None:
         names = [f"acts{n:06}.bin" for n in [*range(3, 42), *range(50, 62)]]

@@ -163,8 +163,8 @@ def nothing(_scene: Scene, _hub: Hub) -> None:
 def failures(scene: Scene, hub: Hub) -> None:
     pytest.importorskip("huggingface_hub")
     hub.put("0.bin", b"0")
-    hub.put("slow.bin", bytes(1000))
-    hub.fault("slow.bin", "stall-in-body")
+    hub.put("cut.bin", bytes(1000))
+    hub.fault("cut.bin", "truncated")
     scene.here["https://data.example.org"] = hub.url
     scene.env.update(HF_ENDPOINT=hub.url)
 

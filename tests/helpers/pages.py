@@ -34,7 +34,6 @@ PLACES = re.compile(r"(?<![\w./:~-])/(?:backup|data|home|project|scratch|tmp)\b"
 
 UNSTABLE = {
     r"\b\d+(\.\d+)? ?(ms|s|min|[kMG]i?B/s)\b": "TIME",  # seconds, and rates
-    r"no answer in time \(ReadTimeout\)|stalled: 500 bytes in TIME": "STALLED",  # of two clocks
     r"/pytest-of-\w+/pytest-\d+": "/pytest",
     r" *\b\d+ Killed +": " Killed ",  # of bash
     r"(?m)^[=_]+ | [=_]+$": "",  # pytest centres its titles

@@ -51,6 +51,7 @@ def respell(path: Path, name: str) -> None:
         ("parquet-hive", "year=2023"),
     ],
 )
+@pytest.mark.slow
 def test_a_file_of_another_case_is_the_one_that_is_expected(mac, golden: str, name: str) -> None:
     path = mac / golden
     shutil.copytree(GOLDENS / golden, path)
@@ -108,3 +109,10 @@ def test_what_is_not_there_or_leads_nowhere_means_nothing_else(tmp_path) -> None
     wanted = ["A", "b", "x" * 300, "c" * 10_000]
     listed = ["a", "B", "gone", "X" * 300, "C" * 10_000]
     assert spelled(listed, wanted, str(tmp_path)) == listed
+
+
+def test_a_listing_that_has_no_other_names_costs_nothing(monkeypatch) -> None:
+    """Each check has such listings, and a manifest may have a million names."""
+    monkeypatch.setattr("shardproof._base.names.folded", None)
+    assert spelled(["a"], ["a", "b"], "/nowhere") == ["a"]
+    assert spelled([], ["a", "b"], "/nowhere") == []

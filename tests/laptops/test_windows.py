@@ -49,6 +49,7 @@ def test_the_command_is_one_line(tmp_path: Path, command: list[str]) -> None:
     assert LINE in module.stderr
 
 
+@pytest.mark.slow
 def test_a_run_that_does_not_use_the_plugin_passes(tmp_path: Path) -> None:
     """Be it one with hypothesis, or with a configuration for the plugin."""
     (tmp_path / "pytest.ini").write_text(

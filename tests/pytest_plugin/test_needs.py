@@ -85,6 +85,7 @@ def test_the_level_is_that_of_the_run_unless_the_mark_has_one(run: Run, pytester
     run(*marks, args=("--shards-level=complete",)).assert_outcomes(skipped=1, passed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("args", [(), ("-n2",)], ids=["here", "workers"])
 def test_a_directory_is_checked_once_a_process_however_it_is_called(
     run: Run, whole: Path, args, tmp_path: Path, pytester

@@ -379,6 +379,7 @@ def test_all_is_as_it_was_afterwards_and_support_is_told_meanwhile(root: Path) -
             assert {getattr(os, name) for name in names} <= known
         raise ZeroDivisionError
     after = everything_patched()
-    assert sum(one is not other for one, other in zip(before, inside, strict=True)) > 30
+    least = 40 if hasattr(os, "posix_fallocate") else 30  # macOS lacks some ten of them
+    assert sum(one is not other for one, other in zip(before, inside, strict=True)) > least
     assert all(one is other for one, other in zip(before, after, strict=True))
     assert [*sets] == supported

@@ -82,7 +82,7 @@ def over_threads(
             yield len(run), work(run)
 
 
-def told(runs: Done[Result], n_items: int) -> Done[Result]:
+def telling(runs: Done[Result], n_items: int) -> Done[Result]:
     """Yield the same, and tell after each run how much is done."""
     n_done = 0
     with contextlib.closing(runs):
@@ -102,7 +102,7 @@ def collected(
 ) -> list[Result]:
     """Return the results of all items by threads; tell after each chunk how many are done."""
     runs = over_threads(work, items, threads, chunk=chunk)
-    with contextlib.closing(told(runs, len(items)) if is_told else runs) as runs:
+    with contextlib.closing(telling(runs, len(items)) if is_told else runs) as runs:
         return [found for _, some in runs for found in some]
 
 

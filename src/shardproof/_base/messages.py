@@ -125,7 +125,7 @@ def joined(texts: Sequence[str]) -> str:
     return "; ".join([*texts[:_SHOWN], *more])
 
 
-def first_of(names: Sequence[str]) -> str:
+def quoted_first(names: Sequence[str]) -> str:
     """Return untrusted names, quoted, with commas; of very many only the first."""
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(map(quoted, names[:_SHOWN])) + more

@@ -124,11 +124,11 @@ def spelled(listed: Sequence[str], promised: Collection[str], root: str) -> list
     another form than was written. So the file system is asked, whatever its own name is.
     """
     there, meant = {*listed}, {}
+    odd = [name for name in listed if name not in promised]
     new = (name for name in promised if name not in there and len(name) <= MAX_PATH_BYTES)
-    wanted = {folded(name): name for name in new}
-    for name in listed if wanted else ():
-        other = None if name in promised else wanted.get(folded(name))
-        if other:
+    wanted = {folded(name): name for name in new} if odd else {}
+    for name in odd:
+        if other := wanted.get(folded(name)):
             one, same = (status_of(os.path.join(root, each)) for each in (name, other))
             if one and same and os.path.samestat(one, same):
                 meant[name] = other

@@ -86,7 +86,7 @@ def check(
     try:
         runs = _looks(question, dir_fd, files, workers, executor, list_first=list_first)
         # Closed before the descriptor, which the threads use until they are joined.
-        with contextlib.closing(fanout.told(runs, len(files)) if is_told else runs) as runs:
+        with contextlib.closing(fanout.telling(runs, len(files)) if is_told else runs) as runs:
             for _, said in runs:
                 found.take(said)
         found.kept = with_near_files(question, dir_fd, files, found.kept)

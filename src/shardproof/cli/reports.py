@@ -67,7 +67,8 @@ def _detail(finding: Finding, *, verbose: bool) -> str:
         target = ""
     name = finding.to_dict()["errno"] if verbose else None
     text = f"{target}: expected {finding.expected}, found {finding.found}"
-    return text + (f" ({name})" if name else "") + (f"; {finding.advice}" if verbose else "")
+    advice = finding.advice if verbose else finding.mend
+    return text + (f" ({name})" if name else "") + (f"; {advice}" if advice else "")
 
 
 def _ranges(findings: Iterable[Finding]) -> Iterator[tuple[str, list[Finding]]]:

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 from shardproof._base import fanout
 from shardproof._base.arguments import checked, count
 from shardproof._base.fanout import in_threads
-from shardproof._base.messages import first_of, quoted, shown
+from shardproof._base.messages import quoted, quoted_first, shown
 from shardproof._base.work import apart, in_thread
 from shardproof.checkpoint._format import CheckpointMetadata, ShardEntry, TensorEntry
 from shardproof.checkpoint.read._outs import Out, ShardOuts, check_shard_outs, checked_outs
@@ -257,7 +257,7 @@ def _find_tensors(
     problems = []
     for title, found in (("in no shard", absent), ("in several shards", repeated)):
         if found:
-            problems.append(f"{title}: {first_of(found)}")
+            problems.append(f"{title}: {quoted_first(found)}")
     if problems:
         text = f"expected each tensor in one shard, found some {' and some '.join(problems)}"
         raise CheckpointError(text, path=location.metadata)

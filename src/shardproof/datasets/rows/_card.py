@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from shardproof._base.messages import first_of, quoted, shown, told
+from shardproof._base.messages import quoted, quoted_first, shown, told
 from shardproof._base.yaml import NotYamlError, YamlReader
 from shardproof.datasets.rows._file_names import SPLIT_NAME
 from shardproof.errors import SourceError
@@ -133,7 +133,7 @@ def config_of(
     meant = [config for config in configs if config.name == name] if name else defaults
     if not meant:
         what = f"no configuration {quoted(name)}" if name else "no default configuration"
-        problem = f"its card has {what}, but: {first_of([config.name for config in configs])}"
+        problem = f"its card has {what}, but: {quoted_first([config.name for config in configs])}"
         to_do = "Give one of them as name (<config> in a spec)"
         raise SourceError(f"'{shown(url)}' does not have it: {problem}. {to_do}", kind="unusable")
     return meant[0]

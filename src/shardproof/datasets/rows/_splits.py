@@ -7,7 +7,7 @@ The dataset card says it, if it has configurations (`_card`); else the names of 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from shardproof._base.messages import first_of, quoted, shown, told
+from shardproof._base.messages import quoted, quoted_first, shown, told
 from shardproof._base.names import MAX_PATH_BYTES
 from shardproof.datasets.rows._card import UNREAD, Config, config_of
 from shardproof.datasets.rows._file_names import (
@@ -45,11 +45,11 @@ def chosen_files(files: Sequence[RemoteFile], wanted: Sequence[str], url: str) -
         if not found:
             missing.append(name)
     if missing:
-        raise _none_found(url, f"{len(missing)} of data_files: {first_of(missing)}", files)
+        raise _none_found(url, f"{len(missing)} of data_files: {quoted_first(missing)}", files)
     if twice := _twice(names):
-        raise ValueError(f"data_files: these are meant more than once: {first_of(twice)}")
+        raise ValueError(f"data_files: these are meant more than once: {quoted_first(twice)}")
     if other := [name for name in names if not name.endswith(SUFFIX)]:
-        raise ValueError(f"data_files: {_ONLY_PARQUET}, found {first_of(other)}")
+        raise ValueError(f"data_files: {_ONLY_PARQUET}, found {quoted_first(other)}")
     return [there[name] for name in names]
 
 
@@ -97,9 +97,9 @@ def split_files(
     if not names:
         problem = "no file fits its patterns"
     elif twice := _twice(names):
-        problem = f"these files are meant more than once: {first_of(twice)}"
+        problem = f"these files are meant more than once: {quoted_first(twice)}"
     elif other := [name for name in names if not name.endswith(SUFFIX)]:
-        problem = f"{_ONLY_PARQUET}, found {first_of(other)}"
+        problem = f"{_ONLY_PARQUET}, found {quoted_first(other)}"
     if problem:
         problem = f"'{shown(url)}', the split {quoted(split)}: {problem}. {_TO_DO}"
         raise SourceError(problem, kind="unusable")
@@ -145,7 +145,7 @@ class _Repository:
                 problem = (
                     f"'{shown(self._url)}' does not have the configuration {quoted(directory)}: "
                     "its card has none; a directory is taken for one, and there are: "
-                    f"{first_of(tops) or 'none'}"
+                    f"{quoted_first(tops) or 'none'}"
                 )
                 raise SourceError(problem, kind="unusable")
             directory = ""
@@ -190,9 +190,9 @@ def _none_found(
     usable = [name for name in names if name.endswith(SUFFIX)]
     lines = [f"'{shown(url)}' does not have {what}"]
     if splits:
-        lines.append(f"There are the splits: {first_of(list(splits))}")
+        lines.append(f"There are the splits: {quoted_first(list(splits))}")
     some, kind = (usable, "parquet files") if 0 < len(usable) < len(names) else (names, "files")
-    lines.append(f"There are {len(some)} {kind}: {first_of(some)}")
+    lines.append(f"There are {len(some)} {kind}: {quoted_first(some)}")
     to_do = "Give the split and the name that are meant, or the files: data_files"
     lines.append(to_do if usable else f"{_ONLY_PARQUET}. {_CONVERTED}")
     return SourceError("\n".join(lines), kind="unusable")
