@@ -238,6 +238,7 @@ kit, wrote each directory. Then we changed it. A test writes this table anew, an
   truncated. The directory stays as it is.
 - `-` is impossible: a format whose shards are its manifest has no manifest to tear.
 - A manifest that lists no shards is valid.
+- `seal` needs no format: with all shards of `bin` gone, it seals `meta.pkl`, which is still there.
 
 {table}
 """
