@@ -92,7 +92,7 @@ def test_a_spoiled_directory_is_refused_in_our_words(golden, tmp_path, tally) ->
     reader = functools.partial(read, formats.detect(str(golden.path)))
     target = target_of(golden.name, golden, reader)
     validate(golden.copy(tmp_path / "once"), level="valid")  # what is imported is imported
-    attack(target, tally, 600, tmp_path / "many", n_cases=30_000)
+    attack(target, tally, 400, tmp_path / "many", n_cases=30_000)
 
 
 @pytest.mark.control("wrong class")

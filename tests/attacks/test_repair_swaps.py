@@ -185,5 +185,5 @@ def test_what_goes_by_a_path_is_seen(tmp_path: Path, tally: Tally, monkeypatch) 
     monkeypatch.setattr("shardproof.repairing._fetch.exchange", by_path)
     swapped = Swapped(tmp_path / "x", "a folder for a link")
     once = [order for order in orders_of(swapped, monkeypatch) if len(order) == 1]
-    for order in tally.each(once[::-1], 1):
+    for order in tally.each(once[::-4], 1):  # a few calls in a row do harm
         is_swapped_in_order(swapped, order, tally, monkeypatch)
