@@ -48,7 +48,8 @@ class Seen(NamedTuple):
 
 
 def versions() -> dict[str, str]:
-    return {name: importlib.metadata.version(name) for name in DISTRIBUTIONS}
+    # Behind a plus stands which build it is.
+    return {name: importlib.metadata.version(name).partition("+")[0] for name in DISTRIBUTIONS}
 
 
 def run(peer: str) -> dict[str, Seen]:
