@@ -58,6 +58,7 @@ def said(tmp_path: Path, data: bytes, name: str = "model.gguf") -> list[tuple[st
 F32, Q4_0, UNKNOWN = 0, 2, 999
 TENSORS = [("a", (32, 2), F32, 0), ("b", (64,), Q4_0, 256)]  # of 256 and of 36 bytes
 NESTED = struct.pack("<IQ", 9, 1) + struct.pack("<IQ", 9, 1) * 9
+OF_ARRAYS = struct.pack("<IQ", 9, 2) + struct.pack("<IQ2H", 2, 2, 1, 2) + struct.pack("<IQ", 0, 0)
 SOUND = {
     "as written": gguf(TENSORS, n_bytes=256 + 36),
     "the last filled up": gguf(TENSORS, n_bytes=256 + 64),
@@ -65,6 +66,7 @@ SOUND = {
     "a vocabulary alone": gguf(keys={"a": (9, struct.pack("<IQ", 8, 2) + text("x") + text("y"))}),
     "no keys": gguf([("a", (0,), F32, 0)]),
     "a scalar": gguf([("a", (), F32, 0)], n_bytes=4),
+    "an array of arrays": gguf(TENSORS, {"a": (9, OF_ARRAYS)}, 256 + 36),
     "big-endian": gguf(TENSORS, {"a": (2, 7)}, 256 + 36, order=">"),
     "of version 2": gguf(TENSORS, n_bytes=256 + 36, version=2),
     "of a version to come": gguf(TENSORS, version=9),
@@ -98,6 +100,7 @@ HOSTILE = {
     "an array without end": gguf(keys={"a": (9, struct.pack("<IQ", 0, 2**63))}),
     "texts without end": gguf(keys={"a": (9, struct.pack("<IQ", 8, 2**63))}),
     "arrays in arrays": gguf(keys={"a": (9, NESTED)}),
+    "arrays in more arrays": gguf(keys={"a": (9, NESTED + struct.pack("<IQB", 0, 1, 1))}),
     "a value of no type": gguf(keys={"a": (99, b"")}),
     "no alignment": gguf(TENSORS, {"general.alignment": (5, -32)}, 999),
     "an alignment that is no number": gguf(TENSORS, n_bytes=999).replace(

@@ -83,7 +83,7 @@ class _HeaderReader:
 
     def header(self) -> _GgufHeader:
         n_tensors, n_keys = self._number("Q"), self._number("Q")
-        values = {self._text(): self._value() for _ in range(n_keys)}
+        values = {self._text(): self._value(self._number("I")) for _ in range(n_keys)}
         ends = [self._tensor_end() for _ in range(n_tensors)]
         alignment = values.get(b"general.alignment") or 32
         if not isinstance(alignment, int) or not 0 < alignment < _MAX_ALIGNMENT:
@@ -106,12 +106,12 @@ class _HeaderReader:
     def _text(self) -> bytes:
         return self._take(self._number("Q"))
 
-    def _value(self) -> Any:
-        """Return a number; of texts and arrays nothing is kept."""
-        kind, n_items = self._number("I"), 1
-        if kind == _ARRAY:
-            kind, n_items = self._number("I"), self._number("Q")
-        if kind == _TEXT:
+    def _value(self, kind: int, n_items: int = 1, depth: int = 0) -> Any:
+        """Return a number; of texts and arrays, which may hold arrays, nothing is kept."""
+        if kind == _ARRAY and depth < _MOST_DIMENSIONS:
+            for _ in range(n_items):
+                self._value(self._number("I"), self._number("Q"), depth + 1)
+        elif kind == _TEXT:
             for _ in range(n_items):
                 self._text()
         elif kind not in _NUMBERS:
