@@ -119,6 +119,13 @@ def test_a_file_of_hdf5_that_is_several(tmp_path: Path, libver: str) -> None:
     assert len([*tmp_path.iterdir()]) == 7
 
 
+def test_two_files_of_hdf5_whose_names_are_those_of_parts(tmp_path: Path) -> None:
+    path = of_golden("hdf5", tmp_path)
+    (path / "a-m.h5").write_bytes((path / "old.h5").read_bytes())
+    (path / "a-r.h5").touch()
+    assert found_in(path, "present") == [("empty", "a-r.h5")]
+
+
 def npz(path: Path, **members: bytes) -> None:
     with zipfile.ZipFile(path, "w") as file:
         for name, data in members.items():

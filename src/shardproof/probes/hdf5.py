@@ -28,12 +28,17 @@ def choose(path: str, names: Sequence[str]) -> Sequence[str]:
     series: dict[str, list[str]] = {}
     for name in names:
         series.setdefault(_NUMBERS.sub("0", name), []).append(name)
-    parts = {name.replace("-m.", "-r.") for name in names if "-m." in name}
+    firsts = [name for name in names if "-m." in name and _is_of_several(path, name)]
+    parts = {name.replace("-m.", "-r.") for name in firsts}
     for first, *others in (some for some in series.values() if len(some) > 1):
-        with opened(first, path) as fd:
-            if fd is not None and _OF_SEVERAL.search(read_at(fd, 2 * _EXTENSION_BYTES)):
-                parts.update(others)
+        if _is_of_several(path, first):
+            parts.update(others)
     return [name for name in names if name not in parts]
+
+
+def _is_of_several(path: str, name: str) -> bool:
+    with opened(name, path) as fd:
+        return fd is not None and bool(_OF_SEVERAL.search(read_at(fd, 2 * _EXTENSION_BYTES)))
 
 
 def probe(_promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
