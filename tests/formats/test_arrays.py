@@ -184,6 +184,29 @@ def test_a_directory_of_an_archive_has_a_limit(tmp_path: Path) -> None:
     assert found == f"one of {n_bytes} bytes at byte 0"
 
 
+@pytest.mark.parametrize("kind", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_what_could_unpack_to_any_size_is_neither_read_nor_proven(
+    tmp_path: Path, kind: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A MiB of bzip2 unpacks to 20 GB at once, and xz takes as much memory as it says."""
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", kind) as file:
+        file.writestr("a.npy", npy(np.arange(300)))
+    monkeypatch.setattr(zipfile.ZipExtFile, "read", None)
+    report = validate(tmp_path, level="valid")
+    assert (report.ok, report.n_proven, len(report.unproven)) == (True, 0, 1)
+
+
+def test_an_archive_of_a_secret_is_not_proven(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as file:
+        file.writestr("a.npy", npy(np.arange(300)))
+    data = bytearray((tmp_path / "a.npz").read_bytes())
+    for at in (6, data.rindex(b"PK\1\2") + 8):
+        data[at] |= 1
+    (tmp_path / "a.npz").write_bytes(data)
+    report = validate(tmp_path, level="valid")
+    assert (report.ok, report.n_proven, len(report.unproven)) == (True, 0, 1)
+
+
 SOUND_NPZ = {
     "objects": {"a": np.array([1, "a"], object)},
     "fields": {"a": np.zeros(4, [("x", "f4")]), "b": np.array(3), "c": np.zeros((0, 3))},

@@ -13,12 +13,13 @@ _HEADER_BYTES = 2**12
 
 def probe(_promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
     """Return what is wrong with the directory of an archive, or the header of an array in it."""
-    return zipped.wrong_end(fd, size) or zipped.wrong_member(fd, _wrong_array)
+    return zipped.wrong_end(fd, size) or zipped.wrong_member(fd, _wrong_array) or None
 
 
 def prove(_promised: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
     """Return whether the checksums of all members hold; the probe has looked at the rest."""
-    return zipped.wrong_end(fd, size) or zipped.wrong_member(fd, zipped.read_all) or True
+    wrong = zipped.wrong_end(fd, size) or zipped.wrong_member(fd, zipped.read_all)
+    return True if wrong is None else wrong
 
 
 def _wrong_array(info: zipfile.ZipInfo, member: IO[bytes]) -> Mismatch | None:

@@ -57,7 +57,7 @@ def _probe(
         return of_weights and of_weights(promised, fd, size)
     if read_at(fd, 1) == b"\x80":  # a pickle, as torch wrote it before 1.6
         return None
-    return zipped.wrong_end(fd, size) or zipped.wrong_member(fd, lambda *_: None)
+    return zipped.wrong_end(fd, size) or zipped.wrong_member(fd, lambda *_: None) or None
 
 
 def _names(path: str) -> Iterator[str]:
