@@ -139,6 +139,21 @@ def test_what_an_index_names_is_expected(tmp_path: Path) -> None:
     assert found_in(path, "present") == [("missing", one.name), ("missing", INDEX)]
 
 
+def test_a_pickle_is_read_once_for_all_names(tmp_path: Path) -> None:
+    """Looked for one by one, as many names in as long a pickle took minutes."""
+    names, name = [f"layer.{n}.weight" for n in range(30_000)], "pytorch_model-00001-of-00002.bin"
+    texts = b"".join(b"X" + len(each).to_bytes(4, "little") + each.encode() for each in names)
+    path = archive(tmp_path / name, {"data.pkl": b"\x80\2" + texts + b"X" * 2**19})
+    path.rename(tmp_path / (second := name.replace("01-", "02-")))
+    archive(tmp_path / name, {"data.pkl": b"\x80\4\x8cX\x8c\1aX"})
+    weights = dict.fromkeys(names, second) | {"a": name}
+    (tmp_path / INDEX).write_text(json.dumps({"weight_map": weights}))
+    assert found_in(tmp_path) == []
+    (tmp_path / INDEX).write_text(json.dumps({"weight_map": weights | {"layer.x": second}}))
+    found = "30000 of the 30001 that the index names"
+    assert said_of(tmp_path) == [("the tensor 'layer.x'", found)]
+
+
 def test_an_index_that_lies(tmp_path: Path) -> None:
     path = of_golden("torch-bin", tmp_path)
     for text in ("{", '{"weight_map": []}'):

@@ -25,7 +25,9 @@ _MODEL = re.compile(r".*pytorch_model.*\.bin|adapter_model\.bin", re.DOTALL)
 _STATE = (".pt", ".pth", ".ckpt", ".pt.tar", ".pth.tar")
 _ZIP, _LEGACY = b"PK\3\4", b"\x80\2\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _MOST_LOOKED_AT = 16
-_MAX_PICKLE_BYTES = 2**26
+_MAX_PICKLE_BYTES, _MAX_NAME_BYTES = 2**26, 4096
+_LENGTH = re.compile(rb"X(?=(....))|\x8c(?=(.))", re.DOTALL)
+"""What stands before a text in a pickle: its length, in four bytes or in one."""
 
 
 def recognizes(path: str) -> bool:
@@ -65,15 +67,20 @@ def _missing(fd: int, size: int, tensors: Sequence[str]) -> Sequence[str] | Mism
     def look(info: zipfile.ZipInfo, member: IO[bytes]) -> None:
         if tensors and info.filename.endswith("/data.pkl"):
             text = member.read(_MAX_PICKLE_BYTES)
-            missing.extend(name for name in tensors if not _has(text, name.encode()))
+            missing.extend(_unnamed(text, tensors))
 
     return zipped.wrong_end(fd, size) or zipped.wrong_member(fd, look) or missing
 
 
-def _has(pickled: bytes, text: bytes) -> bool:
-    """Whether a text is in a pickle: with its length before it, in four bytes or in one."""
-    n_bytes = len(text).to_bytes(4, "little")
-    return b"X" + n_bytes + text in pickled or b"\x8c" + n_bytes[:1] + text in pickled
+def _unnamed(pickled: bytes, names: Sequence[str]) -> list[str]:
+    """Return which texts are not in a pickle, each with its length before it."""
+    left = {name.encode(): name for name in names}
+    longest = min(_MAX_NAME_BYTES, max(map(len, left)))
+    for found in _LENGTH.finditer(pickled):
+        n_bytes = int.from_bytes(found[1] or found[2], "little")
+        if n_bytes <= longest:
+            left.pop(pickled[(at := found.end(found.lastindex or 0)) : at + n_bytes], None)
+    return [name for text, name in left.items() if len(text) <= _MAX_NAME_BYTES]
 
 
 def _prove(_: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
