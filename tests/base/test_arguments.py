@@ -195,6 +195,13 @@ def test_a_refusal_names_the_function_and_the_argument(call: Callable, text: str
             lambda: shardproof.Metadata.load("/x", **{"\x1b[2J": 1}),
             "Metadata.load(): there is no '\\x1b[2J'; expected one of shards_dir",
         ),
+        (
+            lambda: shardproof.ReceiptStore("/x", clock=1),  # its own is for tests
+            (
+                "ReceiptStore(): there is no 'clock'; "
+                "expected one of heartbeat, plan, plan_dir, stale_after"
+            ),
+        ),
     ],
 )
 def test_a_keyword_that_there_is_not_is_refused_with_the_nearest_one(

@@ -63,7 +63,7 @@ def _unknown(function: Any, name: str, names: Iterable[str]) -> TypeError:
     """Return the error of a keyword that there is not, with the nearest one that there is."""
     import difflib  # noqa: PLC0415 - only for an error
 
-    words = sorted({*names} - {"self", "cls"})
+    words = sorted(each for each in {*names} - {"self", "cls"} if not each.startswith("_"))
     near = difflib.get_close_matches(name, words, 1)
     expected = f"did you mean {quoted(near[0])}?" if near else f"expected one of {', '.join(words)}"
     return TypeError(f"{_called(function)}(): there is no {quoted(name)}; {expected}")
