@@ -26,6 +26,10 @@ def test_without_an_option_there_is_a_map_and_what_validate_says(damaged: Path) 
     assert untimed(f"present: {text}") == untimed(run("validate", damaged).stdout)
 
 
+def test_a_terminal_that_says_it_has_no_columns_gets_a_map_too(damaged: Path) -> None:
+    assert "· As expected (3)" in on_terminal("report", damaged, COLUMNS="0", NO_COLOR="1")
+
+
 @pytest.mark.parametrize("no_color", ["", "1"])
 def test_on_a_terminal_it_has_colors_unless_they_are_not_wanted(damaged, no_color: str) -> None:
     text = on_terminal("report", damaged, **({"NO_COLOR": no_color} if no_color else {}))

@@ -105,4 +105,4 @@ def _write(target: str, data: bytes, _: object) -> None:
 def _print_map(text: "Text") -> None:
     from rich.console import Console  # noqa: PLC0415 - takes long
 
-    Console(file=sys.stdout, highlight=False).print(text, soft_wrap=True)
+    Console(file=sys.stdout, highlight=False, width=80).print(text, soft_wrap=True)
