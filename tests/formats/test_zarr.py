@@ -89,6 +89,9 @@ ODD: dict[str, dict[str, Any]] = {
     "a shape of texts": {
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": ["x"]}}
     },
+    "numbers of more digits than Python writes": {
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [10**400] * 60}}
+    },
     "no chunk": {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [0]}}},
     "an unknown type": {"data_type": {"name": "mine", "configuration": {"length_bytes": "x"}}},
     "an index of nothing": {

@@ -175,7 +175,8 @@ def _lengths(grid: object) -> Sequence[int]:
     """Return the shape of all chunks; nothing where they differ, as in a rectilinear grid."""
     found = _named(grid)[1].get("chunk_shape")
     shape = found if isinstance(found, list) else []
-    return shape if len(shape) <= 64 and all(type(n) is int and n > 0 for n in shape) else []
+    fits = len(shape) <= 64 and all(type(n) is int and 0 < n < 2**63 for n in shape)
+    return shape if fits else []
 
 
 def _item_bytes(data_type: object) -> int | None:
