@@ -100,6 +100,8 @@ def test_a_video_whose_index_was_never_written(tmp_path: Path) -> None:
     [
         lambda root: change(root, total_episodes=2**50),
         lambda root: change(root, total_episodes=-1),
+        # names of 4 KiB each, of a description of less than 5 KiB, would take 4 GB
+        lambda root: change(root, total_episodes=10**6, data_path="{episode_index}" + "a" * 4000),
         lambda root: change(root, data_path="../{episode_index:06d}.parquet"),
         lambda root: change(root, data_path="/etc/{episode_index}"),
         lambda root: os.truncate(root / INFO, 300),

@@ -74,7 +74,7 @@ def _of_episodes(path: str, info: _RobotInfo) -> Iterator[str]:
     if info.video_path and is_directory(os.path.join(path, "videos")):
         keys = (key for key, feature in info.features.items() if feature.dtype == "video")
         patterns += [info.video_path.replace("{video_key}", key) for key in keys]
-    if info.total_episodes * len(patterns) > _MOST_FILES:
+    if info.total_episodes * max(len(patterns), sum(map(len, patterns)) // 128) > _MOST_FILES:
         raise ManifestError(f"it states more than {_MOST_FILES} files", path=f"{path}/{_INFO}")
     for index in range(info.total_episodes):
         numbers = {"episode_index": index, "episode_chunk": index // (info.chunks_size or 1)}
