@@ -100,8 +100,8 @@ JSON_LINES = flat(
     yields=True,
     description="JSON lines, plain or packed, with `-00003-of-00042` in the names or without",
     beside=("*.ndjson*", "*.json*", "*.md", "*.txt", "_SUCCESS", "*.crc"),
-    complete="the first and the last line of plain files; for packed ones, the ends of gzip, bzip2 "
-    "and xz, and the first 4096 blocks of zstd; the first line in gzip",
+    complete="the first and the last line of plain files, if under 64 KiB; for packed ones, the "
+    "ends of gzip, bzip2 and xz, and the first 4096 blocks of zstd; the first line in gzip",
     valid="the checksums of gzip over whole files; that all blocks of zstd are there",
     blind_spots="a cut between two lines of a plain file; changed lines, except in gzip; the "
     "content of bzip2, xz and zstd; missing files, unless a name implies them",
@@ -140,8 +140,8 @@ HDF5 = flat(
     description="files of HDF5, such as h5py writes them; also netCDF 4 and anndata's .h5ad",
     complete="the superblock: the size that it states, and that no writer has the file open or was "
     "killed; the header of the root group",
-    blind_spots="what is below the root group; checksums of metadata; missing files; the sizes of "
-    "files by the drivers `split` and `family`; HDF4; netCDF before version 4",
+    blind_spots="what is below the root group; checksums of metadata; missing files; the "
+    "files by the drivers `split` and `family`, except the first; HDF4; netCDF before version 4",
 )
 NPZ = flat(
     "npz",
