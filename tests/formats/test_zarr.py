@@ -68,6 +68,38 @@ def test_metadata_that_are_consolidated_and_gone(name: str, tmp_path: Path) -> N
     assert (finding.kind, finding.path) == ("missing", path / file)
 
 
+@pytest.mark.parametrize(
+    ("name", "root", "array"),
+    [
+        ("zarr-2", ".zmetadata", "deep/.zarray"),
+        ("zarr-2", ".zmetadata", "raw/.zarray"),
+        ("zarr-3", "zarr.json", "raw/zarr.json"),
+        ("zarr-3", "zarr.json", "a/zstd/zarr.json"),
+    ],
+)
+def test_chunks_whose_array_is_described_nowhere(
+    name: str, root: str, array: str, tmp_path: Path
+) -> None:
+    path = of_golden(name, tmp_path)
+    (path / root).unlink()
+    group = {".zmetadata": ".zgroup", "zarr.json": "zarr.json"}[root]
+    (path / group).write_text('{"zarr_format": 3, "node_type": "group"}')
+    assert validate(path, level="valid").ok
+    (path / array).unlink()
+    (path / array).with_name(".zattrs").write_text("{}")
+    [finding] = validate(path).findings
+    assert (finding.path, finding.found) == ((path / array).parent, "its chunks alone")
+
+
+def test_an_array_whose_description_can_not_be_read_is_told_of_once(tmp_path: Path) -> None:
+    path = of_golden("zarr-3", tmp_path)
+    (path / "a/zstd/zarr.json").write_text("{")
+    assert found_in(path) == [("structure", "zarr.json")]
+    (path / "a/zarr.json").write_text("{")
+    assert len(found_in(path)) == 2
+    assert found_in(path / "a/zstd") == [("structure", "zarr.json")]
+
+
 def test_a_seal_knows_of_each_chunk(tmp_path: Path) -> None:
     path = of_golden("zarr-3", tmp_path)
     seal(path)

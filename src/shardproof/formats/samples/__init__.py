@@ -131,7 +131,7 @@ ZARR = Format.of_module(
     marks=("zarr.json", ".zgroup", ".zarray", ".zmetadata"),
     complete="the size of each chunk that is not compressed, the header of blosc, the ends of "
     "zstd, gzip, zlib and bz2; the checksum of the index of each shard; all metadata, consolidated "
-    "ones too",
+    "ones too; that no chunks lie in a folder that nothing describes as an array",
     blind_spots="missing chunks, which zarr reads as the fill value; changed values; chunks inside "
     "of shards; indices of more than 65536 chunks, at the begin of a shard, or without a checksum",
 )

@@ -11,7 +11,7 @@ import itertools
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -36,6 +36,7 @@ _ITEM_BYTES = {"bool": 1, "numpy.datetime64": 8, "numpy.timedelta64": 8}
 _CRC_BEHIND = {("bytes",): 0, ("bytes", "crc32c"): _CRC_BYTES}
 """By names of codecs, how much follows plain bytes."""
 
+_CHUNK, _ALONE = re.compile(r"\d+(?:\.\d+)*"), ("metadata of an array", "its chunks alone")
 _MOST_INDEX_BYTES = 2**20
 _Attributes = msgspec.defstruct("_Attributes", ())
 _Shape = Annotated[list[Count], msgspec.Meta(max_length=64)]
@@ -86,6 +87,7 @@ def recognizes(path: str) -> bool:
 def read_manifest(path: str) -> Manifest:
     """Return the metadata and the chunks that are there, and metadata that others name."""
     sizes, chunks, damaged = dict[str, int | None](), dict[str, _Chunks](), list[Contradiction]()
+    groups, alone = set[str](), set[str]()
     for here, folders, names in tree(path):
         folders[:] = itertools.filterfalse(is_never_a_shard, folders)
         folder = os.path.relpath(here, path).removeprefix(".")
@@ -99,10 +101,16 @@ def read_manifest(path: str) -> Manifest:
                 continue
             sizes |= dict.fromkeys(listed)
             chunks |= {folder: found} if found else {}
+            groups |= set() if found else {folder}
         if (owner := _owner(chunks, folder)) is not None:
             below = [os.path.join(folder, each) for each in names]
             law, start = chunks[owner], len(owner) + bool(owner)
             sizes |= {name: law.size for name in below if law.key.fullmatch(name, start)}
+        elif any(map(_CHUNK.fullmatch, names)) and not {*names}.intersection(_MARKS):
+            alone.add(folder)
+    nodes = {os.path.dirname(n) for n in sizes if alone and os.path.basename(n) in _MARKS}
+    arrays = sorted({_below(nodes, folder) for folder in alone} - nodes)
+    damaged += [Contradiction(each, *_ALONE) for each in arrays if os.path.dirname(each) in groups]
     files = [ExpectedFile(name=name, size=sizes[name]) for name in sorted(sizes)]
     probe = functools.partial(_probe, chunks)
     # A variable may well be called T, and another t.
@@ -114,6 +122,13 @@ def _owner(chunks: Mapping[str, _Chunks], folder: str) -> str | None:
     while folder and folder not in chunks:
         folder = os.path.dirname(folder)
     return folder if folder in chunks else None
+
+
+def _below(nodes: Set[str], folder: str) -> str:
+    """Return that of a folder and those above it which lies right below a node, or is one."""
+    while folder and nodes.isdisjoint({folder, os.path.dirname(folder)}):
+        folder = os.path.dirname(folder)
+    return folder
 
 
 def _read(name: str, data: bytes, path: str) -> tuple[_Chunks | None, Sequence[str]]:
