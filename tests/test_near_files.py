@@ -52,6 +52,14 @@ def test_what_is_there_instead_is_proven_and_the_command_mends_it(sealed: Path, 
     assert shardproof.validate(sealed, level="valid").ok
 
 
+def test_where_a_link_to_nothing_is_in_the_place_no_command_is_shown(sealed: Path) -> None:
+    (sealed / NAME).rename(sealed / f"{NAME}.part")
+    (sealed / NAME).symlink_to("gone")
+    finding = only(sealed, level="valid")
+    assert finding.mend == ""
+    assert finding.found.endswith(": its digest is right")
+
+
 def test_without_a_size_or_digest_nothing_is_said_to_be_right(sealed: Path) -> None:
     (sealed / NAME).rename(sealed / f"{NAME}.part")
     finding = only(sealed)

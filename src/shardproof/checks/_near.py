@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from shardproof._base import fanout
 from shardproof._base.messages import shown, told
 from shardproof._base.names import NotRegularError, folded, open_inside
-from shardproof._base.opening import names_in
+from shardproof._base.opening import mode_of, names_in
 from shardproof.checks._look import Question, judge
 from shardproof.manifest import ExpectedFile
 from shardproof.report import Finding, FindingKind
@@ -94,7 +94,8 @@ def _told(
             known, is_right = _compared(question, dir_fd, file, name)
         except NotRegularError:
             return finding
-        # Or a part might get the name of the whole.
+        # Or a part might get the name of the whole. No link is replaced: the command does nothing.
+        is_right = is_right and not mode_of(there)
         mend = f"mv -n -- {shlex.quote(here)} {shlex.quote(there)}" if is_right else ""
     names = os.path.basename(here), os.path.basename(there)
     is_other_form = len({unicodedata.is_normalized("NFC", name) for name in names}) > 1
