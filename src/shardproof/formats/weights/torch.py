@@ -75,10 +75,9 @@ def _missing(fd: int, size: int, tensors: Sequence[str]) -> Sequence[str] | Mism
 def _unnamed(pickled: bytes, names: Sequence[str]) -> list[str]:
     """Return which texts are not in a pickle, each with its length before it."""
     left = {name.encode(): name for name in names}
-    longest = min(_MAX_NAME_BYTES, max(map(len, left)))
     for found in _LENGTH.finditer(pickled):
         n_bytes = int.from_bytes(found[1] or found[2], "little")
-        if n_bytes <= longest:
+        if n_bytes <= _MAX_NAME_BYTES:
             left.pop(pickled[(at := found.end(found.lastindex or 0)) : at + n_bytes], None)
     return [name for text, name in left.items() if len(text) <= _MAX_NAME_BYTES]
 
