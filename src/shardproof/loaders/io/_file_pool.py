@@ -52,11 +52,7 @@ class FilePool:
 
     def files(self, indices: Sequence[int]) -> list[HeldFile]:
         """Return files, at most ``most``: all, or those before one that can't be opened."""
-        with self._lock:
-            known = [self._files[index] for index in indices if index in self._files]
-            for index in indices:
-                if index in self._files:
-                    self._files.move_to_end(index)
+        known = list(filter(None, map(self._known, indices)))
         return known if len(known) == len(indices) else apart(lambda _: self._each(indices))
 
     def _each(self, indices: Sequence[int]) -> list[HeldFile]:
