@@ -31,21 +31,13 @@ _CALLS = {  # io_setup, io_destroy, io_getevents, io_submit: the C library has n
     "Linux x86_64": (206, 207, 208, 209),  # elsewhere, the numbers are of other calls
     "Linux aarch64": (0, 1, 4, 2),
 }
-_REQUEST = np.dtype(
-    [
-        ("data", np.uint64),
-        ("key", np.uint32),
-        ("rw_flags", np.int32),
-        ("opcode", np.uint16),
-        ("priority", np.int16),
-        ("fd", np.uint32),
-        ("buffers", np.uint64),
-        ("n_buffers", np.uint64),
-        ("offset", np.int64),
-        ("reserved", np.uint64),
-        ("flags", np.uint32),
-        ("event_fd", np.uint32),
-    ]
+_REQUEST = np.dtype(  # of its fields those that are not zero
+    {
+        "names": ["data", "opcode", "fd", "buffers", "n_buffers", "offset"],
+        "formats": [np.uint64, np.uint16, np.uint32, np.uint64, np.uint64, np.int64],
+        "offsets": [0, 16, 20, 24, 32, 40],
+        "itemsize": 64,
+    }
 )
 _EVENT = np.dtype(
     [("data", np.uint64), ("request", np.uint64), ("result", np.int64), ("result2", np.int64)]
