@@ -49,10 +49,6 @@ class Delivery:
         """How many batches on the host a device may be copying, or have copied, at most."""
         return 0 if self.is_on_host else self.n_ahead + 1 + MOST_BEHIND + 1
 
-    def arguments(self) -> dict[str, object]:
-        """Return the keywords that say this."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-
     def memory(self, n_bytes: int) -> Bytes:
         """Return memory of the host, from which a device can copy at once if it has to."""
         if self.is_on_host and not self.pin_memory:

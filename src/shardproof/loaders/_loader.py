@@ -98,7 +98,7 @@ class BatchLoader(DirectoryReader, Generic[Framework_co]):
     def _arguments(self) -> dict[str, object]:
         names = ("batch_size", "drop_last", "rank", "world_size", "even_batches")
         dealt = {name: getattr(self._share, name) for name in names}
-        how = {"workers": self._workers} | self._delivery.arguments()
+        how = {"workers": self._workers} | dataclasses.asdict(self._delivery)
         return super()._arguments() | self._share.order.settings | dealt | how
 
     @property
