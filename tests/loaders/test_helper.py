@@ -108,7 +108,7 @@ NUMBERS = np.random.default_rng(0).permutation(2900)
 @pytest.mark.parametrize(("n_cpus", "n_helpers"), [(1, 1), (3, 2), (16, 3)])
 def test_a_dataset_has_some_that_last_until_it_is_closed(path, monkeypatch, n_cpus, n_helpers):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(n_cpus)), raising=False)
-    monkeypatch.setattr(_read_ahead, "file_system", lambda _: "ext4")
+    monkeypatch.setattr(_read_ahead, "mount_of", lambda _: ("ext4",))
     before = threading.active_count()
     with IndexedDataset(path, layer=6) as dataset:
         for _ in range(20):

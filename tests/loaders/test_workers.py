@@ -3,8 +3,9 @@
 import pytest
 
 from shardproof import OrderedDataLoader, ShuffledDataLoader
+from shardproof._base.mounts import mount_of
 from shardproof.loaders.io import _read_ahead
-from shardproof.loaders.io._read_ahead import file_system, threads_that_help
+from shardproof.loaders.io._read_ahead import threads_that_help
 from shardproof.loaders.order._epoch_plan import EpochPosition
 from tests.helpers.descriptors import needs_proc
 
@@ -17,20 +18,20 @@ def path(shards_dir_factory):
 @pytest.mark.parametrize(("n_cpus", "expected"), [(1, 2), (2, 2), (6, 6), (64, 8)])
 def test_one_for_each_processor_within_limits(n_cpus, expected, tmp_path, monkeypatch):
     monkeypatch.setattr(_read_ahead, "available_cpus", lambda: n_cpus)
-    monkeypatch.setattr(_read_ahead, "file_system", lambda _: "ext4")
+    monkeypatch.setattr(_read_ahead, "mount_of", lambda _: ("ext4",))
     assert threads_that_help(str(tmp_path)) == expected
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "lustre", "fuse.s3fs"])
 def test_reads_that_wait_for_a_network_wait_together(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(_read_ahead, "available_cpus", lambda: 1)
-    monkeypatch.setattr(_read_ahead, "file_system", lambda _: kind)
+    monkeypatch.setattr(_read_ahead, "mount_of", lambda _: (kind,))
     assert threads_that_help(str(tmp_path)) == 8
 
 
 @needs_proc
 def test_the_file_system_of_a_directory():
-    assert file_system("/proc") == "proc"
+    assert mount_of("/proc")[0] == "proc"
 
 
 @pytest.mark.parametrize("make", [OrderedDataLoader, ShuffledDataLoader])
@@ -39,7 +40,7 @@ def test_worker_processes_share_what_nobody_asked_for(
     make, workers, alone, of_three, path, monkeypatch
 ):
     monkeypatch.setattr(_read_ahead, "available_cpus", lambda: 6)
-    monkeypatch.setattr(_read_ahead, "file_system", lambda _: "ext4")
+    monkeypatch.setattr(_read_ahead, "mount_of", lambda _: ("ext4",))
     loader = make(path, layer=6, batch_size=1, workers=workers)
     assert f"workers={workers}" in repr(loader)
     assert loader._n_threads == alone

@@ -30,14 +30,8 @@ than in it."""
 
 def threads_that_help(directory: str) -> int:
     """Return one for each processor, within limits; where reads wait for a network, the most."""
-    if file_system(directory) not in LOCAL:
-        return _MANY
-    return max(_FEW, min(available_cpus(), _MANY))
-
-
-def file_system(directory: str) -> str:
-    """Return what kind of file system a directory is on."""
-    return mount_of(directory)[0]
+    kind, *_ = mount_of(directory)
+    return max(_FEW, min(available_cpus(), _MANY)) if kind in LOCAL else _MANY
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
