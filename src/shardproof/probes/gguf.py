@@ -10,7 +10,7 @@ import math
 import os
 import re
 import struct
-from typing import Any, NamedTuple
+from typing import Any
 
 from shardproof._base.messages import quoted, told
 from shardproof._base.opening import read_at
@@ -40,12 +40,6 @@ class _UnknownHeaderError(Exception):
     """A tensor is of a type that came later, or the header is longer than what is read."""
 
 
-class _GgufHeader(NamedTuple):
-    end: int  # of the last tensor
-    alignment: int
-    values: dict[bytes, Any]
-
-
 def probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
     """Return what is wrong with a header, with the size that it implies, or with its part."""
     head = read_at(fd, 8)
@@ -55,14 +49,14 @@ def probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
     if version not in _VERSIONS:  # nor where numbers are big-endian
         return None
     try:
-        header = _HeaderReader(fd, size).header()
+        end, alignment, values = _HeaderReader(fd, size).header()
     except (EOFError, ValueError, struct.error) as error:
         return Mismatch(f"a header of GGUF within {size} bytes", told(error))
     except _UnknownHeaderError:
         return None
-    if not header.end <= size <= -(-header.end // header.alignment) * header.alignment:
-        return Mismatch(f"{header.end} bytes, as the header says", f"{size} bytes")
-    return _wrong_part(promised.name, header.values)
+    if not end <= size <= -(-end // alignment) * alignment:
+        return Mismatch(f"{end} bytes, as the header says", f"{size} bytes")
+    return _wrong_part(promised.name, values)
 
 
 def _wrong_part(name: str, values: dict[bytes, Any]) -> Mismatch | None:
@@ -81,7 +75,8 @@ class _HeaderReader:
         self._file = os.fdopen(fd, "rb", closefd=False)
         self._size, self._at = size, self._file.seek(8)
 
-    def header(self) -> _GgufHeader:
+    def header(self) -> tuple[int, int, dict[bytes, Any]]:
+        """Return where the last tensor ends, to what tensors are aligned, and the keys' values."""
         n_tensors, n_keys = self._number("Q"), self._number("Q")
         values = {self._text(): self._value(self._number("I")) for _ in range(n_keys)}
         ends = [self._tensor_end() for _ in range(n_tensors)]
@@ -89,7 +84,7 @@ class _HeaderReader:
         if not isinstance(alignment, int) or not 0 < alignment < _MAX_ALIGNMENT:
             raise ValueError(f"an alignment of {alignment}")
         begin = -(-self._at // alignment) * alignment
-        return _GgufHeader(begin + max(ends) if ends else self._at, alignment, values)
+        return begin + max(ends) if ends else self._at, alignment, values
 
     def _take(self, n_bytes: int) -> bytes:
         self._at += n_bytes
