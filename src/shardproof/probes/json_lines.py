@@ -26,7 +26,7 @@ def probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
     wrong = packed.probe(_KINDS[end], fd, size)
     if wrong or end != "gz" or stem.endswith(".json"):
         return wrong
-    return packed.wrong_inside(fd, _wrong_first_line, whole=False)
+    return packed.wrong_inside(fd, lambda read: _wrong_line(read(_END_BYTES, 0)), whole=False)
 
 
 def prove(_: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
@@ -35,11 +35,7 @@ def prove(_: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
     return packed.prove(kind, fd, size) if kind else False
 
 
-def _wrong_first_line(read: packed.Forward) -> Mismatch | None:
-    return _wrong_line(read(_END_BYTES, 0), 0, _END_BYTES)
-
-
-def _wrong_line(text: bytes, at: int, size: int) -> Mismatch | None:
+def _wrong_line(text: bytes, at: int = 0, size: int = _END_BYTES) -> Mismatch | None:
     """Return whether the first line of some bytes, or the last, is whole and no JSON."""
     lines = text.removeprefix(b"\xef\xbb\xbf").strip().splitlines()
     if not lines or (len(lines) == 1 and size >= _END_BYTES):
