@@ -139,10 +139,7 @@ FORMATS = (SAEV, RECEIPTS, CHECKPOINT)
 
 
 def is_manifest(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is a manifest; for names that others use, what is in it and beside tells.
-
-    One that may not be read is taken for one: validating it says why.
-    """
+    """Whether a file is a manifest; for names that others use, what is in it and beside tells."""
     folder, name = os.path.split(path)
     if name == SAEV.manifest_file:
         return True
@@ -153,7 +150,7 @@ def is_manifest(path: str | os.PathLike[str]) -> bool:
     try:
         if begins_with(path, *([b'"plan_hash"'] if is_plan else METADATA_FIELDS)):
             return True
-    except (FileNotFoundError, PermissionError):
+    except (FileNotFoundError, PermissionError):  # validating it says why
         return True
     if is_plan:
         return bool(matching(receipts, os.path.basename(RECEIPTS.further_parts[0])))

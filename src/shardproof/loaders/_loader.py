@@ -39,24 +39,10 @@ def refuse_options(batch_size: int, rank: int, world_size: int, workers: int | N
 
 
 class BatchLoader(DirectoryReader, Generic[Framework_co]):
-    """Delivers the rows of a source in batches.
+    """Delivers the rows of a source in batches, as its rank's share of them says."""
 
-    Args:
-        source: The directory, proven.
-        share: Which of its rows come when, and in batches of how many.
-        workers: How many threads read; None for as many as help.
-        delivery: As what it delivers them, and where.
-
-    Attributes:
-        batch_size: None: torch's DataLoaders and their like learn by this that what `dataset`
-            delivers are batches already.
-        drop_last: False, for the same reason.
-        sampler: None, since the order is the loader's own.
-        batch_sampler: None.
-        num_workers: 0, since threads of this process read.
-        prefetch_factor: None, which belongs to workers.
-    """
-
+    # By these torch's DataLoaders and their like learn that what `dataset` delivers are batches
+    # already, in an order of the loader's own, which threads of this process read.
     batch_size = sampler = batch_sampler = prefetch_factor = None
     drop_last, num_workers = False, 0
 

@@ -28,12 +28,10 @@ def law_of(name: str) -> Probe | None:
 
 
 def probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
-    """Return what is wrong with the structure of a file, as far as its name tells what it has.
-
-    Of other files only what is a pointer in their place, and not if it may be in git like that.
-    """
+    """Return what is wrong with the structure of a file, as far as its name tells what it has."""
     if (law := law_of(promised.name)) is not None:
         return law(promised, fd, size)
+    # Of other files only what is a pointer in their place, and not if it may be in git like that.
     if (promised.digest or "").startswith("git-sha1:"):
         return None
     pointer = impostor(fd, size, among_texts=True)

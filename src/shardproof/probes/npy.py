@@ -66,10 +66,7 @@ def probe(_promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
 
 
 def read_header(fd: int, size: int) -> ArrayHeader | Mismatch | None:
-    """Return what a file says of itself, or why it says nothing; at most 10 KiB of it are read.
-
-    None where it says what no size follows from.
-    """
+    """Return what a file's header says, or why it says nothing; None where no size follows."""
     return header_of(functools.partial(read_at, fd), size)
 
 

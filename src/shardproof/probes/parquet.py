@@ -171,10 +171,8 @@ def _column_chunk(reader: CompactReader, chunks: list[ColumnChunk]) -> str:
 
 
 def prove(_: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
-    """Return which page has another checksum than it states; no file is ever proven as a whole.
-
-    Pages are read in pieces of a MiB. Their headers, the footer and indices have no checksum.
-    """
+    """Return which page has another checksum than it states; no file is ever proven as a whole."""
+    # The headers of pages, the footer and indices have no checksum.
     footer = footer_of(fd, size)
     chunks = footer.chunks if isinstance(footer, ParquetFooter) else ()
     return next(filter(None, (_wrong_page(fd, chunk) for chunk in chunks)), False)

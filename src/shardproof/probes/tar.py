@@ -47,12 +47,9 @@ _Read = Callable[[int, int], bytes]
 
 
 def probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
-    """Return what is wrong with an archive, as far as its first headers and its end tell.
-
-    Of one that is packed, how the end of what packs it is not there; of gzip what is inside, too.
-    """
+    """Return what is wrong with an archive, as far as its first headers and its end tell."""
     head = read_at(fd, _FIRST_BYTES)
-    if kind := packed.kind_of(head):
+    if kind := packed.kind_of(head):  # which has an end of its own; of gzip what is inside, too
         wrong, whole = packed.probe(kind, fd, size), size <= packed.SMALL_BYTES
         if wrong is None and kind == "gzip":
             look = functools.partial(_wrong_inside, promised.n_items, whole)
@@ -70,10 +67,7 @@ def probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
 
 
 def prove(promised: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
-    """Return whether a file's own checksums prove it: those of gzip do, those of headers do not.
-
-    Of an archive that is not compressed every header is looked at, and none of the data.
-    """
+    """Return whether a file's own checksums prove it: those of gzip do, those of headers do not."""
     if kind := packed.kind_of(read_at(fd, packed.HEAD_BYTES)):
         look = functools.partial(_wrong_inside, promised.n_items, True)
         return packed.prove(kind, fd, size, look)

@@ -156,11 +156,7 @@ NPZ = flat(
 
 
 def bin_of(dtype: str, name: str = "") -> Format:
-    """Return the format of numbers of a type without a header.
-
-    Raises:
-        ValueError: The type is none that has a size by its name.
-    """
+    """Return the format of numbers without a header; a ValueError for a type of no known size."""
     n_bits = _DTYPE.fullmatch(dtype)
     if n_bits is None:
         problem = "expected a type such as uint16, int32 or bfloat16"

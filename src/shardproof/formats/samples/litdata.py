@@ -117,10 +117,8 @@ def _forms(name: str, compression: str | None, here: frozenset[str]) -> list[tup
 def _probe(
     stated: Mapping[str, int], promised: ExpectedFile, fd: int, size: int
 ) -> Mismatch | None:
-    """Look at a chunk: its offsets, and rows of Arrow behind; of a packed one its blocks.
-
-    Of old writers, ``stated`` are the bytes of each file or of its samples alone.
-    """
+    """Look at a chunk: its offsets, and rows of Arrow behind; of a packed one its blocks."""
+    # Of old writers, ``stated`` are the bytes of each file or of its samples alone.
     first, n_samples = read_at(fd, FIRST_BYTES), promised.n_items
     if n_samples is None:
         return packed.probe("zstd", fd, size) if ".zstd" in promised.name else None
