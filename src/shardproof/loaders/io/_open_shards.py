@@ -189,19 +189,15 @@ class OpenShards(FilePool):
         except OSError as error:
             if not _may_pass(error):
                 raise
-
-        def read_anew() -> int:
-            self.forget(piece.shard)
-            return self._read(piece)  # which opens the shard anew
-
         attempts = tenacity.stop_after_attempt(_ATTEMPTS - 1)
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(_may_pass),
             stop=attempts | tenacity.stop_after_delay(_SECONDS),
             wait=tenacity.wait_random(0.05, 1.0),
+            before=lambda _: self.forget(piece.shard),  # so that the shard is opened anew
             reraise=True,
         )
-        return retrying(read_anew)
+        return retrying(self._read, piece)
 
     def _read(self, piece: ShardRead) -> int:
         n_done, n_bytes, fill = 0, piece.destination.n_bytes, piece.destination.fill
