@@ -5,7 +5,7 @@ import functools
 import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 from shardproof.testing.faults.file_system._schedule import absolute, remember, through, watched
 
@@ -114,7 +114,7 @@ def _scanning(operation: str, real: _Function) -> _Function:
     return scandir
 
 
-class _Scan:
+class _Scan(Iterator[Any], contextlib.AbstractContextManager["_Scan"]):
     """What `os.scandir` returns; each step is counted."""
 
     def __init__(self, entries: Any, directory: str, names: Sequence[Any]) -> None:
@@ -122,18 +122,12 @@ class _Scan:
         self._directory = directory
         self._names = names
 
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
     def __next__(self) -> Any:
         parts = [("readdir", (self._directory,))]
         entry = through(parts, lambda _: next(self._entries, None), names=self._names)
         if entry is None:
             raise StopIteration
         return _Entry(entry, self._directory)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
