@@ -130,7 +130,7 @@ def layouts(
         if max_shards < (least := form.options.least_shards):
             raise ValueError(f"max_shards: expected {least} or more, found {max_shards}")
         all_states = _states(form, max(min_shards, least), max_shards, states)
-        shape = _OPTIONS.get(form.name) if shapes else None
+        shape = _OPTIONS.get(form.name, _seed_option) if shapes else None
         strategies.append(_layouts(form, all_states, shape, options))
     return st.one_of(strategies)
 
@@ -247,14 +247,12 @@ _OPTIONS: dict[str, Callable[[int], st.SearchStrategy[dict[str, Any]]]] = {
             "labels": st.booleans() if n_shards else st.just(False),
         },
     ),
-    "receipts": _seed_option,
     "checkpoint": _checkpoint_options,
     "mds": lambda _: st.fixed_dictionaries(
         {"seed": _SEEDS}, optional={"hashes": st.sampled_from([["sha1"], ["md5", "sha256"]])}
     ),
-    **dict.fromkeys(["webdataset", "parquet", "safetensors", "hf-cache", "digests"], _seed_option),
 }
-"""The shapes of a format's directories, by how many shards they have."""
+"""The shapes of a format's directories, by how many shards they have; those of others are seeds."""
 
 
 def checkpoint_tensors(
