@@ -27,8 +27,10 @@ class _SafetensorsOptions(ForeignOptions):
     pattern = "model-{number:05}-of-{n_shards:05}.safetensors"
 
 
-def _model_bytes(layout: Layout, name: str) -> bytes:
-    """Return the bytes of one file: a header, and its tensors one after the other."""
+def _file_bytes(layout: Layout, name: str) -> bytes:
+    """Return the index, or the bytes of one file: a header, then its tensors one by one."""
+    if name == _INDEX:
+        return _index_bytes(layout)
     index = index_of(layout, name, first=1)
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     end = 0
@@ -52,14 +54,10 @@ def _tensors(index: int) -> dict[str, list[int]]:
     return {f"model.layers.{index}.{name}": shape for name, shape in _SHAPES.items()}
 
 
-def _safetensors_bytes(layout: Layout, name: str) -> bytes:
-    return _index_bytes(layout) if name == _INDEX else _model_bytes(layout, name)
-
-
 # A swapped file has none of the tensors that the index says are in it.
 _SIGHT = Sight(complete=OTHER_ENDS | {ShardState.SWAPPED: "structure"}, unproven=["valid"])
 
-SAFETENSORS = flat("safetensors", _SafetensorsOptions, _safetensors_bytes, lambda _: _SIGHT, _INDEX)
+SAFETENSORS = flat("safetensors", _SafetensorsOptions, _file_bytes, lambda _: _SIGHT, _INDEX)
 
 
 class _HfCacheOptions(ForeignOptions):
@@ -96,7 +94,7 @@ def _cached_bytes(layout: Layout, name: str) -> bytes:
     if path == "config.json":
         config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
         return json.dumps(config, indent=2).encode() + b"\n"
-    return _index_bytes(layout) if path == _INDEX else _model_bytes(layout, name)
+    return _index_bytes(layout) if path == _INDEX else _file_bytes(layout, name)
 
 
 def _blob_name(name: str, content: bytes) -> str:
