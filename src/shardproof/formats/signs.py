@@ -54,12 +54,8 @@ def begins_with(path: str | os.PathLike[str], *fields: bytes) -> bool:
 
 def _recognizes_saev(path: str) -> bool:
     # Half-written, it may have shards alone.
-    if mode_of(os.path.join(path, "shards.json")):
-        return True
-    with os.scandir(path) as entries:
-        return any(
-            entry.name.startswith("acts") and entry.name.endswith(".bin") for entry in entries
-        )
+    has_list = mode_of(os.path.join(path, "shards.json"))
+    return bool(has_list or fnmatch.filter(os.listdir(path), "acts*.bin"))
 
 
 def _recognizes_receipts(path: str) -> bool:
@@ -69,10 +65,7 @@ def _recognizes_receipts(path: str) -> bool:
     if mode_of(plan):  # a link is refused, and that is said; without receipts the plan has to tell
         is_folder = stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
         return is_folder or begins_with(plan, b'"plan_hash"')
-    if not stat.S_ISDIR(mode):
-        return False
-    with os.scandir(receipts) as entries:
-        return any(entry.name.startswith("shard_") for entry in entries)
+    return stat.S_ISDIR(mode) and any(n.startswith("shard_") for n in os.listdir(receipts))
 
 
 def _recognizes_checkpoint(path: str) -> bool:
