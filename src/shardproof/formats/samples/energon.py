@@ -52,10 +52,11 @@ def recognizes(path: str) -> bool:
 
 
 def read_manifest(path: str) -> Manifest:
-    is_old = not is_there(os.path.join(path, _JSON)) and is_there(os.path.join(path, _YAML))
-    info = _YAML if is_old else _JSON
-    read = _old_counts if is_old else _counts
-    files = list(_promises(read(path)))
+    if not is_there(os.path.join(path, _JSON)) and is_there(os.path.join(path, _YAML)):
+        info, counts = _YAML, _old_counts(path)
+    else:
+        info, counts = _JSON, json.read(path, _JSON, _EnergonInfo, usual=_EnergonInfo).shard_counts
+    files = list(_promises(counts))
     if not files:
         problem = "expected the counts of one shard or more, found none"
         raise ManifestError(problem, path=os.path.join(path, info))
@@ -72,11 +73,7 @@ def read_manifest(path: str) -> Manifest:
     )
 
 
-def _counts(path: str) -> Mapping[str, int]:
-    return json.read(path, _JSON, _EnergonInfo, usual=_EnergonInfo).shard_counts
-
-
-def _old_counts(path: str) -> Mapping[str, int]:
+def _old_counts(path: str) -> dict[str, int]:
     text = json.read_bytes(path, _YAML, max_bytes=MAX_YAML_BYTES).decode(errors="replace")
     try:
         counts = YamlReader("it", as_written=True).field(text, "shard_counts", {})
