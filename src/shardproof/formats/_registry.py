@@ -228,14 +228,14 @@ def _looked(path: str | os.PathLike[str]) -> Iterator[tuple[str, bool]]:
 def stating(path: str) -> list[Format]:
     """Return our formats that state digests and recognize a directory, whatever others include."""
     by_suffix = _by_suffix(os.listdir(path))
-    may_be = [
+    return [
         form
         for form in OURS.values()
         if form.states_digests
         # Croissant's metadata may be called metadata.json, as those of others are.
         and (form in by_suffix or form.name == "croissant" or _marks_in(path, form))
+        and form.recognizes(path)
     ]
-    return [form for form in may_be if form.recognizes(path)]
 
 
 def _marks_in(path: str, form: Format) -> list[str]:
