@@ -46,10 +46,8 @@ def chosen_files(files: Sequence[RemoteFile], wanted: Sequence[str], url: str) -
             missing.append(name)
     if missing:
         raise _none_found(url, f"{len(missing)} of data_files: {quoted_first(missing)}", files)
-    if twice := _twice(names):
-        raise ValueError(f"data_files: these are meant more than once: {quoted_first(twice)}")
-    if other := [name for name in names if not name.endswith(SUFFIX)]:
-        raise ValueError(f"data_files: {_ONLY_PARQUET}, found {quoted_first(other)}")
+    if problem := _why_unusable(names):
+        raise ValueError(f"data_files: {problem}")
     return [there[name] for name in names]
 
 
@@ -63,8 +61,12 @@ def _by_name(files: Sequence[RemoteFile], url: str) -> dict[str, RemoteFile]:
     return there
 
 
-def _twice(names: Sequence[str]) -> list[str]:
-    return [name for name, n in Counter(names).items() if n > 1]
+def _why_unusable(names: Sequence[str]) -> str | None:
+    """Return what is wrong with the files that are meant."""
+    if twice := [name for name, n in Counter(names).items() if n > 1]:
+        return f"these files are meant more than once: {quoted_first(twice)}"
+    other = [name for name in names if not name.endswith(SUFFIX)]
+    return f"{_ONLY_PARQUET}, found {quoted_first(other)}" if other else None
 
 
 def refuse_script(files: Sequence[RemoteFile], repo_id: str, url: str) -> None:
@@ -93,14 +95,8 @@ def split_files(
     if split not in found:
         what = f"the split {quoted(split)}" + (f" of {quoted(name)}" if name else "")
         raise _none_found(url, what, files, found)
-    names, problem = found[split], None
-    if not names:
-        problem = "no file fits its patterns"
-    elif twice := _twice(names):
-        problem = f"these files are meant more than once: {quoted_first(twice)}"
-    elif other := [name for name in names if not name.endswith(SUFFIX)]:
-        problem = f"{_ONLY_PARQUET}, found {quoted_first(other)}"
-    if problem:
+    names = found[split]
+    if problem := _why_unusable(names) if names else "no file fits its patterns":
         problem = f"'{shown(url)}', the split {quoted(split)}: {problem}. {_TO_DO}"
         raise SourceError(problem, kind="unusable")
     return [there[file] for file in names]
