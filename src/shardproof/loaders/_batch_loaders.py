@@ -48,9 +48,8 @@ class OrderedDataLoader(BatchLoader[Framework_co]):
         ShardValidationError: Something in the directory is not as expected.
         ManifestError: Its manifest can't be read.
         ValueError: A layer that was not recorded, special tokens where there are none, a number out
-            of range.
+            of range, a device that is not there.
         TypeError: An argument of another type.
-        ValueError: There is no such device.
         ModuleNotFoundError: ``framework="torch"``, and there is no torch.
 
     Example:
@@ -122,9 +121,8 @@ class ShuffledDataLoader(BatchLoader[Framework_co]):
         ShardValidationError: Something in the directory is not as expected.
         ManifestError: Its manifest can't be read.
         ValueError: A layer that was not recorded, special tokens where there are none, labels to
-            ignore where there are none, a number out of range.
+            ignore where there are none, a number out of range, a device that is not there.
         TypeError: An argument of another type.
-        ValueError: There is no such device.
         ModuleNotFoundError: ``framework="torch"``, and there is no torch.
 
     Example:

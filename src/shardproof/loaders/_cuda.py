@@ -79,5 +79,4 @@ class Sent:
         return cast("Batch", batch)
 
     def synchronize(self) -> None:
-        """Wait until the copies have ended."""
         self._event.synchronize()

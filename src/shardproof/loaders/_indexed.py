@@ -46,9 +46,9 @@ class IndexedDataset(DirectoryReader):
     Raises:
         ShardValidationError: Something in the directory is not as expected.
         ManifestError: Its manifest can't be read.
-        ValueError: A layer that was not recorded, special tokens where there are none.
+        ValueError: A layer that was not recorded, special tokens where there are none, a device
+            that is not there.
         TypeError: An argument of another type.
-        ValueError: There is no such device.
         ModuleNotFoundError: ``framework="torch"``, and there is no torch.
 
     Example:

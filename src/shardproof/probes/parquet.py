@@ -119,8 +119,6 @@ def _misplaced(footer: ParquetFooter, end: int) -> Mismatch | None:
 
 # The fields of FileMetaData, RowGroup, ColumnChunk and ColumnMetaData, by their numbers
 # (https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift).
-
-
 def _parsed(text: bytes) -> ParquetFooter:
     reader, n_rows, chunks, rows = CompactReader(text), 0, list[ColumnChunk](), dict[str, int]()
     for field, kind in reader.fields():

@@ -29,8 +29,6 @@ _Path = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class _Split(msgspec.Struct, forbid_unknown_fields=True):
-    """The files of a split."""
-
     split: Annotated[str, msgspec.Meta(pattern=rf"\A{SPLIT_NAME.pattern}\Z")]
     path: _Path | list[_Path]
 

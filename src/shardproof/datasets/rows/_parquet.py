@@ -145,8 +145,7 @@ def row_count(source: Source, file: RemoteFile, limits: Limits) -> int:
     size = file.size
     if size is None:
         raise ShardReadError("its size is not known, so neither is its end", path=where)
-    # A listing that states digests is of one commit, whose files stay the same; what it calls them
-    # is not what a web server does.
+    # Listed with a digest, it is of a commit, and stays as it is; a web server calls it otherwise.
     known = file if file.digest is None else None
 
     def read(start: int, stop: int) -> bytes:

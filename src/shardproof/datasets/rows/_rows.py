@@ -161,8 +161,7 @@ class ShardedRows(Closing):
             return shard.rows(start)
         if self._delivers == "batches":
             return iter([shard.batches(start, self._batch_size)])
-        # In memory: Dataset.from_parquet would write a copy, and a file that is removed is soon
-        # gone.
+        # In memory: Dataset.from_parquet would write a copy, and the shard itself is soon gone.
         return iter([[_need_datasets().Dataset(shard.table(start))]])
 
     @checked

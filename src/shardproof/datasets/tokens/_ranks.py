@@ -132,7 +132,6 @@ class Leader:
 
 
 def could_not_look(error: OSError) -> str:
-    """Return what could not be looked at, and why."""
     return f"could not check '{shown(str(error.filename))}': {error.strerror or told(error)}"
 
 

@@ -242,7 +242,6 @@ class OtherRank:
                 lease.release()
 
     def close(self) -> None:
-        """Hold nothing any more."""
         self.let_go(())
 
 

@@ -43,8 +43,6 @@ class _ListedAtHub(msgspec.Struct, gc=False):
 
 
 class _VersionOfTree(msgspec.Struct):
-    """Of which version a listing is."""
-
     format_version: int
 
 

@@ -60,12 +60,10 @@ class ShardReads(NamedTuple):
     memory: object = None  # to which these point: it is not to be gone while any of this is there
 
     def part(self, chosen: "slice | Rows") -> "ShardReads":
-        """Return some of them."""
         shard, offset, first, stop, length = (each[chosen] for each in self[:5])
         return self._replace(shard=shard, offset=offset, first=first, stop=stop, length=length)
 
     def singly(self) -> Iterator[ShardRead]:
-        """Yield one after the other."""
         lists = (each.tolist() for each in self[:4])
         for shard, offset, first, stop in zip(*lists, strict=True):
             yield ShardRead(shard, offset, Scattered(self.vectors[first:stop]))

@@ -78,8 +78,7 @@ class Submissions:
 
     def read(self, requests: Requests, results: Numbers) -> None:
         """Do at most `MOST_AT_ONCE` of the reads that were asked for together."""
-        # After any error the queue is closed: what it still holds must not pass for an answer to
-        # the next reads.
+        # After an error the queue is closed: what it holds is no answer to the next reads.
         try:
             places = requests.ctypes.data + np.arange(len(requests)) * _REQUEST.itemsize
             count = _call(self._submit, self._queue, len(requests), places.ctypes.data)

@@ -39,7 +39,6 @@ class Window(NamedTuple):
 
     @property
     def delivered(self) -> Rows:
-        """The rows in the order of delivery."""
         return self.rows if self.order is None else self.rows[self.order]
 
     def part(self, start: int, stop: int) -> "Window":
@@ -102,7 +101,6 @@ class EpochPlan:
         return (self.n_windows - 1) * self.window_rows + stop - start
 
     def n_batches(self, rank: int) -> int:
-        """Return how many batches a rank has."""
         ranks = range(self.world_size) if self.share.even_batches else [rank]
         more = 0 if self.share.drop_last else self.batch_size - 1  # for a last one that is not full
         return min((self.n_rows(each) + more) // self.batch_size for each in ranks)
@@ -119,7 +117,6 @@ class EpochPlan:
         return self.stream.n_rows - sum(min(self.n_rows(rank), done) for rank in ranks)
 
     def n_delivered(self, rank: int) -> int:
-        """Return how many rows a rank delivers in an epoch."""
         return min(self.n_rows(rank), self.n_batches(rank) * self.batch_size)
 
     def after(self, n_batches: int) -> Stream:

@@ -53,7 +53,6 @@ class _PassTable(msgspec.Struct):
     workers: dict[int, _Worker] = {}
 
     def worker(self, number: int) -> _Worker:
-        """Return what is known of a worker."""
         return self.workers.get(number, _Worker())
 
     @property
@@ -217,7 +216,6 @@ class EpochCursor:
                 self.choose(epoch + 1)
 
     def begin(self, start: EpochPosition, n_choices: int) -> None:
-        """Note that an iteration begins."""
         if n_choices == self.n_choices:
             self._start = self._position = start
             self._is_pinned = False

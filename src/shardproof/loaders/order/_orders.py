@@ -72,7 +72,6 @@ class Listed:
 
     @property
     def n_rows(self) -> int:
-        """How many rows there are."""
         return len(self.head) + self.stream.n_rows - self.skipped
 
     def rows(self, start: int, stop: int) -> Rows:
@@ -114,7 +113,6 @@ class ShuffledOrder(Order):
     kept: Mask | None  # None for all
 
     def stream(self, epoch: int, /) -> Stream:
-        """Return the rows of an epoch."""
         if self.window_seed is None:
             order = permutation(self.n_rows, self.seed, epoch)
             return Listed(order if self.kept is None else np.flatnonzero(self.kept)[order])

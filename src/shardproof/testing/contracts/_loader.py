@@ -58,8 +58,6 @@ class ShardLoaderContract(Contract):
 
     refused: Sequence[ShardState] = (*map(ShardState, KINDS["complete"]), ShardState.SPARSE)
 
-    # What a subclass may override, besides.
-
     def samples(self, loader: Any) -> Iterable[Any]:
         """Return what the loader delivers: by default what iterating over it gives."""
         samples: Iterator[Any] = iter(loader)
@@ -72,8 +70,6 @@ class ShardLoaderContract(Contract):
     def close(self, loader: Any) -> None:
         """Let go of a loader: by default its ``close()``, where it has one."""
         getattr(loader, "close", lambda: None)()
-
-    # What the tests use.
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Run a test of refusals once for each state of ``refused``."""
@@ -152,8 +148,6 @@ class ShardLoaderContract(Contract):
         if narrowed and "refused_state" in self._request.fixturenames:
             kept = f"[s for s in ShardLoaderContract.refused if s not in {narrowed}]"
             yield f"  if your format can't notice it: refused = {kept}"
-
-    # The contract.
 
     def test_a_whole_directory_is_delivered(self) -> None:
         """Samples come, and each time the same ones, through a link and beside a leftover too."""

@@ -87,8 +87,7 @@ _REPLACED = {
 def _replace(path: Path, state: ShardState, root: Path) -> None:
     """Put what is no file, or nothing, in the place of a file."""
     if state in {ShardState.OUTSIDE, ShardState.LINKED}:
-        # The directory's own name begins that of the other: a comparison of text takes it for
-        # inside.
+        # Its name begins as the directory's: a comparison of text takes it for inside.
         elsewhere = root.with_name(root.name + "-elsewhere")
         target = (elsewhere if state is ShardState.OUTSIDE else path.parent / "linked") / path.name
         target.parent.mkdir(exist_ok=True)

@@ -61,8 +61,7 @@ class Target:
 
     def draw(self, below: int) -> int:
         """Return a number; the next one, each time."""
-        # Not from `random`, which promises the same numbers in every version of Python for one of
-        # its methods only.
+        # Not from `random`: in other versions of Python most of its methods give other numbers.
         digest = hashlib.sha256(b"%d:%b" % (self.n_drawn, self.key)).digest()
         self.n_drawn += 1
         return int.from_bytes(digest, "big") % below

@@ -175,7 +175,6 @@ class _Turn:
     outcome: Outcome = Outcome.RUNNING
 
     def planned(self, kind: FaultKind) -> list[PlannedFault]:
-        """Return the faults of one kind."""
         return [fault for fault in self.faults if fault.kind is kind]
 
 

@@ -66,7 +66,6 @@ class Content:
                 yield block
 
     def read(self, start: int, stop: int) -> bytes:
-        """Return these bytes, all at once."""
         return b"".join(self.blocks(start, stop))
 
 
@@ -80,7 +79,6 @@ class Part:
 
     @property
     def size(self) -> int:
-        """How many bytes these are."""
         return self.stop - self.start
 
     def until(self, at: int) -> "Part":

@@ -185,7 +185,6 @@ class Case(NamedTuple):
 
     @property
     def part(self) -> Part:
-        """The body of the right answer."""
         return self.answer.part
 
     @property

@@ -85,7 +85,6 @@ class Repo:
         self._commits: dict[str, Commit] = {}
 
     def put(self, path: str, file: File, revision: str) -> None:
-        """Add or replace a file of a branch."""
         self._branches.setdefault(revision, {})[path] = file
         self._heads.pop(revision, None)
 
@@ -110,13 +109,11 @@ class Repo:
                 yield path, self.place(path, revision)
 
     def heads(self) -> Iterator[tuple[str, str]]:
-        """Yield name and SHA-1 of each branch."""
         found = ((name, self.commit(name)) for name in self._branches)
         yield from ((name, commit.sha) for name, commit in found if commit)
 
 
 def _sha1(data: bytes) -> str:
-    """Return the digest in hexadecimal."""
     return hashlib.sha1(data, usedforsecurity=False).hexdigest()
 
 
