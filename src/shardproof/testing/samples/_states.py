@@ -3,7 +3,7 @@
 import enum
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 
@@ -58,8 +58,11 @@ def apply_states(paths: Sequence[Path], states: Sequence[str], *, root: Path | N
         for path, following in zip(swapped, [*swapped[1:], aside], strict=True):
             os.rename(following, path)
     for path, state in pairs:
-        if state in _REPLACED:
-            _replace(path, state, root or path.parent)
+        if state in {ShardState.OUTSIDE, ShardState.LINKED}:
+            _link(path, state, root or path.parent)
+        elif state in _INSTEAD:
+            path.unlink()
+            _INSTEAD[state](path)
         elif state is not ShardState.OK:
             _change(path, state)
 
@@ -78,35 +81,26 @@ def temporary_of(path: Path) -> Path:
     return path.with_name(path.name + ".tmp")
 
 
-_REPLACED = {
-    *(ShardState.MISSING, ShardState.DIRECTORY, ShardState.FIFO, ShardState.SOCKET),
-    *(ShardState.DANGLING, ShardState.LOOP, ShardState.OUTSIDE, ShardState.LINKED),
+_INSTEAD: dict[ShardState, Callable[[Path], object]] = {
+    ShardState.MISSING: lambda _: None,
+    ShardState.DIRECTORY: lambda path: path.mkdir(),
+    ShardState.DANGLING: lambda path: path.symlink_to(path.name + ".gone"),
+    ShardState.LOOP: lambda path: path.symlink_to(path.name),
+    ShardState.FIFO: os.mkfifo,
+    # Not bind(2): the path of a test's directory is often longer than its 107 bytes.
+    ShardState.SOCKET: lambda path: os.mknod(path, stat.S_IFSOCK | 0o600),
 }
+"""What puts something else in the place of a file."""
 
 
-def _replace(path: Path, state: ShardState, root: Path) -> None:
-    """Put what is no file, or nothing, in the place of a file."""
-    if state in {ShardState.OUTSIDE, ShardState.LINKED}:
-        # Its name begins as the directory's: a comparison of text takes it for inside.
-        elsewhere = root.with_name(root.name + "-elsewhere")
-        target = (elsewhere if state is ShardState.OUTSIDE else path.parent / "linked") / path.name
-        target.parent.mkdir(exist_ok=True)
-        os.replace(path, target)
-        path.symlink_to(os.path.relpath(target, path.parent))
-        return
-    path.unlink()
-    match state:
-        case ShardState.DIRECTORY:
-            path.mkdir()
-        case ShardState.DANGLING:
-            path.symlink_to(path.name + ".gone")
-        case ShardState.LOOP:
-            path.symlink_to(path.name)
-        case ShardState.FIFO:
-            os.mkfifo(path)
-        case ShardState.SOCKET:
-            # Not bind(2): the path of a test's directory is often longer than its 107 bytes.
-            os.mknod(path, stat.S_IFSOCK | 0o600)
+def _link(path: Path, state: ShardState, root: Path) -> None:
+    """Move a file, and put a link to it in its place."""
+    # Its name begins as the directory's: a comparison of text takes it for inside.
+    elsewhere = root.with_name(root.name + "-elsewhere")
+    target = (elsewhere if state is ShardState.OUTSIDE else path.parent / "linked") / path.name
+    target.parent.mkdir(exist_ok=True)
+    os.replace(path, target)
+    path.symlink_to(os.path.relpath(target, path.parent))
 
 
 def _change(path: Path, state: ShardState) -> None:
