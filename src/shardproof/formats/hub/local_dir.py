@@ -14,13 +14,7 @@ from typing import NamedTuple
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
-from shardproof._base.opening import (
-    files_below,
-    is_directory,
-    is_of_a_desktop,
-    is_regular,
-    names_in,
-)
+from shardproof._base.opening import files_below, is_of_a_desktop, is_regular, names_in
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.formats._reading import permissions_told
 from shardproof.formats.hub import _laws
@@ -49,7 +43,7 @@ def recognizes(path: str) -> bool:
 def read_manifest(path: str) -> Manifest:
     with permissions_told(path):
         folder = os.path.join(path, _NOTES)
-        found = files_below(folder, hidden=True) if is_directory(folder) else []
+        found = files_below(folder, hidden=True) if recognizes(path) else []
         names = [name for name in found if not is_of_a_desktop(os.path.basename(name))]
         notes = list(_notes(path, [name for name in names if name.endswith(_NOTE)]))
         if not notes:
