@@ -123,6 +123,8 @@ True where every byte is proven by them, False where not all have one; ``"agreed
 lies beside it says so. It must be picklable too.
 """
 
+_Line = Callable[[Refusal], str]  # says which entry is refused, and why
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
@@ -191,9 +193,7 @@ class Manifest:
         path = Path(root, listed_in)
         return cls(root=Path(root), path=path, format=form, files=files, **others)
 
-    def _refuse(
-        self, title: str, refused: Sequence[Refusal], line: Callable[[Refusal], str]
-    ) -> None:
+    def _refuse(self, title: str, refused: Sequence[Refusal], line: _Line) -> None:
         if refused:
             error = RefusedEntriesError(listed(title, refused, line), path=self.path)
             error.others = functools.partial(_others, self, refused, line)
@@ -227,10 +227,7 @@ class RefusedEntriesError(ManifestError):
 
 
 def _others(
-    manifest: Manifest,
-    refused: Sequence[Refusal],
-    line: Callable[[Refusal], str],
-    listed_in: Path | None,
+    manifest: Manifest, refused: Sequence[Refusal], line: _Line, listed_in: Path | None
 ) -> Manifest:
     gone = entries_of(refused, [file.name for file in manifest.files])
     names = {manifest.files[entry].name for entry in gone}
