@@ -73,11 +73,6 @@ class ShardReads(NamedTuple):
         """How many pieces of memory they fill."""
         return int((self.stop - self.first).sum())
 
-    @property
-    def addresses(self) -> Rows:
-        """Where each finds its vectors."""
-        return self.vectors.ctypes.data + self.first * VECTOR.itemsize
-
     def pieces(self, n_bytes: int) -> Iterator[slice]:
         """Yield which of them a thread does next, and next: so many bytes at most, or one read."""
         ends, start = np.cumsum(self.length), 0
@@ -96,7 +91,8 @@ class SharedReads:
         self.is_over = False
         self._reads, self._files = reads, files  # whose memory and descriptors last as long as this
         counts = reads.stop - reads.first
-        self._requests = requests_of(fds, reads.offset, reads.addresses, counts)
+        addresses = reads.vectors.ctypes.data + reads.first * VECTOR.itemsize
+        self._requests = requests_of(fds, reads.offset, addresses, counts)
         self.are_long = int(reads.length.sum()) >= _LONG * len(fds)
         n_bytes = _LONG_BYTES_AT_ONCE if self.are_long else _BYTES_AT_ONCE
         self._pieces = collections.deque(reads.pieces(n_bytes))
