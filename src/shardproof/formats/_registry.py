@@ -173,9 +173,7 @@ def claims(path: str) -> list[Format]:
     if found := _recognizing((form for form in OURS.values() if marks[form.name]), path):
         return found
     names = os.listdir(path)
-    _refuse_what_lost_its_manifest(
-        path, names, {each for there in marks.values() for each in there}
-    )
+    _refuse_what_lost_its_manifest(path, names, {*itertools.chain(*marks.values())})
     known = _by_suffix(names)
     found = (
         _recognizing((form for form in known if not form.yields), path)

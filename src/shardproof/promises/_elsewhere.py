@@ -19,13 +19,7 @@ from shardproof._base.names import (
     real_root,
     spelled,
 )
-from shardproof._base.opening import (
-    closing_fd,
-    files_below,
-    is_directory,
-    is_of_a_desktop,
-    is_there,
-)
+from shardproof._base.opening import closing_fd, files_below, is_directory, is_of_a_desktop, mode_of
 from shardproof._base.work import Deadline, Stop, go_on
 from shardproof.errors import ManifestError
 from shardproof.fetching import Limits, open_source, sources
@@ -108,7 +102,7 @@ def _names_in(root: str) -> list[str]:
         parts.update(file.name for file in form.read_manifest(root).files)
     names = spelled(names, parts, root)
     hidden = sorted(parts.difference(names))
-    return names + [name for name in hidden if is_there(os.path.join(root, name))]
+    return names + [name for name in hidden if mode_of(os.path.join(root, name))]
 
 
 def _as_they_are(root: str, dir_fd: int, reads: bool, names: Sequence[str]) -> list[ExpectedFile]:

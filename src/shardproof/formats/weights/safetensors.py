@@ -27,8 +27,8 @@ _STATE = re.compile(
     r"(?:optimizer|scheduler|rng_state|random_states|training_args).*\.(?:bin|pkl|pth?)"
 )
 """What transformers and accelerate save beside a model, to go on with its training."""
-_PIPELINES = {"model_index.json", "modules.json"}  # of diffusers, of sentence-transformers
-"""Written by diffusers: the parts of a pipeline are in folders beside it."""
+_PIPELINES = {"model_index.json", "modules.json"}
+"""Of diffusers, and of sentence-transformers: the parts of a pipeline are in folders beside it."""
 
 
 def recognizes(path: str) -> bool:

@@ -126,9 +126,8 @@ class ValidatorContract(Contract):
                 except Exception as error:
                     return [("error", Path(str(error)))]
 
-        found = {
-            Path(name).name: kind for kind, name in self._found(with_eio, path, self.levels[0])
-        }
+        problems = self._found(with_eio, path, self.levels[0])
+        found = {Path(name).name: kind for kind, name in problems}
         if "error" not in found.values():
             assert found.get("acts000001.bin", "passed over") not in {"missing", "passed over"}
             assert found.get("acts000002.bin") == "missing"

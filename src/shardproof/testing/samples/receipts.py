@@ -227,10 +227,8 @@ def _change(receipt: dict[str, Any], state: str) -> None:
         case ReceiptState.FAILED:
             # With the list of files, which no reader may take for a proof of anything.
             receipt |= {"status": "failed", "failed_at": receipt.pop("completed_at")}
-            receipt |= {
-                "error_type": "OSError",
-                "error_message": "[Errno 28] No space left on device",
-            }
+            receipt["error_type"] = "OSError"
+            receipt["error_message"] = "[Errno 28] No space left on device"
             receipt["traceback"] = "Traceback (most recent call last):\n  ...\n"
         case ReceiptState.FOREIGN:
             receipt["plan_hash"] = "0123456789abcdef"
