@@ -45,7 +45,6 @@ class _CachedFile(NamedTuple):
 
     @property
     def blob(self) -> str | None:
-        """The name of the blob that it leads to."""
         folder, _, name = (self.target or "").rpartition("/")
         return name if folder == "blobs" else None
 
@@ -59,7 +58,6 @@ class _Snapshot(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """Where it is in the repository's folder."""
         return f"snapshots/{self.commit}/"
 
 

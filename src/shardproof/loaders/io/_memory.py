@@ -127,8 +127,7 @@ Destination = Contiguous | Scattered
 
 def read_vectors(fd: int, address: int, n_vectors: int, offset: int) -> int:
     """Do one call of preadv(2), and return how many bytes it gave."""
-    # Through the C library, since ``os.preadv`` wants an object for each vector: looking at as
-    # many objects takes longer than reading.
+    # Not by ``os.preadv``, since to look at an object for each vector takes longer than to read.
     while (n_read := _preadv(fd, address, n_vectors, offset)) < 0:
         number = ctypes.get_errno()
         if number != errno.EINTR:  # as os.preadv does

@@ -18,7 +18,6 @@ _HOMES = {
     "WriterContract": "_writer",
     "fingerprint": "_child",
 }
-"""Which module has a name."""
 
 __all__ = sorted(_HOMES)  # noqa: PLE0605 - type checkers read __init__.pyi
 

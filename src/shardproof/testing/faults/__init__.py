@@ -19,7 +19,6 @@ _NAMES = {
     ],
     "hub": ["Hub", "HubFault", "HubRequest", "serve_hub"],
 }
-"""Which module has which names."""
 
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 

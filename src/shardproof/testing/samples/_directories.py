@@ -43,7 +43,6 @@ class MakeShardsDir(Protocol):
             TypeError: An argument that it does not have; a count or an index that is no integer.
             ValueError: An index out of range or named twice, or a shape that no directory can have.
         """
-        ...
 
 
 class MakeCheckpoint(Protocol):
@@ -51,7 +50,6 @@ class MakeCheckpoint(Protocol):
 
     def __call__(self, world_size: int = 3, step: int = 1, **keywords: Any) -> Path:
         """Write a new checkpoint and return the prefix of its files."""
-        ...
 
 
 def write_layout(layout: Layout, to: str | os.PathLike[str]) -> Path:

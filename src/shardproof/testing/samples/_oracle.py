@@ -135,8 +135,7 @@ def seen_problems(layout: Layout, level: str, digests: bool) -> Iterator[tuple[s
     for index, state in enumerate(layout.states):
         name = layout.options.shard_name(index)
         kind = KINDS[level].get(state)
-        # The bytes may be the right ones in spite of the state: a shard that holds no example is
-        # all zeros, written or not.
+        # The bytes may be right all the same: a shard without examples is zeros, written or not.
         if state == ShardState.SPARSE and level != "present" and any(layout.read_bytes(name)):
             kind = "digest" if digests and level == "valid" else "unwritten"
         elif kind is None and digests and level == "valid":

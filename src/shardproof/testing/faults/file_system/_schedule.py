@@ -201,7 +201,6 @@ class Schedule:
         return turn
 
     def calls(self) -> tuple[Call, ...]:
-        """Return all calls so far, in the order in which they began."""
         with LOCK:
             return tuple(
                 Call(turn.operation, turn.paths[0], turn.outcome, *turn.paths[1:])

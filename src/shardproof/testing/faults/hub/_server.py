@@ -61,7 +61,6 @@ class Server:
         self._acceptors = [_thread("accept", self._accept, listener) for listener in listeners]
 
     def start(self) -> None:
-        """Accept connections from now on."""
         for acceptor in self._acceptors:
             acceptor.start()
 
@@ -159,8 +158,7 @@ class _Connection(http.server.BaseHTTPRequestHandler):
             while self.connection.recv(2**16):
                 pass
         elif wire.end is End.RESET:
-            # A reset throws away what is still under way: first the client's kernel must confirm
-            # every byte, or the client be gone.
+            # A reset throws away what is not confirmed: that is waited for, or the client's end.
             gone = select.poll()
             gone.register(self.connection, getattr(select, "POLLRDHUP", select.POLLHUP))
             while _has_unconfirmed(self.connection):

@@ -34,7 +34,6 @@ class ForeignOptions(SampleOptions):
     pattern: ClassVar[str]  # of index, number (the first is 1) and n_shards
 
     def shard_name(self, index: int) -> str:
-        """Return the file name of one shard; `shard_names` makes all of them, each time."""
         return self.pattern.format(index=index, number=index + 1, n_shards=self.n_shards)
 
 

@@ -74,11 +74,9 @@ class _HfCacheOptions(ForeignOptions):
 
     @property
     def file_names(self) -> tuple[str, ...]:
-        """Name of each file of the snapshot, in order."""
         return (self._name("config.json"), *self.shard_names, self._name(_INDEX))
 
     def shard_name(self, index: int) -> str:
-        """Return the name of one shard in the snapshot; `shard_names` makes all, each time."""
         return self._name(super().shard_name(index))
 
     def _name(self, path: str) -> str:
