@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, SupportsIndex
 
 from shardproof.testing.samples._keywords import integer, integers, one_of, refuse_unknown
-from shardproof.testing.samples._states import ShardState
+from shardproof.testing.samples._states import ShardState, apply_states
 
 FORMATS = {
     "saev": "saev:FORMAT",
@@ -81,9 +81,15 @@ class SampleOptions:
 _NAMELESS: set[str] = {ShardState.MISSING, ShardState.UNFINISHED}
 
 
-# No lambda: a format of one's own is pickled with it, when a layout is sent elsewhere.
+# No lambdas: a format of one's own is pickled with these, when a layout is sent elsewhere.
 def _its_name(layout: "Layout") -> str:
     return layout.format.name
+
+
+def _write_files(layout: "Layout", root: Path) -> None:
+    for name in (*layout.file_names, *layout.manifest_names):
+        (root / name).write_bytes(layout.read_bytes(name))
+    apply_states([root / name for name in layout.shard_names], layout.states)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,7 +104,8 @@ class SampleFormat:
         options: The class of its options, a `SampleOptions` that names the files.
         manifest_names: Returns the names of the files that list the others.
         read_bytes: Returns the bytes of a whole file of the directory by its name.
-        write: Writes the files into a directory, which is there; nothing is written over.
+        write: Writes the files into a directory, which is there; nothing is written over. By
+            default all of them, and then it brings each shard into its `ShardState`.
         states: What can become of a shard; the first is that of a whole one. The same harm has the
             same word as in `ShardState`, which is the default.
         problems: Yields kind and file name of every problem that a correct validator reports at a
@@ -119,7 +126,7 @@ class SampleFormat:
     options: type[Any]
     manifest_names: Callable[["Layout"], Sequence[str]]
     read_bytes: Callable[["Layout", str], bytes]
-    write: Callable[["Layout", Path], None]
+    write: Callable[["Layout", Path], None] = _write_files
     states: type[StrEnum] = ShardState
     problems: Callable[["Layout", str, bool], Iterable[tuple[str, str]]] | None = None
     unproven: Callable[["Layout", str, bool], Iterable[str]] | None = None

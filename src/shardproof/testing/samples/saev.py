@@ -8,17 +8,14 @@ import json
 import math
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from shardproof.testing.samples._keywords import expect, integer, integers
 from shardproof.testing.samples._layout import Layout, SampleFormat, SampleOptions, index_of
-from shardproof.testing.samples._states import apply_states
 
 __all__ = ["FORMAT", "SaevOptions"]
 
 _PERIOD = 2**24  # float32 holds every integer up to here exactly
-_MANIFEST_NAMES = ("metadata.json", "shards.json")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -162,17 +159,10 @@ def _pretty(value: object) -> bytes:
     return json.dumps(value, indent=2, ensure_ascii=False).encode()
 
 
-def _write(layout: Layout, root: Path) -> None:
-    for name in (*_MANIFEST_NAMES, *layout.file_names):
-        (root / name).write_bytes(_read_bytes(layout, name))
-    apply_states([root / name for name in layout.options.shard_names], layout.states)
-
-
 FORMAT = SampleFormat(
     name="saev",
     options=SaevOptions,
-    manifest_names=lambda _: _MANIFEST_NAMES,
+    manifest_names=lambda _: ("metadata.json", "shards.json"),
     read_bytes=_read_bytes,
-    write=_write,
     folder=_folder,
 )

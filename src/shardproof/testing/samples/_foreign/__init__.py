@@ -7,12 +7,11 @@ what a right validator sees of their shards, as data.
 import dataclasses
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 from shardproof.testing.samples._layout import Layout, SampleFormat, SampleOptions
 from shardproof.testing.samples._oracle import KINDS, LEVELS, seen_problems
-from shardproof.testing.samples._states import ShardState, apply_states
+from shardproof.testing.samples._states import ShardState
 
 UNWRITTEN = {ShardState.SPARSE: "unwritten"}
 """What ``complete`` sees of any file."""
@@ -85,17 +84,10 @@ def flat(
         options=options,
         manifest_names=lambda _: manifests,
         read_bytes=read_bytes,
-        write=_write_flat,
         problems=lambda layout, *asked: sight(layout).problems(layout, *asked),
         unproven=lambda layout, *asked: sight(layout).unproven_names(layout, *asked),
         known_by_shards=not manifests,
     )
-
-
-def _write_flat(layout: Layout, root: Path) -> None:
-    for name in (*layout.file_names, *layout.manifest_names):
-        (root / name).write_bytes(layout.read_bytes(name))
-    apply_states([root / name for name in layout.shard_names], layout.states)
 
 
 def made_bytes(layout: Layout, index: int, n_bytes: int) -> bytes:
