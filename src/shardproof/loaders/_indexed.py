@@ -108,8 +108,7 @@ class IndexedDataset(DirectoryReader):
             )
         if isinstance(index, (Sequence, np.ndarray)):
             return self._rows(index)
-        row = self._row(self._checked(operator.index(index)))
-        return self._delivered(row)
+        return self._delivered(self._row(self._checked(operator.index(index))))
 
     def __getitems__(self, indices: "Sequence[int] | npt.NDArray[np.integer[Any]]") -> WholeBatch:
         """Return several rows as one batch, in the order of their numbers given.
