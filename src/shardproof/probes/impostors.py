@@ -30,9 +30,7 @@ _XML_ERROR = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?<Error>\s*<Co
 _JSON_ERROR = re.compile(
     rb'(?:\xef\xbb\xbf)?\s*\{\s*"(?:error|errors|message|detail)"\s*:\s*([\[{"].{0,80})', re.DOTALL
 )
-_TEXTS = (
-    *(".csv", ".htm", ".html", ".json", ".jsonl", ".md", ".svg", ".txt", ".xml", ".yaml", ".yml"),
-)
+_TEXT_NAME = re.compile(r"\.(?:csv|html?|jsonl?|md|svg|txt|xml|ya?ml)\Z", re.IGNORECASE)
 
 
 def impostor(fd: int, size: int, *, among_texts: bool = False) -> str | None:
@@ -44,7 +42,7 @@ def impostor(fd: int, size: int, *, among_texts: bool = False) -> str | None:
 
 def is_text(name: str) -> bool:
     """Whether a page, or JSON with an error, may well be what a file of this name holds."""
-    return name.lower().endswith(_TEXTS)
+    return _TEXT_NAME.search(name) is not None
 
 
 def _pointer(text: bytes, size: int) -> str | None:
