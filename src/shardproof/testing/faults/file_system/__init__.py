@@ -288,12 +288,8 @@ def _install() -> None:
             if stand_in is not None:
                 _put(holder, name, staticmethod(stand_in) if is_static else stand_in)
     # So that code may ask ``os.open in os.supports_dir_fd``.
-    for functions in (
-        os.supports_dir_fd,
-        os.supports_effective_ids,
-        os.supports_fd,
-        os.supports_follow_symlinks,
-    ):
+    for what in ("dir_fd", "effective_ids", "fd", "follow_symlinks"):
+        functions = getattr(os, f"supports_{what}")
         ours = {replaced[id(real)] for real in functions if id(real) in replaced}
         _installed.callback(functions.difference_update, ours)  # first: an interrupt may come
         functions.update(ours)
