@@ -43,9 +43,8 @@ def read_manifest(form: Format, path: str, *, lists: bool = False) -> Manifest:
     if manifest.n_to_make and not (manifest.files or manifest.damaged or sealed):
         problem = f"no shard is completed: expected some of {manifest.n_to_make}, make them first"
         raise ManifestError(problem, path=manifest.path)
-    found, parts = list[str](), (*seals, form.manifest_file, *form.further_parts)
-    if lists:  # which it takes a listing to find
-        found = digest_lists.lists_in(root)
+    parts = (*seals, form.manifest_file, *form.further_parts)
+    found = digest_lists.lists_in(root) if lists else []  # which takes a listing
     others = sorted({*found}.difference(*(fnmatch.filter(found, each) for each in parts)))
     stated = digest_lists.stated_by(root, others, remarks) if others else {}
     if not (sealed or stated):

@@ -3,6 +3,7 @@
 Of a file elsewhere the end says it, of which nothing else is read, in two short requests.
 """
 
+import functools
 import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -147,10 +148,7 @@ def row_count(source: Source, file: RemoteFile, limits: Limits) -> int:
         raise ShardReadError("its size is not known, so neither is its end", path=where)
     # Listed with a digest, it is of a commit, and stays as it is; a web server calls it otherwise.
     known = file if file.digest is None else None
-
-    def read(start: int, stop: int) -> bytes:
-        return read_range(source, file.name, start, stop, known=known, limits=limits)
-
+    read = functools.partial(read_range, source, file.name, known=known, limits=limits)
     first = max(0, size - _END_BYTES)
     end = read(first, size) if size else b""
     start = size - 8 - _length_of_end(end, size, where)

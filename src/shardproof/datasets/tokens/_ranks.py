@@ -148,10 +148,9 @@ class Follower:
     def look(self, call: int) -> RankOutcome | None:
         """Return how it went with the shard of one call; None as long as that is not known."""
         self.unseen = None
+        self._leader = self._leader or self._believed()
         if self._leader is None:
-            self._leader = self._believed()
-            if self._leader is None:
-                return None
+            return None
         if call != self._told:  # what can't be told costs room on the disk
             directory = os.path.join(self._home, self._leader)
             with contextlib.suppress(OSError):
