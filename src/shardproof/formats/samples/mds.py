@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from shardproof._base import digest, json
 from shardproof._base.messages import quoted
@@ -102,13 +103,8 @@ def _promises(shard: _MdsShard, here: frozenset[str]) -> Iterator[ExpectedFile]:
             is_mds = file is shard.raw_data and shard.format == "mds"
             hashes = ((_OF_HASHES.get(each), text) for each, text in (file.hashes or {}).items())
             digests = digest.provable(f"{each}:{text}" for each, text in hashes if each)
-            yield ExpectedFile(
-                name=file.basename,
-                size=file.bytes,
-                digest=digests[0] if digests else None,
-                n_items=shard.samples if is_mds else None,
-                further=tuple((text, 0) for text in digests[1:]),
-            )
+            made, n_items = ExpectedFile.by_digest(file.basename, *digests), shard.samples
+            yield replace(made, size=file.bytes, n_items=n_items if is_mds else None)
 
 
 def _probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
