@@ -90,8 +90,7 @@ def read_manifest(path: str) -> Manifest:
     damaged = [Contradiction(_METADATA, *footer)] if isinstance(footer, Mismatch) else []
     rows = dict[str, int]()
     if isinstance(footer, parquet.ParquetFooter):
-        rows = dict(footer.rows_of_files)
-        rows.pop("", None)
+        rows = {name: n_rows for name, n_rows in footer.rows_of_files.items() if name}
         names = spelled(names, rows, path)
     is_below = bool(rows) or _is_partitioned(path, names)  # also what was added since
     there = _jobs.expected_below(path) if is_below else _jobs.expected_of(names)
