@@ -35,7 +35,7 @@ BEAT = 2.0  # seconds between two signs of life of rank 0
 SILENCE = 150.0
 """Seconds without one after which it is taken for dead: network file systems show changes late."""
 
-_RECORD = "said.json"
+_HOME, _RECORD = os.path.join(STATE, "ranks"), "said.json"
 _MAX_BYTES = 2**16
 _MAX_KEPT = 16
 _AT = re.compile(r"([0-9]{1,9})\.([0-9]{1,18})")
@@ -65,10 +65,6 @@ def key_of_run(*parts: object) -> str:
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
 
-def _home(root: str) -> str:
-    return os.path.join(root, STATE, "ranks")
-
-
 def _process_of(name: str) -> str:
     return name.partition(".")[2].replace(",", "/")
 
@@ -77,7 +73,7 @@ class Leader:
     """Rank 0's side, in the directory ``root`` of the shards, for the run that ``key`` names."""
 
     def __init__(self, root: str, key: str, world_size: int, beat: float = BEAT) -> None:
-        home = _home(root)
+        home = os.path.join(root, _HOME)
         files.make_directories(home)
         for name in os.listdir(home):
             # What was said by processes that surely run no more, or a month ago.
@@ -139,7 +135,8 @@ class Follower:
     """The side of another rank; ``trusts`` says that no other run has this key."""
 
     def __init__(self, root: str, key: str, rank: int, *, trusts: bool = False) -> None:
-        self._home, self._key, self._rank, self._trusts = _home(root), key, rank, trusts
+        self._home, self._key = os.path.join(root, _HOME), key
+        self._rank, self._trusts = rank, trusts
         self.unseen: OSError | None = None  # what the latest look could not see
         self._leader: str | None = None
         self._told = 0
