@@ -86,7 +86,7 @@ _INSTEAD: dict[ShardState, Callable[[Path], object]] = {
     ShardState.DIRECTORY: lambda path: path.mkdir(),
     ShardState.DANGLING: lambda path: path.symlink_to(path.name + ".gone"),
     ShardState.LOOP: lambda path: path.symlink_to(path.name),
-    ShardState.FIFO: os.mkfifo,
+    ShardState.FIFO: lambda path: os.mkfifo(path),  # noqa: PLW0108 - pyfakefs replaces os
     # Not bind(2): the path of a test's directory is often longer than its 107 bytes.
     ShardState.SOCKET: lambda path: os.mknod(path, stat.S_IFSOCK | 0o600),
 }
