@@ -115,9 +115,7 @@ def told_default(texts: Mapping[str, str], url: str) -> str | None:
     return names[0] if len(set(names)) == 1 else None
 
 
-def config_of(
-    configs: Sequence[Config], name: str | None, url: str, told: str | None = None
-) -> Config:
+def config_of(configs: Sequence[Config], name: str | None, url: str, told: str | None) -> Config:
     """Return the configuration of a name; without one, the only one, the default, or ``told``."""
     defaults = [config for config in configs if config.default or config.name == "default"]
     if len(configs) == 1:

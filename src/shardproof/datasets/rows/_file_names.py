@@ -171,7 +171,7 @@ _ALL = {"train": ["**"]}
 
 
 def default_patterns(
-    names: Sequence[str], below: str = "", budget: Budget | None = None
+    names: Sequence[str], below: str, budget: Budget | None
 ) -> dict[str, list[str]]:
     """Return the patterns of each split that the names of files below a directory tell."""
     start = f"{below}/" if below else ""
