@@ -10,7 +10,6 @@ import functools
 import os
 import re
 import struct
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -79,7 +78,7 @@ def read_manifest(path: str) -> Manifest:
         raise ManifestError(problem, path=os.path.join(path, INDEX), field=field)
     here = frozenset(names_in(path) if compression else ())
     states_size = _states_size(index)
-    files, stated = [], {}
+    files, stated = [], dict[str, int]()
     for chunk in index.chunks:
         for name, is_packed in _forms(chunk.filename, compression, here):
             n_items = None if is_packed else chunk.chunk_size
@@ -114,9 +113,7 @@ def _forms(name: str, compression: str | None, here: frozenset[str]) -> list[tup
     return [form for form in forms if form[0] in here] or forms[:1]
 
 
-def _probe(
-    stated: Mapping[str, int], promised: ExpectedFile, fd: int, size: int
-) -> Mismatch | None:
+def _probe(stated: dict[str, int], promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
     """Look at a chunk: its offsets, and rows of Arrow behind; of a packed one its blocks."""
     # Of old writers, ``stated`` are the bytes of each file or of its samples alone.
     first, n_samples = read_at(fd, FIRST_BYTES), promised.n_items

@@ -1,12 +1,12 @@
 """What can go wrong between a server and its client: its names, when it comes, what is sent."""
 
-import collections
 import dataclasses
 import enum
 import fnmatch
 import itertools
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from email.utils import formatdate
 from typing import NamedTuple, TypedDict
@@ -120,9 +120,7 @@ class Rule:
     retry_after: str | None = None
     interval: float | None = None
     # How many attempts at each file came that it could have been for.
-    _seen: collections.Counter[str] = dataclasses.field(
-        default_factory=collections.Counter, init=False
-    )
+    _seen: Counter[str] = dataclasses.field(default_factory=Counter, init=False)
 
     def __post_init__(self) -> None:
         expect("match", self.match, str)
