@@ -28,14 +28,7 @@ from typing import Unpack
 from urllib.parse import parse_qs, quote, unquote
 
 from shardproof.testing.faults.hub._answers import Content, Incoming, Wire, answer, answer_file
-from shardproof.testing.faults.hub._faults import (
-    HARMS,
-    OTHER_HOST,
-    Case,
-    FaultOptions,
-    HubFault,
-    Rule,
-)
+from shardproof.testing.faults.hub._faults import OTHER_HOST, FaultOptions, HubFault, Rule
 from shardproof.testing.faults.hub._hf import File, Found, Repos, RepoType, nearest
 from shardproof.testing.faults.hub._server import Server, Tally
 from shardproof.testing.samples._keywords import expect, expect_number, one_of, refuse_unknown
@@ -279,9 +272,8 @@ class Hub:
             meeting = (r for r in self._rules if r.meets(found.names, incoming, found.answer))
             rule = next(meeting, None)
         elsewhere = f"http://{OTHER_HOST}:{self._server.ports[0]}/{target.lstrip('/')}"
-        wire = found.answer.wire()
-        if rule:
-            wire = HARMS[rule.fault](Case(found.answer, incoming, rule, elsewhere))
+        right = found.answer
+        wire = rule.harmed(right, incoming, elsewhere) if rule else right.wire()
         # A test prints the log, and no token must get there.
         headers = {
             name: "(withheld)" if name in _SECRET else value

@@ -144,6 +144,10 @@ class Rule:
             if not (line.isascii() and line.isprintable()):
                 raise ValueError(f"retry_after: expected a line of ASCII, found {line!r}")
 
+    def harmed(self, right: Answer, incoming: Incoming, elsewhere: str) -> Wire:
+        """Return what is sent in the place of the right answer; see `Case`."""
+        return HARMS[self.fault](Case(right, incoming, self, elsewhere))
+
     def meets(self, names: tuple[str, ...], incoming: Incoming, right: Answer) -> bool:
         """Count a request by its last name if it is meant; return whether it suffers."""
         if self.method not in {None, incoming.method}:
