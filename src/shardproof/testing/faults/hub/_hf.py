@@ -102,11 +102,11 @@ class Repo:
         prefix = "" if self.kind == "models" else f"{self.kind}/"
         return f"{prefix}{self.name}/resolve/{quote(revision, safe='')}/{quote(path)}"
 
-    def names(self) -> Iterator[tuple[str, str]]:
-        """Yield each file of each branch: its path, and where a server has it."""
+    def names(self) -> Iterator[str]:
+        """Yield every name of each file, by which faults and requests may call it."""
         for revision, files in self._branches.items():
             for path in files:
-                yield path, self.place(path, revision)
+                yield from (path, f"{self.kind}/{self.name}/{path}", self.place(path, revision))
 
     def heads(self) -> Iterator[tuple[str, str]]:
         found = ((name, self.commit(name)) for name in self._branches)
@@ -164,10 +164,9 @@ class Repos:
         raise ValueError(f"repo: expected one that has files, found '{kind}/{name}'; {near}")
 
     def names(self) -> Iterator[str]:
-        """Yield every name of every file, by which faults and requests may call it."""
-        for (kind, name), repo in self._repos.items():
-            for path, place in repo.names():
-                yield from (path, f"{kind}/{name}/{path}", place)
+        """Yield those of all repositories."""
+        for repo in self._repos.values():
+            yield from repo.names()
 
     def find(self, incoming: Incoming, parts: list[str], query: Query) -> Found | None:
         """Answer a request that the Hub would understand; give None for others."""
