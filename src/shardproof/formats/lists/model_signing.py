@@ -266,9 +266,7 @@ def _another_sum(statement: _AnyStatement) -> Iterator[Contradiction]:
         yield Contradiction(_BUNDLE, expected, quoted(found))
 
 
-def _permits(
-    path: str, how: _Serialization, signed: Collection[str], name: str, follow: bool
-) -> bool:
+def _permits(path: str, how: _Serialization, signed: set[str], name: str, follow: bool) -> bool:
     """Whether something may lie in a signed model, by the rules of who signs, links too."""
     if name in signed:
         return True
