@@ -250,6 +250,15 @@ def test_partitions_are_one_data_set_and_what_lies_beside_them_is_none_of_it(tmp
     assert found_in(tmp_path) == [("structure", shard.name)]
 
 
+def test_a_partition_that_is_a_link_is_told_since_nobody_looks_into_it(tmp_path) -> None:
+    for name in ("set/y=1", "elsewhere"):
+        write_set(tmp_path / name, 1)
+    (tmp_path / "set/y=2").symlink_to("../elsewhere")
+    (tmp_path / "set/y=3").symlink_to("../gone")
+    found = [("missing", "y=3"), ("not-regular", "y=2")]
+    assert sorted(found_in(tmp_path / "set", "present")) == found
+
+
 def test_names_imply_what_is_missing_in_the_folder_of_each(tmp_path) -> None:
     for part in ("lang=en", "lang=fr"):
         write_set(tmp_path / part, 3)

@@ -50,7 +50,8 @@ def flat(
             from shardproof._base.files import is_aside  # noqa: PLC0415 - writes; few ask it
 
             found = filter(job_names.fullmatch, _jobs.expected_of(here))
-            counted = _jobs.expected_by_names(itertools.filterfalse(is_aside, found), first=first)
+            kept = itertools.filterfalse(is_aside, found)
+            counted = _jobs.expected_by_names(path, kept, first=first)
             odd = [*counted.contradictions, *_jobs.uncommitted(here)]
             return _jobs.CountedSet(choose(path, counted.names), odd)
         names = [each for each in here if each.endswith(suffixes) and not is_never_a_shard(each)]

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 from shardproof._base.messages import quoted
 from shardproof._base.names import opened
 from shardproof._base.opening import TEMPORARY, is_never_a_shard, is_of_a_desktop, read_at, tree
+from shardproof.errors import ManifestError
 from shardproof.manifest import Contradiction, ExpectedFile, Mismatch, Prove
 
 _NAME = re.compile(
@@ -27,6 +28,9 @@ _NAME = re.compile(
 
 _MOST = 100_000
 """A set that claims more is taken for files that only look like one."""
+
+_MOST_IN_ALL = 1_000_000
+"""All sets may claim as many together, and ten for each file that is there."""
 
 _MAGIC = b"crc\0"
 _HEADER_BYTES, _CRC_BYTES = 8, 4
@@ -40,7 +44,7 @@ class CountedSet(NamedTuple):
     contradictions: Sequence[Contradiction]
 
 
-def expected_by_names(names: Iterable[str], *, first: int = 0) -> CountedSet:
+def expected_by_names(path: str, names: Iterable[str], *, first: int = 0) -> CountedSet:
     """Return what names promise; the first is 0 for the Hub's data, 1 for a model's weights."""
     sets: dict[tuple[str, str, str, bool], list[re.Match[str]]] = {}
     promised, odd = [], list[Contradiction]()
@@ -51,6 +55,12 @@ def expected_by_names(names: Iterable[str], *, first: int = 0) -> CountedSet:
         else:
             key = (found["before"], found["count"], found["after"], bool(found["own"]))
             sets.setdefault(key, []).append(found)
+    n_claimed = sum(int(count) for _, count, *_ in sets)
+    if n_claimed > _MOST_IN_ALL + 10 * sum(map(len, sets.values())):
+        expected = f"names that claim {_MOST_IN_ALL} files together, or few more than are there"
+        raise ManifestError(
+            f"expected {expected}, found some that claim {n_claimed}: are they right?", path=path
+        )
     unfinished = Mismatch("how many there are", "NNNNN: datasets has not ended yet")
     odd += [Contradiction(name, *unfinished) for name in promised if "-of-NNNNN" in name]
     for (before, count, after, _), members in sets.items():

@@ -14,7 +14,7 @@ import msgspec
 from shardproof._base import json
 from shardproof._base.messages import quoted
 from shardproof._base.names import spelled
-from shardproof._base.opening import is_directory, is_never_a_shard, names_in, tree
+from shardproof._base.opening import is_directory, is_link, is_never_a_shard, names_in, tree
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats import _jobs
 from shardproof.formats._reading import begin_of
@@ -95,7 +95,10 @@ def read_manifest(path: str) -> Manifest:
     is_below = bool(rows) or _is_partitioned(path, names)  # also what was added since
     there = _jobs.expected_below(path) if is_below else _jobs.expected_of(names)
     others = (each for each in spelled(_listed(path, there), rows, path) if each not in rows)
-    counted = _jobs.expected_by_names(others)
+    # Into a folder that is a link nobody looks here, but who reads the set does: so it is told.
+    partitions = [each for each in there if _PARTITION.fullmatch(os.path.basename(each))]
+    linked = [each for each in partitions if is_link(os.path.join(path, each))]
+    counted = _jobs.expected_by_names(path, [*others, *linked])
     if not rows and not counted.names and isinstance(footer, Mismatch):
         raise ManifestError(f"expected {footer.expected}, found {footer.found}", path=metadata)
     if not rows and not counted.names and footer is None:

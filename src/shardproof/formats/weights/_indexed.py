@@ -38,7 +38,7 @@ def manifest_of(
             owed.setdefault(os.path.join(os.path.dirname(index), file), []).append(tensor)
     beside = [name for name in weights if name not in owed]
     # Beside an index, a number may be of a set that was left over and is not whole.
-    counted = CountedSet(beside, ()) if indices else expected_by_names(beside, first=1)
+    counted = CountedSet(beside, ()) if indices else expected_by_names(path, beside, first=1)
     listed = {os.path.dirname(index) for index in indices}
     parts = (kind.part.fullmatch(name) for name in beside if os.path.dirname(name) not in listed)
     missing = sorted({f"{part['stem']}{part['end']}.index.json" for part in parts if part})
