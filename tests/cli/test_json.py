@@ -10,9 +10,6 @@ import pytest
 from shardproof.cli.app import app
 from tests.helpers.commands import run
 
-FOR_PEOPLE = {"demo", "completion"}
-"""What prints a demonstration, and a script."""
-
 
 def every(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:
     for name in group.list_commands(click.Context(group)):
@@ -40,6 +37,8 @@ WHOLE = {
     "checkpoint convert": "checkpoint convert {checkpoint} {to}",
     "checkpoint latest": "checkpoint latest {steps}",
     "doctor": "doctor {whole}",
+    "demo": "demo",
+    "completion": "completion bash",
 }
 WRONG = {
     "validate {damaged}": 1,
@@ -63,6 +62,8 @@ WRONG = {
     "checkpoint latest {empty}": 1,
     "validate {whole} --level none": 2,
     "validate ''": 2,
+    "demo --to {whole}": 2,
+    "completion tcsh": 2,
 }
 
 
@@ -105,10 +106,21 @@ def check(words: str, places: dict[str, Path], code: int) -> list[dict]:
     return objects
 
 
-@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - FOR_PEOPLE - {"checkpoint"}))
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"checkpoint"}))
 def test_each_command_has_json(command: str, places) -> None:
     objects = check(WHOLE[command], places, 0)
     assert not any("error" in each for each in objects)
+
+
+def test_the_demo_has_two_reports() -> None:
+    said = json.loads(run("demo", "--json").stdout)
+    assert said["healthy"]["ok"] is True
+    assert said["damaged"]["counts"] == {
+        "missing": 2,
+        "empty": 1,
+        "unreadable": 1,
+        "not-regular": 1,
+    }
 
 
 @pytest.mark.parametrize("words", WRONG)

@@ -89,7 +89,8 @@ def _limits(_: str) -> dict[str, Any]:
 
 @click.command()
 @click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(*, shell: str) -> None:
+@options.json_option
+def completion(*, shell: str, as_json: bool) -> None:
     r"""Print a script by which a shell completes commands.
 
     SHELL is bash, zsh or fish. It also completes options, levels, formats and paths. Put one line
@@ -110,4 +111,8 @@ def completion(*, shell: str) -> None:
     if maker is not None:
         script = maker(app, {}, "shardproof", COMPLETE).source()
         # For bash an address is several words: then it completes paths by itself.
-        click.echo(script.replace("complete -o nosort", "complete -o nosort -o default"))
+        script = script.replace("complete -o nosort", "complete -o nosort -o default")
+        if as_json:
+            output.print_json({"shell": shell, "script": script})
+        else:
+            click.echo(script)
