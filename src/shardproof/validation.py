@@ -12,7 +12,7 @@ from shardproof._base.arguments import checked, count
 from shardproof._base.fanout import Executor
 from shardproof._base.messages import shown
 from shardproof._base.names import open_root, replaced
-from shardproof._base.opening import refuse_empty
+from shardproof._base.opening import closing_fd, refuse_empty
 from shardproof._base.progress import reporting
 from shardproof._base.work import Stop, apart, current, stoppable
 from shardproof.checks import Links, check, proofs_of
@@ -122,15 +122,12 @@ def validate(
 @contextlib.contextmanager
 def _held(root: str) -> Iterator[None]:
     """Hold a directory open while it is checked, so that no other directory gets its number."""
-    fd = open_root(root)
-    try:
+    with closing_fd(open_root(root)) as fd:
         before = os.fstat(fd)
         try:
             yield
         finally:  # an error may be about the other one
             _refuse_another(root, before)
-    finally:
-        os.close(fd)
 
 
 def _refuse_another(root: str, before: os.stat_result) -> None:

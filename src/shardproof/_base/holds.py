@@ -38,6 +38,7 @@ import msgspec
 from shardproof._base import files
 from shardproof._base.liveness import Mark, is_gone, is_here, mark_of, this_process
 from shardproof._base.names import OPEN_FLAGS, file_type
+from shardproof._base.opening import closing_fd
 from shardproof._base.work import apart
 from shardproof.errors import UnsyncedError
 
@@ -128,18 +129,15 @@ def observe(path: str) -> ObservedHold | None:
         fd = os.open(path, OPEN_FLAGS)
     except FileNotFoundError:
         return None
-    try:
-        with files.telling_where(path):
-            status = os.fstat(fd)
-            if not stat.S_ISREG(status.st_mode):
-                found = file_type(status.st_mode)
-                problem = f"expected the file of a hold, found a {found}; move it away"
-                raise OSError(errno.EINVAL, problem, path)
-            content = os.pread(fd, _MAX_BYTES, 0)
-            if _decoded(content) is None:  # perhaps it was being rewritten
-                content, status = os.pread(fd, _MAX_BYTES, 0), os.fstat(fd)
-    finally:
-        os.close(fd)
+    with closing_fd(fd), files.telling_where(path):
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            found = file_type(status.st_mode)
+            problem = f"expected the file of a hold, found a {found}; move it away"
+            raise OSError(errno.EINVAL, problem, path)
+        content = os.pread(fd, _MAX_BYTES, 0)
+        if _decoded(content) is None:  # perhaps it was being rewritten
+            content, status = os.pread(fd, _MAX_BYTES, 0), os.fstat(fd)
     return ObservedHold(path, content, _decoded(content), mark_of(status))
 
 
@@ -183,11 +181,8 @@ class Hold:
         if is_shared:  # whole from its first moment on: of who is killed before, there is none
             path = os.path.join(os.path.dirname(path), files.temporary_name())
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_EXCL
-        fd = os.open(path, flags, 0o666)
-        try:
+        with closing_fd(os.open(path, flags, 0o666)) as fd:
             os.pwrite(fd, self._encoded(), 0)
-        finally:
-            os.close(fd)
         if is_shared:
             files.move(path, self.path)
 
@@ -200,14 +195,12 @@ class Hold:
             fd = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
-        try:
-            with files.telling_where(self.path):
-                is_mine = self._is_in(os.pread(fd, _MAX_BYTES, 0))
-                if is_mine:
-                    os.pwrite(fd, self._encoded(), 0)
-                return is_mine
-        finally:
-            os.close(fd)  # which shows it to other nodes (nfs(5))
+        # Closing it shows the change to other nodes (nfs(5)).
+        with files.telling_where(self.path), closing_fd(fd):
+            is_mine = self._is_in(os.pread(fd, _MAX_BYTES, 0))
+            if is_mine:
+                os.pwrite(fd, self._encoded(), 0)
+            return is_mine
 
     def is_of(self, found: ObservedHold | None) -> bool:
         """Whether what was found is this hold."""

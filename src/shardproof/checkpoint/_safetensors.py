@@ -19,7 +19,7 @@ from shardproof._base import json
 from shardproof._base.liveness import Mark, mark_of
 from shardproof._base.messages import quoted, told
 from shardproof._base.names import OPEN_FLAGS, file_type
-from shardproof._base.opening import read_at
+from shardproof._base.opening import closing_fd, read_at
 from shardproof.checkpoint import _format
 from shardproof.checkpoint._format import TensorEntry
 from shardproof.errors import CheckpointError, CheckpointNotFoundError, ManifestError
@@ -90,10 +90,8 @@ def opened(path: str) -> Iterator[int]:
         fd = os.open(path, OPEN_FLAGS & ~os.O_NOFOLLOW)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise CheckpointNotFoundError("there is no such file", path=path) from error
-    try:
+    with closing_fd(fd):
         yield fd
-    finally:
-        os.close(fd)
 
 
 def read_header(path: str) -> SafetensorsFile:

@@ -17,7 +17,14 @@ from shardproof._base import fanout
 from shardproof._base.fanout import Executor
 from shardproof._base.messages import quoted
 from shardproof._base.names import file_type, open_root, spelled
-from shardproof._base.opening import UNFINISHED, files_below, is_conclusive, mode_of, names_in
+from shardproof._base.opening import (
+    UNFINISHED,
+    closing_fd,
+    files_below,
+    is_conclusive,
+    mode_of,
+    names_in,
+)
 from shardproof.checks._look import (
     FileRead,
     Links,
@@ -82,16 +89,13 @@ def check(
         noting=noting,
     )
     files, found = manifest.files, _Collected(question.root, manifest.files, most)
-    dir_fd = open_root(question.root)
-    try:
+    with closing_fd(open_root(question.root)) as dir_fd:
         runs = _looks(question, dir_fd, files, workers, executor, list_first=list_first)
         # Closed before the descriptor, which the threads use until they are joined.
         with contextlib.closing(fanout.telling(runs, len(files)) if is_told else runs) as runs:
             for _, said in runs:
                 found.take(said)
         found.kept = with_near_files(question, dir_fd, files, found.kept)
-    finally:
-        os.close(dir_fd)
     found.add(_about_the_manifest(manifest, level, {each.path for each in found.kept}))
     if beside is not None or manifest.permits is not None:
         found.add(_strays(manifest, beside, follow=links == "follow"))
@@ -195,11 +199,8 @@ def _list(dir_fd: int, workers: int | None) -> Regular | None:
 
 def _look_from_afar(question: Question, files: Sequence[ExpectedFile]) -> list[Said]:
     """Look from wherever an executor runs this, perhaps on another host."""
-    dir_fd = open_root(question.root)
-    try:
+    with closing_fd(open_root(question.root)) as dir_fd:
         return look_at_all(question, dir_fd, frozenset(), files)
-    finally:
-        os.close(dir_fd)
 
 
 def _about_the_manifest(

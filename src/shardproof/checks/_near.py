@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from shardproof._base import fanout
 from shardproof._base.messages import shown, told
 from shardproof._base.names import NotRegularError, folded, open_inside
-from shardproof._base.opening import mode_of, names_in
+from shardproof._base.opening import closing_fd, mode_of, names_in
 from shardproof.checks._look import Question, judge
 from shardproof.manifest import ExpectedFile
 from shardproof.report import Finding, FindingKind
@@ -112,10 +112,8 @@ def _compared(question: Question, dir_fd: int, file: ExpectedFile, name: str) ->
         fd = open_inside(name, root=question.root, dir_fd=dir_fd, links=links)
     except OSError as error:
         return f"it can't be opened: {told(error)}", False
-    try:
+    with closing_fd(fd):
         answer = judge(question, fd, file)
-    finally:
-        os.close(fd)
     if isinstance(answer, Finding):
         return f"expected {answer.expected}, found {answer.found}", False
     if answer != "kept" and file.size is None:

@@ -20,6 +20,7 @@ from shardproof._base import digest as _digest
 from shardproof._base import digest_lists
 from shardproof._base.liveness import SETTLED_SECONDS, Stamp, stamp_of
 from shardproof._base.names import opened
+from shardproof._base.opening import closing_fd
 from shardproof.errors import SealError
 
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
@@ -109,7 +110,6 @@ def journal(root: str, list_name: str, *, dir_fd: int) -> Iterator[Noter]:
 
     A file that has changed so lately that it may do so unseen is passed over.
     """
-    fd = _opened(root, journal_name(list_name), dir_fd)
 
     def note(name: str, found: _digest.Found, status: os.stat_result) -> None:
         if time.time() - max(status.st_mtime, status.st_ctime) >= SETTLED_SECONDS:
@@ -119,11 +119,9 @@ def journal(root: str, list_name: str, *, dir_fd: int) -> Iterator[Noter]:
             ]
             os.write(fd, b"\n".join([*map(_encode, lines), b""]))
 
-    try:
+    with closing_fd(_opened(root, journal_name(list_name), dir_fd)) as fd:
         os.write(fd, b"\n")  # the last line may be torn
         yield note
-    finally:
-        os.close(fd)
 
 
 def _opened(root: str, name: str, dir_fd: int) -> int:

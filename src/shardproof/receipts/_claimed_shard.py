@@ -16,6 +16,7 @@ from shardproof._base.arguments import checked
 from shardproof._base.holds import Heartbeat
 from shardproof._base.messages import printable, quoted, said, shown, told
 from shardproof._base.names import OPEN_FLAGS, file_type, refusals
+from shardproof._base.opening import closing_fd
 from shardproof.errors import ClaimLostError, ReceiptError, UnsyncedError
 from shardproof.receipts._canonical import plain
 from shardproof.receipts._claims import Claim
@@ -287,15 +288,13 @@ class ClaimedShard:
             if self.stats.get("num_sequences") == 0:
                 return None
             raise self._problem(f"expected an output at '{shown(path)}', found nothing") from error
-        try:
+        with closing_fd(fd):
             status = os.fstat(fd)
             if not stat.S_ISREG(status.st_mode):
                 found = file_type(status.st_mode)
                 raise self._problem(f"expected a regular file at '{shown(path)}', found a {found}")
             checksum = str(digest.of_file(fd, "sha256", status.st_size))
             files.sync(fd)
-        finally:
-            os.close(fd)
         return {"path": name, "bytes": status.st_size, "checksum": checksum}
 
     def _fail(self, error: Exception) -> None:

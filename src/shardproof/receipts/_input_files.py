@@ -18,7 +18,7 @@ from shardproof._base.arguments import checked
 from shardproof._base.files import telling_where
 from shardproof._base.messages import quoted, shown
 from shardproof._base.names import OPEN_FLAGS, refusals
-from shardproof._base.opening import is_directory, is_regular, real_path, refuse_empty
+from shardproof._base.opening import closing_fd, is_directory, is_regular, real_path, refuse_empty
 from shardproof.errors import ReceiptError
 from shardproof.receipts._canonical import canonical_path
 
@@ -163,16 +163,13 @@ def _entries(directory: str) -> list["os.DirEntry[str]"]:
 
 def describe(path: Path, name: str, identity: Identity) -> InputFile:
     """Return one local file under a name of its own; refuse what is no regular file."""
-    fd = os.open(path, OPEN_FLAGS & ~os.O_NOFOLLOW)  # a corpus may be a directory of links
-    try:
-        with telling_where(path):
-            status = os.fstat(fd)
-            size = status.st_size
-            if not stat.S_ISREG(status.st_mode):
-                problem = f"expected a regular file, found something else at '{shown(path)}'"
-                raise ReceiptError(problem, path=path)
-            etag = str(digest.of_file(fd, "sha256", size)) if identity == "digest" else None
-        mtime = status.st_mtime if identity == "mtime" else None
-        return InputFile(path=name, size=size, local_path=str(path), mtime=mtime, etag=etag)
-    finally:
-        os.close(fd)
+    flags = OPEN_FLAGS & ~os.O_NOFOLLOW  # a corpus may be a directory of links
+    with telling_where(path), closing_fd(os.open(path, flags)) as fd:
+        status = os.fstat(fd)
+        size = status.st_size
+        if not stat.S_ISREG(status.st_mode):
+            problem = f"expected a regular file, found something else at '{shown(path)}'"
+            raise ReceiptError(problem, path=path)
+        etag = str(digest.of_file(fd, "sha256", size)) if identity == "digest" else None
+    mtime = status.st_mtime if identity == "mtime" else None
+    return InputFile(path=name, size=size, local_path=str(path), mtime=mtime, etag=etag)

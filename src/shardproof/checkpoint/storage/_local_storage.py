@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 from shardproof._base import files
 from shardproof._base.names import NotRegularError, open_inside
-from shardproof._base.opening import mode_of, real_path
+from shardproof._base.opening import closing_fd, mode_of, real_path
 from shardproof.checkpoint.storage._storage import NotRegularFileError, StoredFile
 
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -51,13 +51,11 @@ class LocalStorage:
         """
         directory, name = os.path.split(path)
         root = real_path(directory)
-        dir_fd = os.open(root, _OPEN_DIRECTORY)
-        try:
-            return LocalFile(open_inside(name, root=root, dir_fd=dir_fd), path)
-        except NotRegularError as error:
-            raise NotRegularFileError(f"a {error.found}") from error
-        finally:
-            os.close(dir_fd)
+        with closing_fd(os.open(root, _OPEN_DIRECTORY)) as dir_fd:
+            try:
+                return LocalFile(open_inside(name, root=root, dir_fd=dir_fd), path)
+            except NotRegularError as error:
+                raise NotRegularFileError(f"a {error.found}") from error
 
     def list(self, directory: str) -> Sequence[tuple[str, bool]]:
         """Return the names in a directory, and which are directories; none if it is not there.
@@ -78,11 +76,8 @@ class LocalStorage:
             dir_fd = os.open(directory, _OPEN_DIRECTORY)
         except FileNotFoundError:
             return None
-        try:
-            with files.telling_where(path):
-                mode = mode_of(name, dir_fd=dir_fd)
-        finally:
-            os.close(dir_fd)
+        with closing_fd(dir_fd), files.telling_where(path):
+            mode = mode_of(name, dir_fd=dir_fd)
         return stat.S_ISDIR(mode) if mode else None
 
     def modified(self, path: str) -> float | None:

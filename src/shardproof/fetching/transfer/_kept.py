@@ -31,7 +31,7 @@ from shardproof._base import files as _files
 from shardproof._base.liveness import is_gone, is_here, this_process
 from shardproof._base.messages import shown, told
 from shardproof._base.names import OPEN_FLAGS
-from shardproof._base.opening import real_path
+from shardproof._base.opening import closing_fd, real_path
 from shardproof._base.work import Deadline
 from shardproof.errors import FetchError
 from shardproof.fetching.transfer._partial_file import (
@@ -210,13 +210,12 @@ class OwnPart:
         self._fd = os.open(self.data, _OWN_FLAGS, 0o666)
         self._part = PartialFile(self._fd, self._record)
         if left is not None and known is not None:
-            fd = self._fd if left == self.path else os.open(os.path.join(left, _DATA), OPEN_FLAGS)
-            try:
-                extents = extents_in(os.path.join(left, _RECORD))
-                self._part.take_over(known, extents, fd, deadline)
-            finally:
-                if fd != self._fd:
-                    os.close(fd)
+            extents = extents_in(os.path.join(left, _RECORD))
+            if left == self.path:
+                self._part.take_over(known, extents, self._fd, deadline)
+            else:
+                with closing_fd(os.open(os.path.join(left, _DATA), OPEN_FLAGS)) as fd:
+                    self._part.take_over(known, extents, fd, deadline)
             self._is_looked_at = False
         for other in others:
             if other.is_free:
