@@ -34,12 +34,9 @@ _REPR.maxstring = _REPR.maxother = _MAX_SHOWN
 
 
 def checked(function: F) -> F:
-    """Make a function refuse what its hints rule out; not for per-file loops, nor data from disk.
-
-    Where a hint asks for a number, one of numpy reaches the function as Python's, and an int will
-    do for a float; True and False are no numbers. A coroutine function refuses when it is called.
-    An error of ours says all there is to say: its traceback ends here, with the caller.
-    """
+    """Make a function refuse what its hints rule out; not for loops over files, or their data."""
+    # A number of numpy reaches the function as Python's, and an int will do for a float; True and
+    # False are no numbers. An error of ours says all there is to say: its traceback ends here.
     code = function.__code__
     positions = code.co_varnames[: code.co_argcount]
     names = {*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]}

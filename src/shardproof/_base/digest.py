@@ -113,10 +113,8 @@ def of_nothing(algorithm: str) -> str:
 def begin(
     algorithm: str, size: int, *, threads: int | None = None, submit: "Submit | None" = None
 ) -> Any:
-    """Return what takes the bytes of a file of ``size`` bytes by ``update``, as hashlib's do.
-
-    With ``submit``, parts may be hashed later: what was given stays as it is until that is done.
-    """
+    """Return what takes the bytes of a file of ``size`` bytes by ``update``, as hashlib's do."""
+    # With ``submit``, parts may be hashed later: what was given stays as it is until that is done.
     if algorithm == "git-sha1":
         return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
     if algorithm == "sha256-tree":

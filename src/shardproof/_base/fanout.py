@@ -115,11 +115,8 @@ def in_threads(
     n_begun: int = _MOST_BEGUN,
     stop: Stop | None = None,
 ) -> Generator[Result, None, None]:
-    """Yield what the work returns for each item, in the items' order, or raise what it raised.
-
-    So many are begun before the first is taken, in threads for work that is `apart`; there are none
-    for one alone, nor in the main thread. ``stop`` is set where that ends before they are done.
-    """
+    """Yield what the work returns for each item, in the items' order, or raise what it raised."""
+    # At most ``n_begun`` are not taken yet; ``stop`` is set where that ends before they are done.
     if n_threads < 2 or is_main():  # whose interrupts the locks of a pool don't stand
         for item in items:
             go_on()
@@ -160,11 +157,7 @@ def _done(work: Callable[..., Result], *arguments: Any) -> "Future[Result]":
 
 
 class Behind:
-    """Threads that do small pieces of work behind the one that begins them, in any order.
-
-    Only some may be unfinished. In the main thread there are none, as for `in_threads`. As a
-    context it ends when all is done, or at once when something failed.
-    """
+    """Threads that do small pieces of work behind the one that begins them, in any order."""
 
     def __init__(self, name: str) -> None:
         n_threads = threads_for_bytes()

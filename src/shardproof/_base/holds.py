@@ -172,11 +172,9 @@ class Hold:
             return True  # after a power cut, no owner is left
 
     def make(self, *, is_shared: bool) -> None:
-        """Make the file, or put a shared one that was lost there again.
-
-        Quickly, and not for good: the reply of a server may be lost (open(2), on O_EXCL). So a name
-        for one alone only saves work: `FileExistsError` if another one has it.
-        """
+        """Make the file, or put a shared one that was lost there again."""
+        # Quickly, and not for good: the reply of a server may be lost (open(2), on O_EXCL). So a
+        # name for one alone only saves work: `FileExistsError` if another one has it.
         path = self.path
         if is_shared:  # whole from its first moment on: of who is killed before, there is none
             path = os.path.join(os.path.dirname(path), files.temporary_name())
@@ -221,11 +219,7 @@ class Hold:
 
 
 class ObservedSilence(Generic[Key, Sign]):
-    """For how long others were seen to show no new sign of life; threads may share it.
-
-    Args:
-        clock: What time is measured by: one that only goes on.
-    """
+    """For how long others were seen to show no new sign of life; threads may share it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -13,12 +13,8 @@ _TESTING = {"hypothesis", "pyfakefs", "pytest"}
 def attached(
     package: str, homes: "Mapping[str, str]"
 ) -> "tuple[Callable[[str], Any], Callable[[], list[str]]]":
-    """Return ``__getattr__`` and ``__dir__`` for a package whose names are imported when asked for.
-
-    Args:
-        package: Its ``__name__``.
-        homes: For each name the module of the package that has it; ``""`` where it is a module.
-    """
+    """Return ``__getattr__`` and ``__dir__`` for a package whose names are imported when used."""
+    # Of each name ``homes`` has the module of the package; no text where it is one itself.
 
     def get(name: str) -> "Any":
         if name not in homes:

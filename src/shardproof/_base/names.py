@@ -118,11 +118,9 @@ def folded(name: str) -> str:
 
 
 def spelled(listed: Sequence[str], promised: Collection[str], root: str) -> list[str]:
-    """Return listed names, each as a manifest has it if the file system takes both for one.
-
-    On APFS, names are equal that differ in case or in Unicode form; and some file systems list
-    another form than was written. So the file system is asked, whatever its own name is.
-    """
+    """Return listed names, each as a manifest has it if the file system takes both for one."""
+    # On APFS, names are equal that differ in case or in Unicode form; and some file systems list
+    # another form than was written. So the file system is asked, whatever its own name is.
     there, meant = {*listed}, {}
     odd = [name for name in listed if name not in promised]
     new = (name for name in promised if name not in there and len(name) <= MAX_PATH_BYTES)

@@ -22,12 +22,10 @@ class NotYamlError(Exception):
 
 
 class YamlReader:
-    """Reads a field at the top of a text, and of the mappings in it ``only`` one field, if given.
+    """Reads a field at the top of a text; of the mappings in it ``only`` one field, if given."""
 
-    With ``as_written``, every single value is a text: of what YAML 1.2 takes for one, PyYAML takes
-    some for numbers, dates and truths. An alias counts as all that it stands for.
-    """
-
+    # With ``as_written``, every single value is a text: of what YAML 1.2 takes for one, PyYAML
+    # takes some for numbers, dates and truths. An alias counts as all that it stands for.
     def __init__(
         self,
         where: str,

@@ -60,10 +60,7 @@ def pieces_of(flat: Any) -> Iterator[memoryview]:
 
 
 class Copies:
-    """Bytes on their way to tensors, those of a device by pinned memory; in the end all are there.
-
-    What a device was asked to do with such a tensor before comes before that.
-    """
+    """Bytes on their way to tensors, of a device by pinned memory; in the end all are there."""
 
     def __init__(self) -> None:
         self._streams = dict[torch.device, Any]()

@@ -68,12 +68,9 @@ def check(
     most: int | None = None,
     noting: Noting | None = None,
 ) -> Report:
-    """Return what a look at each expected file found; the arguments are those of `validate`.
-
-    A file that is as ``proofs`` tell is not read again. What ``noting`` is told, it may refuse by
-    an error, which ends the look. Of more than ``most`` findings the others are counted. Whoever
-    waits for it is told how many files are done, if it ``is_told``.
-    """
+    """Return what a look at each expected file found; the arguments are those of `validate`."""
+    # A file that is as ``proofs`` tell is not read again. What ``noting`` is told, it may refuse by
+    # an error, which ends the look. Of more than ``most`` findings the others are counted.
     to_hash = manifest.files if level == "valid" else ()
     n_hashed = sum(noting is not None or bool(file.digests) for file in to_hash)
     question = Question(

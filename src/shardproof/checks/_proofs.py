@@ -106,12 +106,10 @@ def _is_ours(status: os.stat_result, owners: Container[int]) -> bool:
 
 @contextlib.contextmanager
 def journal(root: str, list_name: str, *, dir_fd: int) -> Iterator[Noter]:
-    """Yield what takes down proofs of a file, in a journal that is ours, else a `SealError`.
-
-    A file that has changed so lately that it may do so unseen is passed over.
-    """
+    """Yield what takes down proofs of a file, in a journal that is ours, else a `SealError`."""
 
     def note(name: str, found: _digest.Found, status: os.stat_result) -> None:
+        # One that has changed so lately that it may do so unseen is passed over.
         if time.time() - max(status.st_mtime, status.st_ctime) >= SETTLED_SECONDS:
             stamp = stamp_of(status)
             lines = [

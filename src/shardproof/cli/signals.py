@@ -59,10 +59,8 @@ signals = Signals()
 
 @contextlib.contextmanager
 def listening() -> Iterator[None]:
-    """Raise signals that end a command where that does no harm; ignored ones stay ignored.
-
-    Not in another thread than the main one, nor where another handler of interrupts is set.
-    """
+    """Raise signals that end a command where that does no harm; ignored ones stay ignored."""
+    # Not in another thread than the main one, nor where another handler of interrupts is set.
     is_main = threading.current_thread() is threading.main_thread()
     ours = (signal.default_int_handler, end_at_once)
     if not is_main or signal.getsignal(signal.SIGINT) not in (*ours, signal.SIG_IGN):

@@ -193,11 +193,9 @@ class _ShardsValidation:
         self._owners: dict[str, ShardsManifest] = {}
 
     def owns(self, node: ShardsManifest) -> bool:
-        """Return whether this node is the first for its directory, by any path that leads there.
-
-        Asked when a node is collected, not when it is made: pytest makes nodes that lie beside what
-        the command line names, and drops them.
-        """
+        """Return whether this node is the first for its directory, by any path that leads there."""
+        # Asked when a node is collected, not when it is made: pytest makes nodes that lie beside
+        # what the command line names, and drops them.
         try:
             real = real_path(node.root)
         except OSError:  # which its item meets too, and reports
@@ -208,11 +206,9 @@ class _ShardsValidation:
     def pytest_collect_directory(
         self, path: Path, parent: pytest.Collector
     ) -> ShardsDirectory | None:
-        """Collect a directory of saev's data, without a look at what else is in it.
-
-        Plans and checkpoints are known by names that others use too, and lie beside other things:
-        what is in their directories is collected as ever, and `pytest_collect_file` finds them.
-        """
+        """Collect a directory of saev's data, without a look at what else is in it."""
+        # Plans and checkpoints are known by names that others use too, and lie beside other things:
+        # what is in their directories is collected as ever, and `pytest_collect_file` finds them.
         # A directory that is named to pytest, or that has something named in it, has its tests run.
         if parent.session.isinitpath(path, with_parents=True):
             return None
@@ -236,11 +232,9 @@ class _ShardsValidation:
     def pytest_make_collect_report(
         self, collector: pytest.Collector
     ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-        """Add the directories named by option, wherever they are, to what the session collects.
-
-        They don't become arguments of pytest: then it would import their ``conftest.py``, and
-        pytest-xdist's workers would not see them.
-        """
+        """Add the directories named by option, wherever they are, to what the session collects."""
+        # They don't become arguments of pytest: then it would import their ``conftest.py``, and
+        # pytest-xdist's workers would not see them.
         report = yield
         for root in self._roots() if isinstance(collector, pytest.Session) else ():
             path = root / _manifest_name(root)

@@ -49,12 +49,7 @@ def shown_path(text: str) -> str:
 
 
 class _Node:
-    """What the nodes of a shards directory have in common.
-
-    Their hooks are those of the conftest files around it, wherever it lies. By its own path pytest
-    would find none: it knows only directories whose ``conftest.py`` it has looked for. And
-    ``--collect-only`` prints what they are called without painting the terminal.
-    """
+    """What the nodes of a shards directory have in common: names to print, and hooks."""
 
     name: str
     parent: Any
@@ -71,6 +66,8 @@ class _Node:
     @property
     def ihook(self) -> Any:
         """The parent's hooks: in the end those of a directory of tests, or of the session."""
+        # By its own path pytest would find none: it knows only directories whose ``conftest.py`` it
+        # has looked for.
         return self.parent.ihook
 
 
@@ -93,14 +90,7 @@ class ShardsManifest(_Node, pytest.File):
     def at(
         cls, parent: pytest.Collector, path: Path, *, nodeid: str = "", doubt: OSError | None = None
     ) -> ShardsManifest:
-        """Return the node; ``-k`` finds its items by the directory's name.
-
-        Args:
-            parent: Where it was met.
-            path: The manifest file.
-            nodeid: What names it; by default its path, as pytest does it.
-            doubt: Why it could not be seen whether it is one.
-        """
+        """Return the node of a manifest file; ``-k`` finds its items by the directory's name."""
         nodeid = nodeid or _nodeid_of(path, parent.config)
         node: ShardsManifest = cls.from_parent(parent, path=path, nodeid=nodeid)
         node.doubt = doubt

@@ -57,11 +57,9 @@ def being_written(
     sync: bool = True,
     dir_fd: int | None = None,
 ) -> Iterator[int]:
-    """Yield a new file that gets the name ``path`` at the end; unsynced, until a power cut.
-
-    Without ``replace``, a `FileExistsError` if something has the name by then. With ``dir_fd``, of
-    the directory, it is replaced there, whatever that is called by then.
-    """
+    """Yield a new file that gets the name ``path`` at the end; unsynced, until a power cut."""
+    # Without ``replace``, a FileExistsError if something has the name by then. With ``dir_fd``, of
+    # the directory, it is replaced there, whatever that is called by then.
     # Whoever removes the temporary name ends the write: a FileNotFoundError, and `path` as it was.
     directory, name = os.path.split(os.path.abspath(path))
     above = directory if dir_fd is None else ""

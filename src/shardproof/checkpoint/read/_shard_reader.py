@@ -79,10 +79,8 @@ def read_tensors(
     out: Mapping[str, Out] | None = None,
     digest_threads: int | None = None,
 ) -> dict[str, Any]:
-    """Read tensors of a shard by name, into arrays of ``out`` or new ones; their sizes are proven.
-
-    They are proven by the shard's checksum; or ``alone``, each by its own digest, if all have one.
-    """
+    """Read tensors of a shard, whose sizes are proven, by name: into ``out`` or new arrays."""
+    # The shard's checksum proves them; or ``alone``, each its own digest, if all have one.
     given = out or {}
     arrays = {  # new ones of no more bytes than the file was seen to have
         t.name: given[t.name] if t.name in given else np.empty(t.shape, numpy_dtype(t.dtype))

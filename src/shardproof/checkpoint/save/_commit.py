@@ -128,10 +128,8 @@ def overtaken(path: str) -> Iterator[None]:
 
 
 def refuse_newer(location: Location, *, overwrite: bool) -> None:
-    """See that no checkpoint was made while a shard was written, and that none is made without it.
-
-    One that was made meanwhile is not given up even where the one before it was.
-    """
+    """See that no checkpoint was made while a shard was written, and none is made without it."""
+    # One that was made meanwhile is not given up even where the one before it was.
     making = location.in_the_making
     if location.storage.look_up(making) is not None:
         location.storage.remove(making)

@@ -64,10 +64,7 @@ class Scratch:
 def fill(
     file: StoredFile, segments: Sequence[Segment], algorithm: str | None, threads: int | None = None
 ) -> str:
-    """Read segments of a file; return their digest, one after the other, if by an algorithm.
-
-    A file that ends before is a `CheckpointError`.
-    """
+    """Read segments of a file, which has them; return their digest, if by an algorithm."""
     found: Any = None if algorithm is None else _begun(file, algorithm, threads)
     n_bytes = _UNPROVEN_BYTES if algorithm is None else _PIECE_BYTES
     if algorithm == "blake3":  # which has threads of its own

@@ -72,10 +72,8 @@ class Removals:
             self._proofs.forget(proof)
 
     def make_way(self, place: Slot, status: os.stat_result, but: Lease) -> bool:
-        """Take away what is there, unless another process reads it; say whether it is gone.
-
-        What this package did not put there gets a name that no pattern for shards matches.
-        """
+        """Take away what is there, unless another process reads it; say whether it is gone."""
+        # What this package did not put there gets a name that no pattern for shards matches.
         proof = self._proofs.read(place.name, status)
         if proof is not None and proof.placed:
             return self.remove(place, but, readers=True)
