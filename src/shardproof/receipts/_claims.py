@@ -19,9 +19,9 @@ from shardproof._base.arguments import checked
 from shardproof._base.holds import MAX_SILENCE, Hold, HoldWatch, ObservedHold, observe
 from shardproof._base.messages import shown, told
 from shardproof._base.names import real_root
-from shardproof._base.opening import is_link, is_there, names_in, refuse_empty
-from shardproof.errors import ClaimLostError, ManifestError, ShardClaimedError
-from shardproof.receipts._directories import CLAIMS, RECEIPTS, read_header
+from shardproof._base.opening import is_there, names_in, refuse_empty
+from shardproof.errors import ClaimLostError, ShardClaimedError
+from shardproof.receipts._directories import CLAIMS, RECEIPTS, folder_in, read_header
 
 logger = logging.getLogger("shardproof.receipts")
 
@@ -171,7 +171,7 @@ class Claims:
 
     def _prepare(self) -> None:
         """Make the directories, and remove what killed writers left; once."""
-        directories = [_refuse_link(self._root, name) for name in (CLAIMS, RECEIPTS)]
+        directories = [folder_in(self._root, name) for name in (CLAIMS, RECEIPTS)]
         if not self._is_swept:
             for directory in directories:
                 files.make_directories(directory)
@@ -181,15 +181,6 @@ class Claims:
     def _claimed(self, index: int, owner: str) -> ShardClaimedError:
         problem = f"shard {index} of '{shown(self._root)}': claimed by {shown(owner, 300)}"
         return ShardClaimedError(problem, path=self._root, index=index)
-
-
-def _refuse_link(root: str, name: str) -> str:
-    """Return the path of a directory of the plan's; refuse a link, which could lead anywhere."""
-    directory = os.path.join(root, name)
-    if is_link(directory):
-        problem = f"expected a directory of {name}, found a symbolic link; move it away"
-        raise ManifestError(problem, path=directory)
-    return directory
 
 
 @checked
@@ -216,7 +207,7 @@ def claims_in(plan_dir: str | os.PathLike[str]) -> Iterator[tuple[int, ObservedH
     refuse_empty(plan_dir=plan_dir)
     root = real_root(plan_dir)  # now: the current directory may be another one later
     read_header(root)
-    matches = map(_NAME.fullmatch, sorted(names_in(_refuse_link(root, CLAIMS))))
+    matches = map(_NAME.fullmatch, sorted(names_in(folder_in(root, CLAIMS))))
     indices = [int(match[1]) for match in matches if match and not match[2]]
     seen = ((index, observe(_path_of(root, index))) for index in indices)
     return ((index, found) for index, found in seen if found is not None)

@@ -5,6 +5,7 @@
 
 import errno
 import os
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +16,8 @@ from msgspec import UNSET
 from shardproof._base import json
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted
-from shardproof._base.opening import real_path, refuse_empty
+from shardproof._base.names import file_type
+from shardproof._base.opening import mode_of, real_path, refuse_empty
 from shardproof.errors import ManifestError
 
 PLAN_FILE = "plan.json"
@@ -106,6 +108,16 @@ def refuse_version(version: str, root: str) -> None:
         path = os.path.join(root, PLAN_FILE)
         problem = f"expected a plan of version 1.0, found {quoted(version)}"
         raise ManifestError(problem, path=path, field="$.version")
+
+
+def folder_in(root: str, name: str) -> str:
+    """Return the path of a plan's receipts or claims; refuse a link, which could lead anywhere."""
+    path = os.path.join(root, name)
+    mode = mode_of(path)
+    if mode and not stat.S_ISDIR(mode):
+        problem = f"expected a directory of {name}, found a {file_type(mode)}; move it away"
+        raise ManifestError(problem, path=path)
+    return path
 
 
 def receipt_name(index: int) -> str:

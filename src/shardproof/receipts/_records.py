@@ -8,7 +8,6 @@ outputs it writes ``files: {kind: {path, bytes, checksum}}``, as we do; of JSON 
 
 import contextlib
 import os
-import stat
 from collections.abc import Collection, Iterator
 from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple
@@ -18,11 +17,11 @@ import msgspec
 from shardproof._base import digest, json
 from shardproof._base.files import telling_where
 from shardproof._base.messages import quoted, shown, told
-from shardproof._base.names import OPEN_FLAGS, file_type, open_root, refusals
-from shardproof._base.opening import mode_of, permission_denied
+from shardproof._base.names import OPEN_FLAGS, open_root, refusals
+from shardproof._base.opening import closing_fd, permission_denied
 from shardproof.errors import ManifestError, ManifestPermissionError, ReceiptError
 from shardproof.receipts._canonical import plain
-from shardproof.receipts._directories import MAX_RECEIPT_BYTES, RECEIPTS, receipt_name
+from shardproof.receipts._directories import MAX_RECEIPT_BYTES, RECEIPTS, folder_in, receipt_name
 
 OUTPUT_FILE = "output_file"
 """The field by which Nemotron finds the output of a shard of JSON lines."""
@@ -125,7 +124,7 @@ def _encoded(value: object, where: str) -> bytes:
 
 def read_receipt(root: str, index: int) -> Receipt:
     """Return a shard's receipt; raise `ManifestNotFoundError` where there is none."""
-    path = os.path.join(_receipts_dir(root), receipt_name(index))
+    path = os.path.join(folder_in(root, RECEIPTS), receipt_name(index))
     with telling_where(path):
         name = f"{RECEIPTS}/{receipt_name(index)}"
         data = json.read_bytes(root, name, max_bytes=MAX_RECEIPT_BYTES)
@@ -135,32 +134,20 @@ def read_receipt(root: str, index: int) -> Receipt:
 @contextlib.contextmanager
 def opened_receipts(root: str) -> Iterator[tuple[int, int | None]]:
     """Yield descriptors of a plan directory, and of the receipts in it; None where are none yet."""
-    fds: list[int] = [open_root(root)]
-    try:
+    with closing_fd(open_root(root)) as root_fd, contextlib.ExitStack() as stack:
+        fd = None
         try:
-            fds.append(os.open(RECEIPTS, OPEN_FLAGS | os.O_DIRECTORY, dir_fd=fds[0]))
+            fd = os.open(RECEIPTS, OPEN_FLAGS | os.O_DIRECTORY, dir_fd=root_fd)
+            stack.callback(os.close, fd)
         except FileNotFoundError:
             pass
         except PermissionError as error:
             path = os.path.join(root, RECEIPTS)
             raise ManifestPermissionError(permission_denied(), path=path) from error
         except NotADirectoryError:
-            _receipts_dir(root)  # which says what is there
+            folder_in(root, RECEIPTS)  # which says what is there
             raise
-        yield fds[0], fds[1] if len(fds) > 1 else None
-    finally:
-        for fd in fds:
-            os.close(fd)
-
-
-def _receipts_dir(root: str) -> str:
-    """Return the path of the directory of receipts; refuse a link, which could lead anywhere."""
-    path = os.path.join(root, RECEIPTS)
-    mode = mode_of(path)
-    if mode and not stat.S_ISDIR(mode):
-        problem = f"expected a directory of receipts, found a {file_type(mode)}"
-        raise ManifestError(problem, path=path)
-    return path
+        yield root_fd, fd
 
 
 class Output(NamedTuple):
