@@ -125,21 +125,13 @@ def in_threads(
     own = Stop()
     executor = ThreadPoolExecutor(n_threads, name, _begin, (own, current.calls))
     begun: collections.deque[Future[Result]] = collections.deque()
-
-    def next_result() -> Result:
-        go_on()
-        while not begun[0].done():
-            wait([begun[0]], TICK)
-            go_on()
-        return begun.popleft().result()
-
     try:
         for item in items:
             begun.append(executor.submit(work, item))
             if len(begun) >= n_begun:
-                yield next_result()
+                yield _first_of(begun)
         while begun:
-            yield next_result()
+            yield _first_of(begun)
     except BaseException:
         if stop is not None:
             stop.set()
@@ -148,6 +140,15 @@ def in_threads(
         executor.shutdown(wait=False, cancel_futures=True)
         own.set()
         executor.shutdown()
+
+
+def _first_of(begun: "collections.deque[Future[Result]]") -> Result:
+    """Return the result of what was begun first, once it is there; raise what it raised."""
+    go_on()
+    while not begun[0].done():
+        wait([begun[0]], TICK)
+        go_on()
+    return begun.popleft().result()
 
 
 def _done(work: Callable[..., Result], *arguments: Any) -> "Future[Result]":
@@ -170,7 +171,7 @@ class Behind:
         if self._executor is None:
             return _done(work, *arguments)
         while len(self._begun) >= self._most:
-            self._finish_first()
+            _first_of(self._begun)
         try:
             future = self._executor.submit(work, *arguments)
         except RuntimeError:  # the interpreter ends, and begins no thread any more
@@ -181,13 +182,7 @@ class Behind:
     def finish(self) -> None:
         """Wait until nothing is unfinished, or raise what some work raised."""
         while self._begun:
-            self._finish_first()
-
-    def _finish_first(self) -> None:
-        while not self._begun[0].done():
-            wait([self._begun[0]], TICK)
-            go_on()
-        self._begun.popleft().result()
+            _first_of(self._begun)
 
     def __enter__(self) -> Self:
         return self
