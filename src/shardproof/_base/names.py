@@ -114,6 +114,8 @@ def _twins(names: Sequence[str], refused: Container[int]) -> Iterator[Refusal]:
 
 def folded(name: str) -> str:
     """Return the same for names that some file systems take for equal."""
+    if name.isascii():
+        return name.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 

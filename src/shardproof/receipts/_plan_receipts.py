@@ -8,13 +8,13 @@ is named twice, neither shard is done until its own receipt is another.
 import functools
 import os
 import re
-import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from shardproof._base import fanout
 from shardproof._base.messages import quoted
+from shardproof._base.names import folded
 from shardproof._base.work import apart, go_on
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest
 from shardproof.receipts._directories import (
@@ -66,8 +66,8 @@ class PlanVerdicts:
         found, names = look_at(self._header, indices, level, workers, pending=pending)
         # No two names are one file, mostly, so all are folded at once.
         text = "\n".join(names)  # no name has a control character
-        folded = _folded(text)
-        if len(set(names if folded == text else folded.split("\n"))) >= len(names):
+        keys = folded(text)
+        if len(set(names if keys == text else keys.split("\n"))) >= len(names):
             return found
         self._by_name = self._read_all()
         shared = [indices for indices in self._by_name.values() if len(indices) > 1]
@@ -85,10 +85,10 @@ class PlanVerdicts:
             self._by_name = self._read_all()
         said = says(index)
         for name in said.names:
-            folded = _folded(name)
-            others = self._by_name.setdefault(folded, {})
+            key = folded(name)
+            others = self._by_name.setdefault(key, {})
             others[index] = None
-            named = (other for other in others if other != index and folded in says(other).folded)
+            named = (other for other in others if other != index and key in says(other).folded)
             if (other := next(named, None)) is not None:
                 self._spoil(index, said, name, other)
                 self._spoil(other, says(other), name, index)
@@ -116,20 +116,14 @@ class PlanVerdicts:
                     if not files or not all(file.bytes for file in files):
                         names = self._says(index).names
                     for name in names:
-                        by_name.setdefault(_folded(name), {})[index] = None
+                        by_name.setdefault(folded(name), {})[index] = None
         return by_name
 
     def _says(self, index: int) -> _Named:
         go_on()
         said = judge_receipt(self._header, index)
         names = tuple(file.name for file in said.files)
-        return _Named(said.completed_at, names, frozenset(map(_folded, names)))
-
-
-def _folded(name: str) -> str:
-    if name.isascii():
-        return name.lower()
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+        return _Named(said.completed_at, names, frozenset(map(folded, names)))
 
 
 def read_manifest(root: str) -> Manifest:
