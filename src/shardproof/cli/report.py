@@ -1,11 +1,10 @@
 """The command ``report``: a check as a page, as a map, and in forms for other programs."""
 
-import functools
 import shutil
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,9 +14,6 @@ from shardproof._base.messages import shown
 from shardproof._base.opening import is_regular, is_there
 from shardproof._base.work import apart
 from shardproof.cli import exits, options, output, reports
-
-if TYPE_CHECKING:
-    from rich.text import Text
 
 
 def _file_option(name: str, text: str) -> Callable[[options.F], options.F]:
@@ -66,15 +62,19 @@ def report(
     make = {"html": rendering.page, "junit": rendering.junit, "prometheus": rendering.prometheus}
     for form, target in targets.items():
         with exits.errors_end_it("write", target):
-            apart(functools.partial(_write, target, make[form](survey)))
+            data = make[form](survey)
+            apart(lambda _: files.write_whole(target, data))  # noqa: B023 - called at once
     if as_json:
         output.print_json(survey.to_dict())
     elif github:
         output.print_lines(rendering.github(survey))
     elif not quiet:
         if not targets:
+            from rich.console import Console  # noqa: PLC0415 - takes long
+
             columns, lines = shutil.get_terminal_size()
-            _print_map(rendering.terminal_map(survey, max(10, columns - 1), max(5, lines // 2)))
+            text = rendering.terminal_map(survey, max(10, columns - 1), max(5, lines // 2))
+            Console(file=sys.stdout, highlight=False, width=80).print(text, soft_wrap=True)
         outcome = exits.PathOutcome(path, found, "", found.exit_code, survey.seconds)
         reports.show([outcome])
         if change := survey.change:
@@ -96,13 +96,3 @@ def _refuse_other_file(target: str, mark: bytes) -> None:
                 if mark in file.read(100):
                     return
     raise click.BadParameter(f"expected a new file, found another one at '{shown(target)}'")
-
-
-def _write(target: str, data: bytes, _: object) -> None:
-    files.write_whole(target, data)
-
-
-def _print_map(text: "Text") -> None:
-    from rich.console import Console  # noqa: PLC0415 - takes long
-
-    Console(file=sys.stdout, highlight=False, width=80).print(text, soft_wrap=True)
