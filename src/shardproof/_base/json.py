@@ -19,7 +19,7 @@ import msgspec
 
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import NotRegularError, open_inside, open_root
-from shardproof._base.opening import closing_fd, permission_denied
+from shardproof._base.opening import closing_fd, permission_denied, telling_where
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 
 MAX_BYTES = 64 * 2**20
@@ -43,9 +43,9 @@ def read_bytes(root: str, name: str, *, max_bytes: int) -> bytes:
     """Return what a file holds; a `ManifestError` says why not, else nobody could look."""
     path = os.path.join(root, name)
     try:
-        with closing_fd(open_root(root)) as dir_fd:
+        with telling_where(path), closing_fd(open_root(root)) as dir_fd:
             fd = open_inside(name, root=root, dir_fd=dir_fd)
-        with open(fd, "rb") as file:
+        with telling_where(path), open(fd, "rb") as file:
             size, data = os.fstat(file.fileno()).st_size, b""
             if size <= max_bytes:
                 # Not max_bytes at once: Python makes room for as many bytes as it is asked for.

@@ -125,9 +125,8 @@ def _encoded(value: object, where: str) -> bytes:
 def read_receipt(root: str, index: int) -> Receipt:
     """Return a shard's receipt; raise `ManifestNotFoundError` where there is none."""
     path = os.path.join(folder_in(root, RECEIPTS), receipt_name(index))
-    with telling_where(path):
-        name = f"{RECEIPTS}/{receipt_name(index)}"
-        data = json.read_bytes(root, name, max_bytes=MAX_RECEIPT_BYTES)
+    name = f"{RECEIPTS}/{receipt_name(index)}"
+    data = json.read_bytes(root, name, max_bytes=MAX_RECEIPT_BYTES)
     return decode_receipt(data, path)
 
 
@@ -135,14 +134,14 @@ def read_receipt(root: str, index: int) -> Receipt:
 def opened_receipts(root: str) -> Iterator[tuple[int, int | None]]:
     """Yield descriptors of a plan directory, and of the receipts in it; None where are none yet."""
     with closing_fd(open_root(root)) as root_fd, contextlib.ExitStack() as stack:
-        fd = None
+        fd, path = None, os.path.join(root, RECEIPTS)
         try:
-            fd = os.open(RECEIPTS, OPEN_FLAGS | os.O_DIRECTORY, dir_fd=root_fd)
+            with telling_where(path):
+                fd = os.open(RECEIPTS, OPEN_FLAGS | os.O_DIRECTORY, dir_fd=root_fd)
             stack.callback(os.close, fd)
         except FileNotFoundError:
             pass
         except PermissionError as error:
-            path = os.path.join(root, RECEIPTS)
             raise ManifestPermissionError(permission_denied(), path=path) from error
         except NotADirectoryError:
             folder_in(root, RECEIPTS)  # which says what is there

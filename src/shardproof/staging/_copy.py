@@ -17,13 +17,13 @@ from shardproof._base.fanout import in_threads
 from shardproof._base.liveness import stamp_of
 from shardproof._base.messages import printable, shown, told
 from shardproof._base.names import NotRegularError, open_inside, open_root
-from shardproof._base.opening import closing_fd, is_directory, is_there
+from shardproof._base.opening import closing_fd, is_directory, is_there, telling_where
 from shardproof._base.work import Cancelled, go_on, tell_done
 from shardproof.errors import ManifestError, ShardReadError
 from shardproof.manifest import ExpectedFile
 from shardproof.report import Finding, FindingKind, Level, Report, ShardValidationError
 from shardproof.staging._proofs import Proofs
-from shardproof.staging._source import LOCK, StageSource, naming_whole
+from shardproof.staging._source import LOCK, StageSource
 
 logger = logging.getLogger("shardproof.staging")
 
@@ -211,13 +211,13 @@ class StagedCopy:
 
     @contextlib.contextmanager
     def _opened(self, name: str) -> Iterator[int]:
-        root = self._source.root
+        root, path = self._source.root, os.path.join(self._source.root, name)
         with closing_fd(open_root(root)) as dir_fd:
             try:
-                with naming_whole(root):
+                with telling_where(path):
                     fd = open_inside(name, root=root, dir_fd=dir_fd)
             except (FileNotFoundError, NotRegularError) as error:  # since the source was checked
-                raise ShardReadError(_CHANGED, path=os.path.join(root, name)) from error
+                raise ShardReadError(_CHANGED, path=path) from error
         with closing_fd(fd):
             yield fd
 

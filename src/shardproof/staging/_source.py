@@ -1,13 +1,12 @@
 """What is staged: a manifest, all that it consists of, and all that it lists."""
 
-import contextlib
 import dataclasses
 import errno
 import fnmatch
 import hashlib
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from shardproof import formats
 from shardproof._base import files as _files
@@ -56,8 +55,7 @@ class StageSource:
             raise ManifestError(f"{problem} {form.name}: copy it and validate the copy", path=root)
         prefix = "" if located.path == root else os.path.basename(located.path)
         names = _parts_of(form, root, prefix)
-        with naming_whole(root):
-            manifest = form.read_manifest(located.path)
+        manifest = form.read_manifest(located.path)
         if ours := [quoted(file.name) for file in manifest.files if _is_ours(file.name)]:
             problem = listed("names that a copy has for files of its own", ours)
             raise ManifestError(problem, path=manifest.path)
@@ -127,8 +125,7 @@ class StageSource:
     ) -> Report:
         """Check all files of a copy, with what is known of them, as its readers will."""
         path = self.at(root)
-        with naming_whole(root):
-            copy = formats.detect(path).read_manifest(path)
+        copy = formats.detect(path).read_manifest(path)
         if list(copy.files) != list(self.manifest.files):
             if strange:
                 first = os.path.join(root, strange[0])
@@ -158,16 +155,4 @@ def _parts_of(form: formats.Format, root: str, prefix: str) -> list[str]:
 
 
 def _read(root: str, name: str) -> bytes:
-    with naming_whole(root):
-        return json.read_bytes(root, name, max_bytes=json.MAX_BYTES)
-
-
-@contextlib.contextmanager
-def naming_whole(directory: str) -> Iterator[None]:
-    """Name the whole path in an error of a call that has a directory's descriptor and a name."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is not None and error.filename and not os.path.isabs(str(error.filename)):
-            error.filename = os.path.join(directory, error.filename)
-        raise
+    return json.read_bytes(root, name, max_bytes=json.MAX_BYTES)
