@@ -4,47 +4,26 @@ Where only the last step fails, what was written is there, and that is said: `Un
 other error, or an interrupt, ends a write before its name is given, or is over what is whole.
 """
 
-from shardproof._base.files._naming import (
-    aside_name,
-    is_aside,
-    is_temporary,
-    move,
-    move_aside,
-    move_new,
-    move_whole,
-    remove,
-    remove_empty,
-    remove_if,
-    remove_tree,
-    sweep_leftovers,
-    temporary_name,
-)
-from shardproof._base.files._syncing import begin_to_sync, make_directories, sync, sync_names
-from shardproof._base.files._writing import being_written, nameless, publish, write_at, write_whole
-from shardproof._base.opening import telling_where
-
-__all__ = [
-    "aside_name",
-    "begin_to_sync",
-    "being_written",
-    "is_aside",
-    "is_temporary",
-    "make_directories",
-    "move",
-    "move_aside",
-    "move_new",
-    "move_whole",
-    "nameless",
-    "publish",
-    "remove",
-    "remove_empty",
-    "remove_if",
-    "remove_tree",
-    "sweep_leftovers",
-    "sync",
-    "sync_names",
-    "telling_where",
-    "temporary_name",
-    "write_at",
-    "write_whole",
-]
+from shardproof._base.files._naming import aside_name as aside_name
+from shardproof._base.files._naming import is_aside as is_aside
+from shardproof._base.files._naming import is_temporary as is_temporary
+from shardproof._base.files._naming import move as move
+from shardproof._base.files._naming import move_aside as move_aside
+from shardproof._base.files._naming import move_new as move_new
+from shardproof._base.files._naming import move_whole as move_whole
+from shardproof._base.files._naming import remove as remove
+from shardproof._base.files._naming import remove_empty as remove_empty
+from shardproof._base.files._naming import remove_if as remove_if
+from shardproof._base.files._naming import remove_tree as remove_tree
+from shardproof._base.files._naming import sweep_leftovers as sweep_leftovers
+from shardproof._base.files._naming import temporary_name as temporary_name
+from shardproof._base.files._syncing import begin_to_sync as begin_to_sync
+from shardproof._base.files._syncing import make_directories as make_directories
+from shardproof._base.files._syncing import sync as sync
+from shardproof._base.files._syncing import sync_names as sync_names
+from shardproof._base.files._writing import being_written as being_written
+from shardproof._base.files._writing import nameless as nameless
+from shardproof._base.files._writing import publish as publish
+from shardproof._base.files._writing import write_at as write_at
+from shardproof._base.files._writing import write_whole as write_whole
+from shardproof._base.opening import telling_where as telling_where
