@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from shardproof._base.progress import bar
+from shardproof._base.progress import reporting
 
 
 class Terminal(io.StringIO):
@@ -23,7 +23,7 @@ def drawn(label: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr("shardproof._base.progress._QUIET_SECONDS", 0.0)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "200")
-    with bar(label) as on_progress:
+    with reporting(True, label) as on_progress:
         on_progress(1, 2)
     return terminal.getvalue()
 
@@ -55,7 +55,7 @@ def test_it_tells_the_rate_and_the_time_left(in_bytes, amount, monkeypatch) -> N
     monkeypatch.setattr("shardproof._base.progress._QUIET_SECONDS", 0.0)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "200")
-    with bar("shards", in_bytes=in_bytes) as on_progress:
+    with reporting(True, "shards", in_bytes=in_bytes) as on_progress:
         for done in (1000, 2000, 2500, 3000):
             on_progress(done, 4000)
     last = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", terminal.getvalue()).split("\r")
@@ -86,7 +86,7 @@ def test_a_terminal_that_is_gone_is_no_reason_to_end(
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr("shardproof._base.progress._QUIET_SECONDS", 0.0)
     monkeypatch.setenv("TERM", "xterm-256color")
-    with bar("shards") as on_progress:
+    with reporting(True, "shards") as on_progress:
         for done in range(9):
             on_progress(done, 9)
         n_tried = terminal.n_left
@@ -98,6 +98,6 @@ def test_a_terminal_that_is_gone_is_no_reason_to_end(
 
 
 def draw_and_fail() -> None:
-    with bar("shards") as on_progress:
+    with reporting(True, "shards") as on_progress:
         on_progress(1, 9)
         raise ValueError("of the work")

@@ -12,21 +12,17 @@ _QUIET_SECONDS = 1.0
 _WIDEST = 60  # characters of a label
 
 
+@contextlib.contextmanager
 def reporting(
     progress: bool | Callable[[int, int], Any], label: str, *, in_bytes: bool = False
-) -> contextlib.AbstractContextManager[Callable[[int, int], Any] | None]:
-    """Return what takes how much is done: a bar, the caller's own function, or nothing."""
-    if progress is True:
-        return bar(label, in_bytes=in_bytes)
-    return contextlib.nullcontext(progress or None)
-
-
-@contextlib.contextmanager
-def bar(label: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, int], None]]:
-    """Yield a callable that draws how much is done, on a terminal and after a second."""
+) -> Iterator[Callable[[int, int], Any] | None]:
+    """Yield what takes how much is done: a bar on a terminal, the caller's function, or nothing."""
+    if progress is not True:
+        yield progress or None
+        return
     begin = time.monotonic()
+    advance: Callable[[int, int], object] | None = None
     with contextlib.ExitStack() as stack:
-        advance: Callable[[int, int], None] | None = None
 
         def on_progress(done: int, total: int) -> None:
             nonlocal advance
@@ -35,14 +31,10 @@ def bar(label: str, *, in_bytes: bool = False) -> Iterator[Callable[[int, int], 
                     advance = _draw(label, stack, in_bytes)
                 if advance is not None:
                     advance(done, total)
-            except OSError:
-                advance = _ignore
+            except OSError:  # the terminal is gone
+                advance = lambda *_: None  # noqa: E731
 
-        yield on_progress if sys.stderr is not None and sys.stderr.isatty() else _ignore
-
-
-def _ignore(done: int, total: int) -> None:
-    """Draw nothing."""
+        yield on_progress if sys.stderr is not None and sys.stderr.isatty() else None
 
 
 def _draw(label: str, stack: contextlib.ExitStack, in_bytes: bool) -> Callable[[int, int], None]:
