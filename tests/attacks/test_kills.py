@@ -12,7 +12,7 @@ import pytest
 from shardproof._base import files
 from shardproof.checkpoint import _safetensors
 from shardproof.repairing import _fetch
-from shardproof.staging import CopyDirectory, _copy, _make_own, _proofs
+from shardproof.staging import CopyDirectory, _copy, _make_own, _proofs, _source
 from tests.attacks import directories as made
 from tests.attacks.moments import cut, kill, moments_of
 from tests.attacks.subjects import Subject
@@ -145,11 +145,11 @@ def test_who_waits_for_no_disk_is_seen(name, tmp_path, tally, monkeypatch) -> No
 def test_a_copy_that_is_believed_after_a_power_cut_is_seen(tmp_path, tally, monkeypatch) -> None:
     monkeypatch.setattr(_proofs.Proofs, "fit", lambda *_, hashed: True)
     monkeypatch.setattr(_copy.StagedCopy, "_doubted", lambda _: [])
-    monkeypatch.setattr(_copy.StagedCopy, "_write_listing", write_listing_if_there_is_none)
+    monkeypatch.setattr(_source.StageSource, "write_listing", write_listing_if_there_is_none)
     cut(moments_of(CUT[0], tmp_path), tally, 1, monkeypatch)
 
 
-def write_listing_if_there_is_none(copy: _copy.StagedCopy) -> None:
-    path = Path(copy._place, copy._source.listing)
+def write_listing_if_there_is_none(source: _source.StageSource, root: str) -> None:
+    path = Path(root, source.listing)
     if not path.exists():
-        path.write_bytes(copy._source.stated[copy._source.listing])
+        path.write_bytes(source.stated[source.listing])

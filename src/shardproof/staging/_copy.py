@@ -97,7 +97,7 @@ class StagedCopy:
             for files in (self._source.promised, self._source.parts):
                 self._copy_all([file for file in files if file.name in todo], todo)
             self._source.refuse_change()
-            self._write_listing()
+            self._source.write_listing(self._place)
 
     @contextlib.contextmanager
     def _alone(self, patience: float) -> Iterator[None]:
@@ -245,15 +245,6 @@ class StagedCopy:
         manifest = self._source.manifest
         n_files, found = len(manifest.files), tuple(findings)
         return Report(manifest.root, manifest.format, self._level, n_files, found)
-
-    def _write_listing(self) -> None:
-        """Write the list of shards, last of all: without it, a directory is no shards directory."""
-        source = self._source
-        with contextlib.suppress(ManifestError, OSError):
-            if source.is_listed_in(self._place):
-                return
-        path = os.path.join(self._place, source.listing)
-        _files.write_whole(path, source.stated[source.listing])
 
 
 def _try_lock(fd: int, turn: int) -> bool:

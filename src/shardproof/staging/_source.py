@@ -1,5 +1,6 @@
 """What is staged: a manifest, all that it consists of, and all that it lists."""
 
+import contextlib
 import dataclasses
 import errno
 import fnmatch
@@ -98,9 +99,12 @@ class StageSource:
         """Return the path by which this, or its copy in a directory, is known to its format."""
         return os.path.join(root, self.prefix) if self.prefix else root
 
-    def is_listed_in(self, root: str) -> bool:
-        """Whether the list of shards is in the copy, as it was read."""
-        return _read(root, self.listing) == self.stated[self.listing]
+    def write_listing(self, root: str) -> None:
+        """Write the list of a copy's shards, last of all: without it, it is no shards directory."""
+        with contextlib.suppress(ManifestError, OSError):
+            if _read(root, self.listing) == self.stated[self.listing]:
+                return
+        _files.write_whole(os.path.join(root, self.listing), self.stated[self.listing])
 
     def refuse_change(self) -> None:
         """Raise if the manifest is not what was read."""
