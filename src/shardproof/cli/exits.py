@@ -52,9 +52,9 @@ class PathOutcome(Generic[R]):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the outcome as plain JSON values."""
-        about: dict[str, Any] = {"path": absolute(self.path), "ok": False}
-        about = about if self.result is None else self.result.to_dict()
-        return about | {"exit_code": self.exit_code} | ({"error": self.error} if self.error else {})
+        ended = {"ok": self.exit_code == KEPT, "exit_code": self.exit_code}
+        about = {"path": absolute(self.path)} if self.result is None else self.result.to_dict()
+        return about | ended | ({"error": self.error} if self.error else {})
 
 
 def outcome_of(path: str, look: Callable[[], R]) -> PathOutcome[R]:

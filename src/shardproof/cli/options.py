@@ -88,9 +88,16 @@ def level_option(text: str, *, default: Level) -> Callable[[F], F]:
     return click.option("--level", type=choice, default=default, show_default=True, help=text)
 
 
-def workers_option(text: str) -> Callable[[F], F]:
+check_level_option = level_option(
+    "present: each file exists and opens; complete: also its size and structure; "
+    "valid: also its digest, reading every byte.",
+    default="present",
+)
+
+
+def workers_option(text: str, most: int | None = None) -> Callable[[F], F]:
     """Return the option that says how many threads there are."""
-    return click.option("--workers", type=click.IntRange(min=1), metavar="N", help=text)
+    return click.option("--workers", type=click.IntRange(1, most), metavar="N", help=text)
 
 
 @_PathType

@@ -32,8 +32,6 @@ class _Progress(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         return {
             "path": str(self.store.path),
-            "ok": not self.rows,
-            "exit_code": self.exit_code,
             "plan_hash": self.store.plan_hash,
             "n_shards": self.store.n_shards,
             "n_completed": self.store.n_shards - len(self.rows),

@@ -73,12 +73,7 @@ def seal(*, path: str, update: bool, as_json: bool, quiet: bool, **how: Any) -> 
 @options.against_option
 @options.format_option
 @click.option("--dry-run", is_flag=True, help="Only print what would be fetched.")
-@click.option(
-    "--workers",
-    type=click.IntRange(1, 64),
-    metavar="N",
-    help="Files fetched at once. By default 4.",
-)
+@options.workers_option("Files fetched at once. By default 4.", most=64)
 @options.json_option
 @click.option("--verbose", "-v", is_flag=True, help="Print how each attempt ended.")
 @options.quiet_option()

@@ -22,11 +22,7 @@ def _file_option(name: str, text: str) -> Callable[[options.F], options.F]:
 
 @click.command()
 @click.argument("path", metavar="PATH", type=options.given_path)
-@options.level_option(
-    "present: each file exists and opens; complete: also its size and structure; "
-    "valid: also its digest, reading every byte.",
-    default="present",
-)
+@options.check_level_option
 @options.format_option
 @options.against_option
 @options.workers_option("Threads. By default chosen by the speed of the file system.")

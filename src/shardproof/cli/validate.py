@@ -16,11 +16,7 @@ from shardproof.report import BrokenFiles, Report
 
 @click.command()
 @click.argument("paths", metavar="PATH...", type=options.given_path, nargs=-1, required=True)
-@options.level_option(
-    "present: each file exists and opens; complete: also its size and structure; "
-    "valid: also its digest, reading every byte.",
-    default="present",
-)
+@options.check_level_option
 @options.format_option
 @click.option(
     "--recursive", "-r", is_flag=True, help="Check every shards directory below the paths."
