@@ -16,7 +16,7 @@ import msgspec
 
 from shardproof._base import digest, json
 from shardproof._base.files import telling_where
-from shardproof._base.messages import quoted, shown, told
+from shardproof._base.messages import quoted, quoted_first, shown, told
 from shardproof._base.names import OPEN_FLAGS, open_root, refusals
 from shardproof._base.opening import closing_fd, permission_denied
 from shardproof.errors import ManifestError, ManifestPermissionError, ReceiptError
@@ -33,7 +33,6 @@ _COUNTS = ("num_sequences", "num_records", "num_samples")
 _PAIR = ("bin", "idx")
 _JSONL = "jsonl"
 _PACKED = ".zst"
-_SHOWN = 5
 
 
 class _Fields(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,12 +223,9 @@ def why_lacking(named: Collection[str], kinds: Collection[str] | None) -> str | 
     lacking = [kind for kind in owed_kinds if kind not in named]
     if not lacking:
         return None
-    problem = f"expected outputs of kinds {_listed(owed_kinds)}, found no {_listed(lacking)}"
+    expected, none = quoted_first(sorted(owed_kinds)), quoted_first(sorted(lacking))
+    problem = f"expected outputs of kinds {expected}, found no {none}"
     return problem if kinds else f"{problem}; a plan that owes less says so: make_plan(kinds=...)"
-
-
-def _listed(kinds: Collection[str]) -> str:
-    return ", ".join(map(quoted, sorted(kinds)[:_SHOWN])) + ", ..." * (len(kinds) > _SHOWN)
 
 
 def owed(receipt: Receipt, path: str, kinds: Collection[str] = ()) -> list[Output]:
