@@ -246,13 +246,12 @@ def open_regular(path: str, dir_fd: int | None = None) -> int | None:
         raise
     try:
         mode = os.fstat(fd).st_mode
+        if stat.S_ISREG(mode):
+            return fd
+        raise NotRegularError(file_type(mode))
     except BaseException:
         os.close(fd)
         raise
-    if not stat.S_ISREG(mode):
-        os.close(fd)
-        raise NotRegularError(file_type(mode))
-    return fd
 
 
 def file_type(mode: int) -> str:
