@@ -35,14 +35,12 @@ class OutputError(Exception):
 
 
 class _Patient(io.FileIO):
-    """A descriptor to write to, though the other end of a pipe made it one that never waits.
+    """A descriptor to write to, though the other end of a pipe made it one that never waits."""
 
-    The first write to standard output that fails ends the command. That standard error fails can be
-    said nowhere; the exit code still counts. Nothing is written after a write that was interrupted,
-    or failed: its reader may never come. Only standard error goes on if it has room, as there the
-    cursor of a terminal may have to be shown again.
-    """
-
+    # The first write to standard output that fails ends the command. That standard error fails can
+    # be said nowhere; the exit code still counts. Nothing is written after a write that was
+    # interrupted, or failed: its reader may never come. Only standard error goes on if it has room,
+    # as there the cursor of a terminal may have to be shown again.
     _is_lost = False
 
     def write(self, data: Any) -> int:

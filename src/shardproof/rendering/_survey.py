@@ -70,12 +70,7 @@ def survey(
     against: str | None = None,
     since: str | None = None,
 ) -> Survey:
-    """Return what the forms of a report are made of; ``since`` is an earlier one, as JSON.
-
-    Raises:
-        ManifestError: The manifest, or the earlier report, can't be read.
-        OSError: Neither could be looked at.
-    """
+    """Return what the forms of a report are made of; ``since`` is an earlier one, as JSON."""
     form, path = None if format is None else formats.get(format), os.fspath(report.path)
 
     def work(_: object) -> Survey:
