@@ -66,29 +66,25 @@ _VALUE = (
     rf"(?P<digits>{_HEX}{{8,128}}|(?:{_HEX}{{2}}:){{15,63}}{_HEX}{{2}}"  # openssl dgst -c
     rf"|(?:{_64}{{4}}){{1,21}}{_64}{{2}}(?:==|{_64}=))"  # rclone, cksum --base64
 )
-_PLAIN = re.compile(
+# The patterns of lines are compiled when they are first used: few processes read such lists.
+_PLAIN = (
     # sha256deep -z states a size before it, sha256deep -t a time after it
-    rf"[ \t]*(?:(?P<size>\d{{1,19}})  )?(?P<mark>\\?)(?P<tag>XXH3_)?{_VALUE}"
-    r"(?: \d{4}(?::\d\d){5})?(?:  | \*|[ \t](?=\S))(?P<name>.+)",
-    re.DOTALL,
+    rf"(?s)[ \t]*(?:(?P<size>\d{{1,19}})  )?(?P<mark>\\?)(?P<tag>XXH3_)?{_VALUE}"
+    r"(?: \d{4}(?::\d\d){5})?(?:  | \*|[ \t](?=\S))(?P<name>.+)"
 )
-_TAGGED = re.compile(
-    r"[ \t]*(?P<mark>\\?)(?P<tag>[A-Za-z0-9/_-]{2,16}) {0,4}\((?P<name>.+)\) ?= ?" + _VALUE,
-    re.DOTALL,
+_TAGGED = (
+    r"(?s)[ \t]*(?P<mark>\\?)(?P<tag>[A-Za-z0-9/_-]{2,16}) {0,4}\((?P<name>.+)\) ?= ?" + _VALUE
 )
-_GET_FILE_HASH = re.compile(  # of PowerShell
-    rf"(?P<tag>MD5|SHA\d+) +(?P<digits>{_HEX}{{32,128}}) +(?P<name>\S.*)"
-)
-_CKSUM = re.compile(r"(?P<check>\d{1,10}) (?P<size>\d{1,19}) (?P<name>.+)")
+# Of PowerShell; and of rhash with several algorithms.
+_GET_FILE_HASH = rf"(?P<tag>MD5|SHA\d+) +(?P<digits>{_HEX}{{32,128}}) +(?P<name>\S.*)"
+_CKSUM = r"(?P<check>\d{1,10}) (?P<size>\d{1,19}) (?P<name>.+)"
 _GAP = r"[ \t]{1,9}"
-_NAME_FIRST = re.compile(  # rhash with several algorithms
+_NAME_FIRST = (
     rf"(?P<name>\S.*?)(?<![:=])(?P<digits>(?:{_GAP}{_HEX}{{8,128}}){{0,7}}{_GAP}{_HEX}{{32,128}})"
 )
 _LINES = (_CKSUM, _PLAIN, _TAGGED, _GET_FILE_HASH, _NAME_FIRST)
-_ROW = re.compile(  # of hashdeep
-    rf"(?P<size>\d{{1,19}})(?P<digits>(?:,{_HEX}{{32,128}}){{1,9}}),(?P<name>.+)"
-)
-_SFV = re.compile(rf"(?P<name>\S.*?)[ \t]{{1,64}}(?P<digits>{_HEX}{{8}})")
+_HASHDEEP = rf"(?P<size>\d{{1,19}})(?P<digits>(?:,{_HEX}{{32,128}}){{1,9}}),(?P<name>.+)"
+_SFV = rf"(?P<name>\S.*?)[ \t]{{1,64}}(?P<digits>{_HEX}{{8}})"
 _FORMAT_LIST = re.compile(r"^Algorithm +: (.+)\nHash +: (.+)\nPath +: (.+)$", re.MULTILINE)
 _DIGITS = re.compile(rf"{_HEX}{{12}}")
 _BARE = re.compile(rf"\s*({_HEX}{{8,128}})\s*")
@@ -131,7 +127,7 @@ def parsed(data: bytes, path: str) -> tuple[list[tuple[str, str]], list[Manifest
     family, stem = FAMILIES[called] if called else _ANY, told and told["stem"]
     problems, patterns = list[ManifestError](), [*_LINES]
     if data.startswith(b"%%%% HASHDEEP"):
-        family, patterns = FAMILIES["hashdeep"], [_ROW]
+        family, patterns = FAMILIES["hashdeep"], [_HASHDEEP]
     elif data.startswith(b";") or called == "sfv":
         family, patterns = _CRC | family, [_SFV, *_LINES]
     entries = _all_plain(data, family)
@@ -172,11 +168,9 @@ def _all_plain(data: bytes, family: dict[int, str]) -> list[tuple[str, str]]:
     return [(name, f"{algorithm}:{digits}") for digits, name in found]
 
 
-def _of_line(
-    line: str, family: dict[int, str], patterns: Sequence[re.Pattern[str]]
-) -> list[tuple[str, str]]:
+def _of_line(line: str, family: dict[int, str], patterns: Sequence[str]) -> list[tuple[str, str]]:
     """Return what a line states; nothing where it is of no dialect, or of no algorithm."""
-    found = next(filter(None, (pattern.fullmatch(line) for pattern in patterns)), None)
+    found = next(filter(None, (re.fullmatch(pattern, line) for pattern in patterns)), None)
     if found is None:
         return []
     told = found.groupdict()
