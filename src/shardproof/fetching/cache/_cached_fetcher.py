@@ -57,15 +57,12 @@ class CachedFetcher:
         label = f"shard {position}"
         try:
             return self._bring(name, label, self._hold(name), stop)
-        except FetchError as error:
+        except BaseException as error:
             self._let_go(name)
-            if not stop.is_set():
+            if isinstance(error, FetchError) and not stop.is_set():
                 n = len(error.causes)
                 self.tally.add(n_attempts=n, n_failures=1, n_retries=max(0, n - 1))
                 self.tally.tell(PrefetchEvent("failed", name, problem=told(error)))
-            raise
-        except BaseException:
-            self._let_go(name)
             raise
 
     def is_unchanged(self, name: str) -> bool:

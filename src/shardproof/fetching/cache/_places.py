@@ -67,17 +67,15 @@ def place_of(root: str, name: str, *, make: bool = False) -> Iterator[Slot]:
     """Yield a shard's place; its directory is there only if it was, or is to be made."""
     refuse_name(name)
     *parents, base = name.split("/")
-    try:
-        fd = _open_directory(root, parents, make)
-    except FileNotFoundError:
-        if make:
-            raise
-        fd = -1
-    try:
+    fd = -1
+    with contextlib.ExitStack() as stack:
+        try:
+            fd = _open_directory(root, parents, make)
+            stack.callback(os.close, fd)
+        except FileNotFoundError:
+            if make:
+                raise
         yield Slot(name, os.path.join(root, name), base, fd)
-    finally:
-        if fd >= 0:
-            os.close(fd)
 
 
 def _open_directory(root: str, parents: Sequence[str], make: bool) -> int:
