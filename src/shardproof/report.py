@@ -24,7 +24,6 @@ __all__ = [
     "MoreFindings",
     "Report",
     "ShardValidationError",
-    "lines_of",
 ]
 
 Level = Literal["present", "complete", "valid"]
@@ -299,7 +298,7 @@ class Report:
         return f"<Report: {self.summary}{first}, {self.level} in '{shown(self.path)}'>"
 
     def __str__(self) -> str:
-        return "\n".join(lines_of(self))
+        return "\n".join([*_verdict_of(self), *(f"note: {note}" for note in self.notes)])
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain JSON values, for `json.dumps`, by the published schema."""
@@ -350,12 +349,6 @@ class ShardValidationError(ShardproofError, FileNotFoundError):
     def exit_code(self) -> int:
         """That of the report."""
         return self.report.exit_code
-
-
-def lines_of(report: Report) -> Iterator[str]:
-    """Yield the text of a report line by line; there may be thousands."""
-    yield from _verdict_of(report)
-    yield from (f"note: {note}" for note in report.notes)
 
 
 def _verdict_of(report: Report) -> Iterator[str]:
