@@ -15,7 +15,7 @@ from shardproof._base import files
 from shardproof._base.messages import shown
 from shardproof._base.names import file_type, open_root
 from shardproof._base.opening import mode_of
-from shardproof.errors import ReceiptError, UnsyncedError
+from shardproof.errors import ReceiptError
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -47,10 +47,8 @@ class Workspace:
         path = os.path.join(self._root, name)
         with _folder_of(name, self._root, make=True) as fd, files.telling_where(path):
             files.move(os.path.join(self._path, name), os.path.basename(name), target_fd=fd)
-            try:
+            with files.as_unsynced(path):
                 files.sync(fd)
-            except OSError as error:
-                raise UnsyncedError(path, error.errno) from error
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file whole: it gets its name when it is on the disk; raises as `move`."""

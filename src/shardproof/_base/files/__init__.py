@@ -17,6 +17,7 @@ from shardproof._base.files._naming import remove_if as remove_if
 from shardproof._base.files._naming import remove_tree as remove_tree
 from shardproof._base.files._naming import sweep_leftovers as sweep_leftovers
 from shardproof._base.files._naming import temporary_name as temporary_name
+from shardproof._base.files._syncing import as_unsynced as as_unsynced
 from shardproof._base.files._syncing import begin_to_sync as begin_to_sync
 from shardproof._base.files._syncing import make_directories as make_directories
 from shardproof._base.files._syncing import sync as sync
