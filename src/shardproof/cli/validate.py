@@ -11,7 +11,7 @@ from shardproof import formats as _formats
 from shardproof._base.messages import shown
 from shardproof.checks import Links
 from shardproof.cli import exits, options, output, reports
-from shardproof.report import BrokenFiles, Report
+from shardproof.report import BrokenFiles
 
 
 @click.command()
@@ -79,8 +79,11 @@ def validate(
     if (recursive or len(outcomes) > 1) and not quiet:
         click.echo(reports.totals(outcomes), err=as_json or broken is not None)
     codes = [outcome.exit_code for outcome in outcomes]
-    if require_digests:
-        codes += [_warn_of_unproven(each.result) for each in outcomes if each.result is not None]
+    for result in (each.result for each in outcomes if require_digests):
+        if result is not None and result.unproven:
+            first = f"such as '{shown(result.unproven[0])}': `shardproof seal` gives them one"
+            output.warn(f"{len(result.unproven)} files have no digest, {first}")
+            codes.append(exits.FINDINGS)
     raise click.exceptions.Exit(max(codes))
 
 
@@ -92,11 +95,3 @@ def _all_below(paths: Iterable[str]) -> list[str]:
             below = list(_formats.find(path))
         found += below or [path]
     return found
-
-
-def _warn_of_unproven(report: Report) -> int:
-    if not report.unproven:
-        return exits.KEPT
-    lacking = f"{len(report.unproven)} files have no digest, such as '{shown(report.unproven[0])}'"
-    output.warn(f"{lacking}: `shardproof seal` gives them one")
-    return exits.FINDINGS

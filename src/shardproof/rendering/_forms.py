@@ -24,6 +24,7 @@ MARK = "written by shardproof report"
 
 _MOST_SHOWN = 20
 _LETTERS = dict(zip(STATES, "·?MEURIWSTDX+!", strict=True))
+_STYLES = dict.fromkeys(STATES, "bold red") | {"as-expected": "green", "unproven": "bright_black"}
 
 
 def _words(file: FileState) -> tuple[str, str, str] | None:
@@ -142,14 +143,10 @@ def terminal_map(survey: Survey, width: int, height: int) -> "Text":
     n_each = -(-len(states) // (width * height)) or 1
     places = [max(states[at : at + n_each], key=worst) for at in range(0, len(states), n_each)]
     for at, state in enumerate(places):
-        text.append(_LETTERS[state] + "\n" * (at % width == width - 1), _style(state))
+        text.append(_LETTERS[state] + "\n" * (at % width == width - 1), _STYLES[state])
     text.append("\n" * (len(places) % width > 0))
     if n_each > 1:
         text.append(f"Each letter stands for {n_each} files, and shows the worst.\n")
     for state, n in sorted(Counter(states).items(), key=lambda each: worst(each[0])):
-        text.append(_LETTERS[state], _style(state)).append(f" {STATES[state]} ({n})\n")
+        text.append(_LETTERS[state], _STYLES[state]).append(f" {STATES[state]} ({n})\n")
     return text
-
-
-def _style(state: str) -> str:
-    return {"as-expected": "green", "unproven": "bright_black"}.get(state, "bold red")
