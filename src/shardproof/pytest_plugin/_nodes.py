@@ -126,9 +126,8 @@ class ShardsItem(_Node, pytest.Item):
                 self.root, level=asked.level, format=asked.form, against=asked.against
             )
         except ManifestNotFoundError:
-            doubt = self.parent.doubt if isinstance(self.parent, ShardsManifest) else None
-            if doubt is not None:  # it may have been there when it could not be looked at
-                raise doubt from None
+            if self.parent.doubt is not None:  # it may have been there when nobody could look
+                raise self.parent.doubt from None
             raise
         self.user_properties += [
             ("shards_files", report.n_files),
@@ -165,11 +164,8 @@ class ShardsItem(_Node, pytest.Item):
 
     def reportinfo(self) -> tuple[Path, None, str]:
         """Return the headline of a failure."""
-        return (
-            Path(shown_path(str(self.path))),
-            None,
-            f"shards directory {shown_path(str(self.root))} ({self.name})",
-        )
+        title = f"shards directory {shown_path(str(self.root))} ({self.name})"
+        return Path(shown_path(str(self.path))), None, title
 
 
 class NothingFoundItem(pytest.Item):
