@@ -34,6 +34,5 @@ else:
     def pytest_runtest_setup(item: pytest.Item) -> None:
         """Run no test whose directory can't be checked."""
         if item.get_closest_marker("needs_shards"):
-            (pytest.fail if item.config.getini("needs_shards") == "fail" else pytest.skip)(
-                UNSUPPORTED
-            )
+            end = pytest.fail if item.config.getini("needs_shards") == "fail" else pytest.skip
+            end(UNSUPPORTED)

@@ -132,9 +132,8 @@ def _seal(
     if before:
         whole = json.read_bytes(root, list_name, max_bytes=2**28)
         data = whole.removesuffix(b"\n") + b"\n" + data
-        if not {*digests, *before}.issubset(
-            name for name, _ in digest_lists.parse(data, path=list_path)
-        ):
+        again = {name for name, _ in digest_lists.parse(data, path=list_path)}
+        if not again.issuperset((*digests, *before)):
             problem = "no line can be added to it: write it anew, in plain UTF-8"
             raise SealError(problem, path=list_path)
     else:
