@@ -10,6 +10,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
@@ -108,17 +109,13 @@ def fetch(
         source, name = split_name(source)
     name = _accepted_name(name)
     path = os.path.join(os.path.abspath(to), name)
-    display = reporting(progress, name, in_bytes=True)
 
     def work(own: threading.Event) -> FetchResult:
         def on_bytes(n_bytes: int, size: int | None) -> None:
             if show is not None and not own.is_set():  # then the bar may be gone
                 show(n_bytes, size or n_bytes)
 
-        with contextlib.ExitStack() as stack:
-            opened = source
-            if isinstance(opened, str):
-                opened = stack.enter_context(contextlib.closing(open_source(opened)))
+        with open_source(source) if isinstance(source, str) else nullcontext(source) as opened:
             return fetch_file(
                 opened,
                 name,
@@ -130,7 +127,7 @@ def fetch(
             )
 
     # In the caller's thread, which puts the terminal right even if it does not wait for the work.
-    with display as show:
+    with reporting(progress, name, in_bytes=True) as show:
         return apart(work)
 
 
@@ -188,7 +185,7 @@ def fetch_file(
 
     def work(own: threading.Event) -> FetchResult:
         stop = own if cancellation is None else threading.Event()
-        with contextlib.nullcontext() if cancellation is None else cancellation.register(stop.set):
+        with nullcontext() if cancellation is None else cancellation.register(stop.set):
             return fetch_to(
                 source,
                 name,
