@@ -73,7 +73,8 @@ class Scene:
         return text.replace(str(self.root), "")
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command line by bash, in /data."""
+        """Run a command line by bash, where the last one left the reader's shell, first in /data."""
+        cwd = self.root / "cwd"
         bin_dir = Path(sys.executable).parent
         env = {
             **{name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")},
@@ -87,8 +88,8 @@ class Scene:
             **self.env,
         }
         return subprocess.run(
-            ["bash", "-euc", self.made(command)],
-            cwd=self.root / "data",
+            ["bash", "-euc", f"trap 'pwd > {cwd}' EXIT; {self.made(command)}"],
+            cwd=cwd.read_text().strip() if cwd.exists() else self.root / "data",
             env=env,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -135,7 +136,7 @@ def as_shown(page: Path, scene: Scene, config: pytest.Config) -> None:
 
 def _played(block: re.Match[str], scene: Scene) -> str:
     if block["hidden"]:
-        _script(block["hidden"], scene)
+        _script(f"({block['hidden']})", scene)
     elif block["skip"]:
         return block[0]
     elif block["title"]:
