@@ -55,9 +55,9 @@ class FindingKind(enum.StrEnum):
 
     MISSING = "missing", "Missing files", "make it again, or restore it"
     EMPTY = "empty", "Empty files", "make it again, or restore it"
-    UNREADABLE = "unreadable", "Unreadable files", "ask its owner for permission to read it"
+    UNREADABLE = "unreadable", "Unreadable files", "make it readable, or ask its owner to"
     NOT_REGULAR = "not-regular", "Not regular files", "move it away, and restore the shard"
-    IMPOSTOR = "impostor", "Files that are something else", "what it is says what to do"
+    IMPOSTOR = "impostor", "Files that are something else", "fetch the file itself"
     UNWRITTEN = (
         "unwritten",
         "Files of which nothing was written",

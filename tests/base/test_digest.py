@@ -60,7 +60,7 @@ def test_what_is_no_digest_is_refused(text: str) -> None:
 
 def test_without_blake3_its_digests_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "blake3", None)
-    with pytest.raises(ValueError, match=r"pip install shardproof\[blake3\]"):
+    with pytest.raises(ValueError, match=r"pip install 'shardproof\[blake3\]'"):
         _digest.parse("blake3:" + "0" * 64)
 
 

@@ -198,7 +198,7 @@ def test_without_a_package_for_yaml_the_command_is_told(
     read: Read, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "yaml", None)
-    with pytest.raises(ImportError, match=r"pip install shardproof\[hf\]"):
+    with pytest.raises(ImportError, match=r"pip install 'shardproof\[hf\]'"):
         read("train", "en")
 
 

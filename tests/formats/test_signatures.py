@@ -124,7 +124,7 @@ def test_a_digest_that_nothing_here_computes_is_no_proof(
     sign(model, private, encoded)
     assert "digest" in found_in(model, key, "valid").values()
     monkeypatch.setitem(sys.modules, "blake3", None)
-    with pytest.raises(ManifestError, match=r"pip install shardproof\[blake3\]"):
+    with pytest.raises(ManifestError, match=r"pip install 'shardproof\[blake3\]'"):
         validate(model, level="valid", against=key)
 
 
@@ -186,7 +186,7 @@ def test_what_is_no_key_to_look_with(model: Path, key: Path, text: bytes) -> Non
 
 def test_without_what_verifies_it(model: Path, key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    with pytest.raises(ImportError, match=r"pip install shardproof\[signing\]"):
+    with pytest.raises(ImportError, match=r"pip install 'shardproof\[signing\]'"):
         validate(model, against=key)
 
 

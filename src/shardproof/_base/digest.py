@@ -20,7 +20,7 @@ ALGORITHMS = (
 
 It accepts ``git-sha1`` too, by which git names a file: the SHA-1 of ``blob <size>``, NUL and the
 bytes (git-hash-object(1)); ``xxh32``, ``xxh64``, ``xxh3-64`` and ``xxh3-128``; ``sha256-tree``
-(`TreeDigest`); ``blake3`` where it is installed (``pip install shardproof[blake3]``); and
+(`TreeDigest`); ``blake3`` where it is installed (``pip install 'shardproof[blake3]'``); and
 ``sha512-256``, ``sha512-224``, ``sm3`` and ``ripemd160`` where Python's OpenSSL has them.
 """
 
@@ -127,7 +127,7 @@ def begin(
         try:
             from blake3 import blake3  # noqa: PLC0415 - an extra
         except ImportError as error:
-            problem = "blake3 needs the package blake3: pip install shardproof[blake3]"
+            problem = "blake3 needs the package blake3: pip install 'shardproof[blake3]'"
             raise ValueError(problem) from error
         n_cpus = available_cpus()
         # Else each digest would start threads of its own.

@@ -86,7 +86,7 @@ def pin_hub(
         RevisionError: The hub knows no such revision; or it can't be asked and there is no earlier
             plan to take it from. The text says how to pin it.
         OSError: Earlier plans could not be looked for.
-        ImportError: huggingface_hub is not installed: ``pip install shardproof[hf]``.
+        ImportError: huggingface_hub is not installed: ``pip install 'shardproof[hf]'``.
 
     Example:
         >>> from shardproof import receipts

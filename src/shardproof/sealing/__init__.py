@@ -70,7 +70,7 @@ def seal(
     Args:
         path: The directory.
         algorithm: ``"sha256"`` for ``sha256sum -c``; ``"blake3"`` for ``b3sum -c`` (``pip install
-            shardproof[blake3]``); ``"xxh3-128"`` for ``xxh128sum -c``, against accidents only.
+            'shardproof[blake3]'``); ``"xxh3-128"`` for ``xxh128sum -c``, against accidents only.
         format: Name of its format, where the directory does not tell it.
         update: Add files that the list does not have. Those that it has keep their digests,
             whatever their bytes are now: nothing is ever blessed twice.

@@ -69,7 +69,7 @@ class MultiShardSaver:
         storage: Where; by default a directory, or for a prefix with ``://`` what fsspec opens.
         algorithm: Of the checksum by which the data of a shard can be proven: ``"sha256"``;
             ``"sha256-tree"``, which uses all processors for one shard, and is what to take for
-            shards of gigabytes; ``"blake3"``, the fastest (``pip install shardproof[blake3]``).
+            shards of gigabytes; ``"blake3"``, the fastest (``pip install 'shardproof[blake3]'``).
         sync: Whether a file is on the disk when it has its name; without, a checkpoint holds until
             a power cut.
         attempt: What all ranks of this attempt to save have in common and no other attempt has,

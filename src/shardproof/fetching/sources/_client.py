@@ -248,7 +248,7 @@ def _through(proxy: str, **options: Any) -> httpcore.ConnectionPool:
         kind = httpcore.SOCKSProxy if url.scheme.startswith("socks") else httpcore.HTTPProxy
         return kind(where, given.raw_auth, **options)
     except RuntimeError as error:
-        problem = "a SOCKS proxy takes socksio, which is missing: pip install httpx[socks]"
+        problem = "a SOCKS proxy takes socksio, which is missing: pip install 'httpx[socks]'"
         raise SourceError(problem, kind="unusable") from traced(ImportError(told(error)))
     except (ValueError, httpx.InvalidURL) as error:
         # Its text may hold the address of a proxy, and that one a password.

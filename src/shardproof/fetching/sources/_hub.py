@@ -75,7 +75,7 @@ class HubSource(SourceContext):
         endpoint: To use instead.
 
     Raises:
-        ImportError: `huggingface_hub` is not installed: ``pip install shardproof[hf]``.
+        ImportError: `huggingface_hub` is not installed: ``pip install 'shardproof[hf]'``.
         ValueError: A token that can't be sent, or a name that no repository has.
 
     Example:
@@ -104,7 +104,7 @@ class HubSource(SourceContext):
             # All that is used: in a thread nothing is to be imported.
             from huggingface_hub import HfApi, constants, hf_hub_url, utils  # noqa: PLC0415
         except ImportError as error:
-            problem = "the Hugging Face Hub needs huggingface_hub: pip install shardproof[hf]"
+            problem = "the Hugging Face Hub needs huggingface_hub: pip install 'shardproof[hf]'"
             raise ImportError(problem) from error
 
         if set(repo_id) & set("?#"):  # the hub would be asked of another one

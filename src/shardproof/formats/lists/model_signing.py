@@ -175,7 +175,7 @@ def _require_signature(
         from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415 - as above
         from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - as above
     except ImportError as error:
-        problem = "signatures need the package cryptography: pip install shardproof[signing]"
+        problem = "signatures need the package cryptography: pip install 'shardproof[signing]'"
         raise ImportError(problem) from error
     is_certificate = b"-----BEGIN CERTIFICATE-----" in key.text
     load = x509.load_pem_x509_certificate if is_certificate else serialization.load_pem_public_key
