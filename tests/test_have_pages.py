@@ -5,19 +5,12 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import ROOT
-from tests.helpers.pages import Scene, as_shown
+from tests.helpers.pages import as_shown
 
 PAGES = sorted((ROOT / "docs" / "have").glob("*.md"))
 
 
-@pytest.fixture
-def checkout(scene: Scene) -> None:
-    """Where the pages take their samples from."""
-    (scene.root / "home/me/shardproof").symlink_to(ROOT)
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("checkout")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_each_block_prints_what_the_page_shows(page: Path, scene, pytestconfig) -> None:
     as_shown(page, scene, pytestconfig)

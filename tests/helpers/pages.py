@@ -73,7 +73,7 @@ class Scene:
         return text.replace(str(self.root), "")
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
-        """Run a command line by bash, where the last one left the reader's shell, first in /data."""
+        """Run a command line by bash: first in /data, then where the last one ended."""
         cwd = self.root / "cwd"
         bin_dir = Path(sys.executable).parent
         env = {
@@ -106,9 +106,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    """An empty machine, whose directory /data is this process' too."""
+    """A machine with a checkout in ~/shardproof; its directory /data is this process' too."""
     for name in ("data", "home/me", "tmp", "bin"):
         (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "home/me/shardproof").symlink_to(ROOT)
     monkeypatch.chdir(tmp_path / "data")
     return Scene(tmp_path.resolve())
 
