@@ -32,7 +32,7 @@ def test_a_shard_that_is_cut_later_is_named(make_shards_dir):
 
 
 class TestContract(ShardLoaderContract):
-    """73 tests more: `pytest -k Contract`."""
+    """29 tests more: `pytest -k Contract`."""
 
     strength = "safe"
     deadline = 60.0
