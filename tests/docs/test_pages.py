@@ -7,7 +7,6 @@
 
 import hashlib
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,13 +62,6 @@ def command_line(scene: Scene, hub: Hub) -> None:
     slurm(scene)
     prepared(scene, f"shardproof seal {SAEV}")
     (scene.root / "data/train.py").write_text("")
-    saev(scene, "/data/acts", n_shards=24, missing=[3, 7], empty=[12])
-    saev(scene, "/data/purged", n_shards=80, missing=[*range(3, 42), *range(50, 71)])
-    for name in "ab":
-        saev(scene, f"/data/runs/{name}", n_shards=2)
-    shutil.copytree(golden("mds-hashed").path, scene.root / "data/mds")
-    for name in ("train.bin", "valid.bin"):
-        scene.place(f"data/tokens/{name}").write_bytes(bytes(100))
     tokens = b"tokens"
     scene.env.update(
         BASE_URL=hub.put("tokens.npy", tokens).rpartition("/")[0],
