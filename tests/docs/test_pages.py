@@ -82,12 +82,6 @@ def checkpoints(scene: Scene, _hub: Hub) -> None:
     (scene.root / "data/train.py").write_text("")
 
 
-def loaders(scene: Scene, _hub: Hub) -> None:
-    path = saev(scene, n_shards=3, layers=(6, 11), examples_per_shard=64)
-    loader = shardproof.ShuffledDataLoader(path, layer=11, seed=17)
-    scene.names.update(path=path, shards_dir=path, loader=loader)
-
-
 ELSEWHERE = {
     **dict.fromkeys(["accelerator.md", "benchmarks.md"], "they measure, for minutes"),
     **dict.fromkeys(["frameworks.md", "training.md"], "tests/interop: they need torch"),
@@ -130,19 +124,19 @@ SCENES: dict[str, Callable[[Scene, Hub], object]] = {
     "examples.md": nothing,
     "failures.md": failures,
     "index.md": nothing,
-    "loaders.md": loaders,
+    "loaders.md": nothing,
     "prefetch.md": nothing,
     "pytest-plugin.md": nothing,
     "repair.md": repair,
     "reports.md": nothing,
-    "saev-format.md": lambda scene, _: scene.names.update(shards_dir=saev(scene)),
+    "saev-format.md": nothing,
     "seal.md": nothing,
     **{
         f"tutorials/{name}.md": nothing
         for name in ("checkpoints", "loader", "prepare", "slurm", "train")
     },
     "tutorials/repair.md": hub_of_rows,
-    "validate.md": lambda scene, _: saev(scene, missing=[1]),
+    "validate.md": nothing,
 }
 
 
