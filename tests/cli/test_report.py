@@ -63,6 +63,12 @@ def test_what_this_command_did_not_write_is_kept(damaged: Path, tmp_path: Path) 
         assert not path.is_file() or path.read_bytes() == before
 
 
+def test_one_file_for_two_forms_is_refused(damaged: Path, tmp_path: Path) -> None:
+    result = run("report", damaged, "--html", tmp_path / "x", "--junit", tmp_path / "x")
+    assert (result.exit_code, [*tmp_path.glob("x")]) == (2, [])
+    assert "found one for two" in result.stderr
+
+
 def test_a_page_that_can_not_be_written_ends_by_3(damaged: Path, tmp_path: Path) -> None:
     result = run("report", damaged, "--html", tmp_path / "gone" / "out.html")
     assert result.exit_code == 3

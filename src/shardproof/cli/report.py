@@ -48,6 +48,8 @@ def report(
 
     forms = {form: how.pop(form) for form in ("html", "junit", "prometheus")}
     targets = {form: target for form, target in forms.items() if target}
+    if len({*targets.values()}) < len(targets):
+        raise click.BadParameter("expected a file for each form, found one for two")
     for target in targets.values():
         _refuse_other_file(target, rendering.MARK.encode())
     about = {"format": how["format"], "against": how["against"], "since": since}
