@@ -264,6 +264,7 @@ def plain(value: Any) -> Any:
     return value
 
 
+@pytest.mark.slow
 @given(value=PLAIN, protocol=st.integers(3, 5))
 @examples(200)
 def test_plain_data_are_read_as_they_were(value: Any, protocol: int) -> None:
