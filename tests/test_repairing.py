@@ -360,6 +360,8 @@ class TestRights:
         path, source = pair
         os.chown(path, 1001, 2000)
         path.chmod(mode)
+        if not os.access(path, os.R_OK):
+            pytest.skip("root has no override of permissions here")
 
         def chown(real: Callable[..., None], file: object, owner: int, group: int) -> None:
             if keeps == "nothing" or (keeps == "group" and owner not in {-1, 0}):

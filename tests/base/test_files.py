@@ -110,6 +110,8 @@ class TestWriteWhole:
         monkeypatch.setattr(
             os, "replace", lambda *a, **k: (synced.append(("replace", 0)), real(*a, **k))
         )
+        files.write_whole(tmp_path / "before", b"")  # what it imports, pytest may write a .pyc of
+        synced.clear()
         files.write_whole(tmp_path / "x", b"new")
         (temporary, size), renamed, (directory, _) = synced
         assert (size, renamed, directory) == (3, ("replace", 0), str(tmp_path))
@@ -488,7 +490,11 @@ class TestMoving:
         assert (tmp_path / "a").read_bytes() == b"new"
 
     @pytest.mark.parametrize("source", ["links", "no links"], indirect=True)
-    def test_not_over_what_came_after_a_look(self, tmp_path, source, dir_fd, monkeypatch) -> None:
+    def test_not_over_what_came_after_a_look(
+        self, request, tmp_path, source, dir_fd, monkeypatch
+    ) -> None:
+        if request.node.callspec.params["source"] == "no links" and sys.platform == "darwin":
+            pytest.skip("this system has no renameat2")
         (tmp_path / "d" / "b").write_bytes(b"old")
         monkeypatch.setattr(_naming, "mode_of", lambda *_, **__: 0)
         assert not files.move_new(source, "b", dir_fd=dir_fd)

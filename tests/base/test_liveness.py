@@ -85,7 +85,7 @@ def test_one_whose_first_thread_has_ended_is_alive() -> None:
     assert liveness.is_gone(process)
 
 
-@pytest.mark.parametrize("process", ["", "/", "x", "a/b/c/d", "///", "{boot}/0/1/1", "x/{ns}/1/1",
+@pytest.mark.parametrize("process", ["", "/", "x", "a/b/c/d", "///", "{boot}/9/1/1", "x/{ns}/1/1",
     "{here}/-1/1", "{here}/../1", "{here}//1", "{here}/self/1"])  # fmt: skip
 def test_what_can_not_be_told_is_alive(process: str) -> None:
     boot, ns, _, _ = liveness.this_process().split("/")

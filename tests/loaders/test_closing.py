@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shardproof import IndexedDataset, OrderedDataLoader
-from shardproof.loaders.io import _file_pool, _submissions
+from shardproof.loaders.io import _file_pool, _open_shards, _submissions
 from shardproof.loaders.io._open_shards import OpenShards
 from shardproof.loaders.io._row_source import RowSource
 from shardproof.loaders.io._submissions import Submissions, open_submissions
@@ -107,7 +107,8 @@ def hold(how: str, dataset: IndexedDataset, monkeypatch) -> Held:
         held.before(monkeypatch, _file_pool, "open_inside")
     if how == "queue":
         held.before(monkeypatch, Submissions, "read")
-    held.before(monkeypatch, os, "preadv")  # for the queue, too: a kernel may offer none
+        held.before(monkeypatch, _open_shards, "read_singly")  # where the kernel offers none
+    held.before(monkeypatch, os, "preadv")
     return held
 
 

@@ -108,6 +108,7 @@ def _control_files() -> None:
     control, fsync = fcntl.fcntl, os.fsync
 
     def answer(fd: object, command: int, argument: object = 0) -> object:
+        control(fd, fcntl.F_GETFD)  # refuses what is no descriptor
         number = fd if isinstance(fd, int) else fd.fileno()
         if command == F_FULLFSYNC:
             fsync(number)
