@@ -489,7 +489,9 @@ class TestPlaces:
         assert repair(root / "sub", str(source / "sub"), against=source / "sub").ok
 
     @pytest.mark.parametrize("kind", ["link", "file", "another user's"])
-    def test_what_is_in_the_place_of_parts_is_named(self, sealed, whole, tmp_path, kind) -> None:
+    def test_what_is_in_the_place_of_parts_is_named(
+        self, request, sealed, whole, tmp_path, kind
+    ) -> None:
         break_some(sealed)
         parts = sealed / f".shardproof-{os.geteuid()}.parts"
         if kind == "link":
@@ -505,6 +507,7 @@ class TestPlaces:
         else:
             parts.mkdir()
             os.chown(parts, 1000, 1000)
+            request.addfinalizer(lambda: os.chown(parts, 0, 0))  # so that anybody may remove it
         before = listing(sealed)
         with serve_hub(whole) as hub:
             done = repair(sealed, hub.url, limits=LIMITS)

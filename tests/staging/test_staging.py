@@ -586,7 +586,7 @@ class TestDestination:
     @pytest.mark.parametrize("depth", [0, 1])
     @pytest.mark.parametrize("harm", ["link", "file", "readable", "writable", "others"])
     def test_what_another_user_may_have_put_there(
-        self, shards_dir, copy, tmp_path, to, harm: str, depth: int
+        self, request, shards_dir, copy, tmp_path, to, harm: str, depth: int
     ) -> None:
         lure = tmp_path / "lure"
         lure.mkdir(mode=0o700)
@@ -600,6 +600,7 @@ class TestDestination:
             if os.geteuid():
                 pytest.skip("only root gives files away")
             os.chown(path, 12345, -1)
+            request.addfinalizer(lambda: os.chown(path, 0, -1))  # so that anybody may remove it
         with pytest.raises(PermissionError, match=rf"expected a directory of uid.*'{path}'"):
             stage(shards_dir, to)
         assert list(lure.iterdir()) == []
