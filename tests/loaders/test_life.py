@@ -516,6 +516,28 @@ def test_a_forked_process_takes_over_no_lock(kind, path):
     assert outcome.value == len(expected)
 
 
+@KINDS
+def test_a_process_forked_while_a_thread_decides_what_to_read_reads(kind, path, monkeypatch):
+    """Before Python 3.12 all cached properties of a class have one lock, which a fork inherits."""
+    expected, parent = len(everything(kind(path, layer=6))), os.getpid()
+    is_there, may_go, real = threading.Event(), threading.Event(), _read_ahead.ReadPlan.of
+
+    def of(*args):
+        if os.getpid() == parent:
+            is_there.set()
+            assert may_go.wait(60)
+        return real(*args)
+
+    monkeypatch.setattr(_read_ahead.ReadPlan, "of", of)
+    thread = threading.Thread(target=lambda: everything(kind(path, layer=6)))
+    thread.start()
+    assert is_there.wait(60)
+    outcome = run_in_child(lambda: len(everything(kind(path, layer=6))), deadline=20)
+    may_go.set()
+    thread.join()
+    assert returned(outcome) == expected
+
+
 NAMES = {kind.__name__: kind for kind in (OrderedDataLoader, ShuffledDataLoader, IndexedDataset)}
 
 

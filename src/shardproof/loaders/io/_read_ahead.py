@@ -116,18 +116,22 @@ class StretchRead:
     def __init__(self, ahead: ReadAhead, shards: OpenShards, start: int, stop: int) -> None:
         self._ahead, self._shards = ahead, shards
         self.start, self._stop = start, stop  # of its batches
-        self._lock = threading.Lock()  # for what is decided once, for all parts
+        # For what is decided once, for all parts. The lock of functools.cached_property is one for
+        # all objects before Python 3.12: in a fork, a thread of the parent may have it for good.
+        self._lock = threading.Lock()
+        self._planned: tuple[Rows, ReadPlan] | None = None
+        self._placed: tuple[list[Buffer], ShardReads] | None = None
 
     def plan(self) -> list[Batch]:
         """Decide what is read; there are no batches yet."""
         with self._lock:
-            self._planned  # noqa: B018
+            self._plan()
         return []
 
     def read(self, part: int, n_parts: int) -> list[Batch]:
         """Read one part; with the last, return the batches over memory that all parts fill."""
         with self._lock:
-            (rows, _), (buffers, reads) = self._planned, self._placed
+            (rows, _), (buffers, reads) = self._plan(), self._place()
         first, last = (len(reads.shard) * at // n_parts for at in (part, part + 1))
         self._shards.read_each(reads.part(slice(first, last)))
         if part < n_parts - 1:
@@ -138,13 +142,15 @@ class StretchRead:
             pool.give_back(buffer)
         return batches
 
-    @functools.cached_property
-    def _planned(self) -> tuple[Rows, ReadPlan]:
-        window, selection = self._ahead.window(self.start, self._stop), self._ahead.source.selection
-        return window.delivered, ReadPlan.of(selection, window, self._ahead.pool.n_rows)
+    def _plan(self) -> tuple[Rows, ReadPlan]:
+        if self._planned is None:
+            window, source = self._ahead.window(self.start, self._stop), self._ahead.source
+            plan = ReadPlan.of(source.selection, window, self._ahead.pool.n_rows)
+            self._planned = window.delivered, plan
+        return self._planned
 
-    @functools.cached_property
-    def _placed(self) -> tuple[list[Buffer], ShardReads]:
-        _, plan = self._planned
-        buffers = [self._ahead.pool.take() for _ in range(self._stop - self.start)]
-        return buffers, plan.into(buffers)
+    def _place(self) -> tuple[list[Buffer], ShardReads]:
+        if self._placed is None:
+            buffers = [self._ahead.pool.take() for _ in range(self._stop - self.start)]
+            self._placed = buffers, self._plan()[1].into(buffers)
+        return self._placed
