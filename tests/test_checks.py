@@ -18,6 +18,7 @@ import pytest
 
 from shardproof import FindingKind, ManifestNotFoundError, testing
 from shardproof._base import digest, fanout
+from shardproof._base.opening import Read
 from shardproof._base.work import stoppable
 from shardproof.checks import check
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
@@ -640,8 +641,8 @@ class TestChecksumsInside:
         (root / "a").write_bytes(b"abc")
         asked = []
 
-        def prove(promised: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
-            asked.append((promised.name, os.pread(fd, 9, 0), size))
+        def prove(promised: ExpectedFile, read: Read, size: int) -> Mismatch | bool:
+            asked.append((promised.name, read(9), size))
             return answer
 
         report = check(manifest(root, ExpectedFile(name="a"), prove=prove), level="valid")
@@ -667,8 +668,8 @@ class TestChecksumsInside:
 def test_a_probe_that_can_not_read_is_unreadable(root: Path) -> None:
     (root / "a").write_bytes(b"abc")
 
-    def probe(promised: ExpectedFile, fd: int, size: int) -> None:
-        os.pread(fd, 1, 0)
+    def probe(promised: ExpectedFile, read: Read, size: int) -> None:
+        read(1)
 
     with FileSystemFaults(root) as fs:
         fs.fail("read", 5, match="a")

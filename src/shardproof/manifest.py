@@ -11,6 +11,7 @@ import msgspec
 from shardproof._base import digest as _digest
 from shardproof._base.messages import listed, quoted, told
 from shardproof._base.names import Refusal, entries_of, refusals, refuse_unspelled
+from shardproof._base.opening import Read
 from shardproof.errors import ManifestError
 
 __all__ = [
@@ -109,15 +110,18 @@ def disagreements(files: Iterable[ExpectedFile]) -> Iterator[Contradiction]:
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 """What JSON states of bytes or samples: exact in every reader (RFC 8259, section 6)."""
 
-Probe = Callable[[ExpectedFile, int, int], Mismatch | None]
-"""A format's structural probe: ``probe(promised, fd, size)``, with bounded reads by `os.pread`.
+Probe = Callable[[ExpectedFile, Read, int], Mismatch | None]
+"""A format's structural probe: ``probe(promised, read, size)``, with few and bounded reads.
+
+``read(n_bytes, offset)`` returns so many bytes of the file from a position on, which is 0 by
+default, or fewer where it ends. Of a file on this machine it is the descriptor as well.
 
 It must be picklable, so that it can be sent to another process: a module-level function, or a
 `functools.partial` or frozen dataclass of plain data.
 """
 
-Prove = Callable[[ExpectedFile, int, int], Mismatch | Literal["agreed"] | bool]
-"""What reads the checksums that a file has in itself: ``prove(promised, fd, size)``.
+Prove = Callable[[ExpectedFile, Read, int], Mismatch | Literal["agreed"] | bool]
+"""What reads the checksums that a file has in itself: ``prove(promised, read, size)``.
 
 True where every byte is proven by them, False where not all have one; ``"agreed"`` where only what
 lies beside it says so. It must be picklable too.

@@ -15,6 +15,7 @@ import numpy as np
 import shardproof
 from shardproof import testing
 from shardproof._base import holds
+from shardproof._base.opening import Descriptor
 from shardproof.checkpoint import MultiShardLoader, from_safetensors, to_safetensors
 from shardproof.datasets.rows._card import configs_of, told_default
 from shardproof.datasets.rows._parquet import row_count
@@ -171,9 +172,9 @@ def npy(base: Path) -> Path:
 
 
 def read_npy(root: Path) -> Iterator[str]:
-    fd = os.open(root / "ids.npy", os.O_RDONLY)
+    fd = Descriptor(os.open(root / "ids.npy", os.O_RDONLY))
     try:
-        yield str(read_header(fd, os.fstat(fd).st_size, IDS))
+        yield str(read_header(fd, fd.size, IDS))
     finally:
         os.close(fd)
 

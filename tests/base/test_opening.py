@@ -11,7 +11,7 @@ import pytest
 
 import shardproof
 from shardproof import testing
-from shardproof._base.opening import read_at, real_path, tree
+from shardproof._base.opening import Descriptor, file_of, read_at, read_into, real_path, tree
 from shardproof.checkpoint import from_safetensors, to_safetensors
 from shardproof.testing.faults import FileSystemFaults
 
@@ -100,6 +100,37 @@ def test_a_read_that_is_short_is_gone_on_with(tmp_path: Path, short_reads) -> No
     with open(tmp_path / "x", "rb") as file:
         assert read_at(file.fileno(), 90, 3) == bytes(range(3, 93))
         assert read_at(file.fileno(), 200, 3) == bytes(range(3, 100))
+
+
+def test_what_is_open_reads_and_knows_its_size(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"abcdef")
+    with open(tmp_path / "x", "rb") as file:
+        fd = Descriptor(file.fileno())
+        assert (fd(2), fd(9, 4), fd.size, os.pread(fd, 1, 5)) == (b"ab", b"ef", 6, b"f")
+
+
+def test_bytes_from_anywhere_are_read_as_a_file_is() -> None:
+    data = bytes(range(256))
+
+    def read(n_bytes: int, offset: int = 0) -> bytes:
+        return data[offset : offset + n_bytes]
+
+    with file_of(read, 200, 16) as file:
+        assert (file.read(3), file.seek(-4, os.SEEK_END), file.read()) == (
+            data[:3],
+            196,
+            data[196:200],
+        )
+        assert (file.seek(250), file.read(1), file.seek(0), file.read()) == (
+            250,
+            b"",
+            0,
+            data[:200],
+        )
+        with pytest.raises(OSError, match="invalid position"):
+            file.seek(-201, os.SEEK_END)
+    buffer = memoryview(bytearray(9))
+    assert (read_into(read, buffer, 250), bytes(buffer)) == (6, data[250:] + bytes(3))
 
 
 def test_short_reads_accuse_no_checkpoint(tmp_path: Path, short_reads) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from shardproof import FindingKind, ManifestError, validate
+from shardproof._base.opening import Descriptor
 from shardproof.formats.samples import MDS as FORMAT
 from shardproof.testing.faults import FileSystemFaults
 from tests.formats.looking import contract, found_in, of_golden, put, said_of
@@ -181,7 +182,7 @@ def test_a_shard_that_is_cut_while_it_is_looked_at(tmp_path) -> None:
     with (tmp_path / "shard.00000.mds").open("rb") as file:
         [promised], probe = manifest.files, manifest.probe
         assert probe is not None
-        mismatch = probe(promised, file.fileno(), 1000)
+        mismatch = probe(promised, Descriptor(file.fileno()), 1000)
     assert mismatch is not None
     assert mismatch.expected == "2 offsets"
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from shardproof import ManifestError, formats, validate
+from shardproof._base.opening import Descriptor
 from shardproof.formats.weights import TORCH as FORMAT
 from shardproof.probes import zipped
 from tests.formats.looking import found_in, named, of_golden, said_of
@@ -184,8 +185,9 @@ def test_no_archive_makes_it_fail() -> None:
         with tempfile.TemporaryFile() as file:
             file.write(flipped(WRITTEN, at))
             file.flush()
-            fd, size = file.fileno(), len(WRITTEN)
-            seen += bool(zipped.wrong_end(fd, size) or zipped.wrong_member(fd, zipped.read_all))
+            read, size = Descriptor(file.fileno()), len(WRITTEN)
+            wrong = zipped.wrong_end(read, size)
+            seen += bool(wrong or zipped.wrong_member(read, size, zipped.read_all))
     assert seen > len(WRITTEN) / 2
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from shardproof._base import json as _json
+from shardproof._base.opening import Read
 from shardproof.errors import ManifestError
 from shardproof.manifest import ExpectedFile, Manifest, Mismatch
 from shardproof.testing import Layout
@@ -68,8 +69,8 @@ def write_dir(value: Layout, base: Path) -> Path:
     return base
 
 
-def probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
-    head = os.pread(fd, 1, 0)
+def probe(promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
+    head = read(1)
     return None if head else Mismatch(expected="a first byte", found=f"none in {size} bytes")
 
 

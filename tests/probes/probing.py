@@ -4,11 +4,13 @@ import tempfile
 from collections.abc import Callable
 from typing import TypeVar
 
+from shardproof._base.opening import Descriptor
+
 T = TypeVar("T")
 
 
-def asked(look: Callable[[int, int], T], data: bytes) -> T:
+def asked(look: Callable[[Descriptor, int], T], data: bytes) -> T:
     with tempfile.TemporaryFile() as file:
         file.write(data)
         file.flush()
-        return look(file.fileno(), len(data))
+        return look(Descriptor(file.fileno()), len(data))

@@ -12,7 +12,7 @@ POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:%b\nsize 4096
 
 def judged(name: str, data: bytes, digest: str | None = None) -> str | None:
     file = ExpectedFile(name=name, digest=digest)
-    found = asked(lambda fd, size: by_name.probe(file, fd, size), data)
+    found = asked(lambda read, size: by_name.probe(file, read, size), data)
     return found and found.found
 
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardproof._base.opening import Descriptor
 from shardproof.formats.weights import GGUF as FORMAT
 from shardproof.manifest import ExpectedFile
 from shardproof.probes.gguf import probe
@@ -161,4 +162,4 @@ def test_no_header_makes_it_fail(data: st.DataObject) -> None:
     with tempfile.TemporaryFile() as file:
         file.write(broken)
         file.flush()
-        probe(ExpectedFile(name="model.gguf"), file.fileno(), len(broken))
+        probe(ExpectedFile(name="model.gguf"), Descriptor(file.fileno()), len(broken))

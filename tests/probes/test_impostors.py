@@ -38,7 +38,7 @@ IMPOSTORS = {
 
 
 def told(text: str, **keywords) -> str | None:
-    return asked(lambda fd, size: impostor(fd, size, **keywords), text.encode())
+    return asked(lambda read, size: impostor(read, size, **keywords), text.encode())
 
 
 @pytest.mark.parametrize(("text", "found"), IMPOSTORS.values(), ids=IMPOSTORS)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardproof._base.opening import Descriptor
 from shardproof.manifest import ExpectedFile, Mismatch
 from shardproof.probes import npy
 from tests.probes.probing import asked
@@ -22,7 +23,7 @@ def saved(*arrays: np.ndarray, version: tuple[int, int] | None = None) -> bytes:
 
 
 def probe(data: bytes) -> Mismatch | None:
-    return asked(lambda fd, size: npy.probe(ExpectedFile(name="a.npy"), fd, size), data)
+    return asked(lambda read, size: npy.probe(ExpectedFile(name="a.npy"), read, size), data)
 
 
 def of_text(text: str, data: bytes = b"", version: int = 1) -> bytes:
@@ -124,7 +125,7 @@ def test_a_field_that_stands_twice_makes_no_law() -> None:
 
 
 def test_what_is_read_of_a_header_is_bounded() -> None:
-    def is_read(fd: int, _: int) -> None:
+    def is_read(fd: Descriptor, _: int) -> None:
         os.truncate(fd, 2**29)
         tracemalloc.start()
         assert npy.probe(ExpectedFile(name="a.npy"), fd, 2**29) is None

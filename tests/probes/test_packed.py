@@ -36,7 +36,7 @@ SURE = ["bzip2", "xz", "zstd"]
 
 
 def look(kind: str, data: bytes) -> Mismatch | None:
-    return asked(lambda fd, size: packed.probe(kind, fd, size), data)
+    return asked(lambda read, size: packed.probe(kind, read, size), data)
 
 
 @pytest.mark.parametrize("what", TEXTS)

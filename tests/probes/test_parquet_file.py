@@ -37,7 +37,7 @@ def file_of(text: bytes, body: bytes = bytes(100)) -> bytes:
 
 
 def probe(text: bytes) -> Mismatch | None:
-    return asked(lambda fd, size: parquet.probe(FILE, fd, size), file_of(text))
+    return asked(lambda read, size: parquet.probe(FILE, read, size), file_of(text))
 
 
 ROWS = b"\x26\0\0"
@@ -93,7 +93,7 @@ def test_what_can_not_be_is_told(text: bytes, expected: str) -> None:
 )
 def test_a_page_that_can_not_be_is_told(page: bytes, expected: str) -> None:
     data = file_of(footer(5, group(5, 4, 100)), page.ljust(100, b"\0")[:100])
-    found = asked(lambda fd, size: parquet.prove(FILE, fd, size), data)
+    found = asked(lambda read, size: parquet.prove(FILE, read, size), data)
     assert isinstance(found, Mismatch)
     assert found.expected == expected
 

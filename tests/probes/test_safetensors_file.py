@@ -12,6 +12,7 @@ import safetensors.numpy
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from shardproof._base.opening import Read
 from shardproof.manifest import ExpectedFile, Mismatch
 from shardproof.probes.safetensors import SafetensorsHeader, header_of, probe
 from tests.helpers.drawing import examples
@@ -31,7 +32,7 @@ def file_of(header: Any, n_bytes: int) -> bytes:
 
 
 def look(data: bytes) -> Mismatch | None:
-    return asked(lambda fd, size: probe(ExpectedFile(name="x.safetensors"), fd, size), data)
+    return asked(lambda read, size: probe(ExpectedFile(name="x.safetensors"), read, size), data)
 
 
 def header_in(data: bytes) -> Any:
@@ -156,9 +157,9 @@ def test_a_header_takes_little_memory() -> None:
     """Whatever it says: seven bytes for each tensor that is none."""
     data = file_of(b"{" + b'"a":{},' * (2**24 // 7 - 1) + b'"":{}}', 0)
 
-    def is_read(fd: int, size: int) -> int:
+    def is_read(read: Read, size: int) -> int:
         tracemalloc.start()
-        assert isinstance(header_of(fd, size), Mismatch)
+        assert isinstance(header_of(read, size), Mismatch)
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         return most

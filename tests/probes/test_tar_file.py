@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardproof._base.opening import Descriptor
 from shardproof.manifest import ExpectedFile, Mismatch
 from shardproof.probes import tar
 from tests.probes.probing import asked
@@ -32,7 +33,7 @@ def archive(*sizes: int, form: int = tarfile.PAX_FORMAT, name: str = "{:06d}.bin
 
 def ask(function: Callable, data: bytes, n_items: int | None = None):
     file = ExpectedFile(name="000.tar", n_items=n_items)
-    return asked(lambda fd, size: function(file, fd, size), data)
+    return asked(lambda read, size: function(file, read, size), data)
 
 
 def probe(data: bytes, **keywords) -> Mismatch | None:
@@ -206,7 +207,7 @@ def test_what_is_read_of_an_extended_header_is_bounded() -> None:
     info = tarfile.TarInfo("name")
     info.type, info.size = tarfile.XHDTYPE, 2**28
 
-    def is_read(fd: int, _: int) -> None:
+    def is_read(fd: Descriptor, _: int) -> None:
         os.truncate(fd, 2**29)
         tracemalloc.start()
         assert tar.prove(ExpectedFile(name="000.tar"), fd, 2**29) is False

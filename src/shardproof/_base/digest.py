@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import hashlib
-import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple
 
 from shardproof._base.fanout import Future, available_cpus, in_threads
 from shardproof._base.messages import quoted
+from shardproof._base.opening import Read, read_into
 
 ALGORITHMS = (
     *("blake2b", "blake2s", "md5", "sha1", "sha224", "sha256", "sha3-224", "sha3-256", "sha3-384"),
@@ -146,7 +146,7 @@ def piece_bytes(algorithm: str, threads: int | None = None) -> int:
 
 
 def of_file(
-    fd: int,
+    read: Read | int,
     algorithm: str,
     size: int,
     *,
@@ -156,11 +156,11 @@ def of_file(
 ) -> Digest:
     """Return the digest of a file's bytes up to ``size``: bounded, even while the file grows."""
     asked = [(algorithm, start)]
-    return each_of_file(fd, asked, size, threads=threads, go_on=go_on)[algorithm, start]
+    return each_of_file(read, asked, size, threads=threads, go_on=go_on)[algorithm, start]
 
 
 def each_of_file(
-    fd: int,
+    read: Read | int,
     asked: Iterable[tuple[str, int]],
     size: int,
     *,
@@ -172,7 +172,7 @@ def each_of_file(
     offset = min((start for _, start in begun), default=size)
     n_bytes = min(max((piece_bytes(name, threads) for name, _ in begun), default=0), size - offset)
     buffer = _buffer(max(0, n_bytes))
-    while offset < size and (n := os.preadv(fd, [buffer[: size - offset]], offset)):
+    while offset < size and (n := read_into(read, buffer[: size - offset], offset)):
         go_on()
         for (_, start), digest in begun.items():
             digest.update(buffer[max(0, start - offset) : n])

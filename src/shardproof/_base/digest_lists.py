@@ -14,7 +14,7 @@ from shardproof._base import digest_dialects, json
 from shardproof._base.digest_dialects import LONG, MOST_WRONG, NAME, SHORT, SUMS, parsed
 from shardproof._base.messages import quoted
 from shardproof._base.names import opened
-from shardproof._base.opening import is_directory, is_never_a_shard, is_there, read_at
+from shardproof._base.opening import is_directory, is_never_a_shard, is_there
 from shardproof.errors import ManifestError, ManifestPermissionError
 
 NAMES = {
@@ -77,8 +77,8 @@ def lists_in(root: str) -> list[str]:
 
 def _is_full(root: str, name: str) -> bool:
     """Whether half the lines at the beginning of a file are entries, one of them of a file here."""
-    with opened(name, root) as fd:
-        head = b"" if fd is None else read_at(fd, _HEAD_BYTES)
+    with opened(name, root) as file:
+        head = b"" if file is None else file(_HEAD_BYTES)
     whole = head if len(head) < _HEAD_BYTES else head[: head.rfind(b"\n")]
     entries, problems = parsed(whole, name)
     n_lines = sum(not digest_dialects.is_comment(line) for line in digest_dialects.lines_of(whole))

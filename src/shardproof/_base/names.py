@@ -19,6 +19,7 @@ from shardproof._base.beneath import Walk, open_here
 from shardproof._base.messages import quoted
 from shardproof._base.opening import (
     MAX_NAME_BYTES,
+    Descriptor,
     is_conclusive,
     is_link,
     permission_denied,
@@ -213,7 +214,7 @@ def open_folder(name: str, *, root: str, dir_fd: int, links: bool = True) -> int
 
 
 @contextlib.contextmanager
-def opened(name: str, root: str, dir_fd: int | None = None) -> Iterator[int | None]:
+def opened(name: str, root: str, dir_fd: int | None = None) -> Iterator[Descriptor | None]:
     """Open a file of the root; None where there is none that may be read, which a check finds."""
     with contextlib.ExitStack() as stack:
         if dir_fd is None:
@@ -221,7 +222,7 @@ def opened(name: str, root: str, dir_fd: int | None = None) -> Iterator[int | No
             stack.callback(os.close, dir_fd)
         fd = None
         try:
-            fd = open_inside(name, root=root, dir_fd=dir_fd)
+            fd = Descriptor(open_inside(name, root=root, dir_fd=dir_fd))
             stack.callback(os.close, fd)
         except NotRegularError:
             pass

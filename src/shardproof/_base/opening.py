@@ -10,10 +10,12 @@ directory, and what is behind the link is then "outside".
 import contextlib
 import errno
 import fnmatch
+import io
 import itertools
 import os
 import stat
 from collections.abc import Iterator
+from typing import IO, Any, Protocol
 
 EMPTY = "expected a path, found an empty text: is a variable not set? The current directory is '.'"
 """What is said of an empty path, in the library and by the command."""
@@ -256,3 +258,68 @@ def read_at(fd: int, n_bytes: int, offset: int = 0) -> bytes:
         blocks.append(block)
         at += len(block)
     return b"".join(blocks)
+
+
+class Read(Protocol):
+    """Reads so many bytes of a file from a position on, or fewer where it ends."""
+
+    def __call__(self, n_bytes: int, offset: int = 0, /) -> bytes:
+        """Return them."""
+
+
+class OpenFile(Read, Protocol):
+    """A file that is open: it reads, and knows how many bytes there are."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes there are."""
+
+
+class Descriptor(int):
+    """A descriptor as an `OpenFile`: a probe that takes it for one may still call `os.pread`."""
+
+    __slots__ = ()
+    __call__ = read_at
+
+    @property
+    def size(self) -> int:
+        """How many bytes there are."""
+        return os.fstat(self).st_size
+
+
+def read_into(read: Read | int, buffer: memoryview, offset: int) -> int:
+    """Read what fills a buffer, or less; return how many bytes."""
+    if isinstance(read, int):
+        return os.preadv(read, [buffer], offset)
+    data = read(len(buffer), offset)
+    buffer[: len(data)] = data
+    return len(data)
+
+
+class _Readable(io.RawIOBase):
+    """What `file_of` reads from."""
+
+    def __init__(self, read: Read, size: int) -> None:
+        self._read, self._size, self._at = read, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer)[: max(0, self._size - self._at)]
+        self._at += (n_read := read_into(self._read, view, self._at))
+        return n_read
+
+
+def file_of(read: Read, size: int, buffering: int = io.DEFAULT_BUFFER_SIZE) -> IO[bytes]:
+    """Return a file to be read as Python's own are, for modules that take nothing else."""
+    if isinstance(read, int):
+        return os.fdopen(read, "rb", buffering, closefd=False)
+    return io.BufferedReader(_Readable(read, size), buffering)

@@ -25,6 +25,7 @@ from shardproof._base.names import (
     open_inside,
     open_regular,
 )
+from shardproof._base.opening import Descriptor
 from shardproof._base.work import go_on
 from shardproof.checks._proofs import SealedProof
 from shardproof.manifest import ExpectedFile, Mismatch, Probe, Prove
@@ -217,10 +218,14 @@ def judge(question: Question, fd: int, file: ExpectedFile) -> _Answer:
     if not status.st_size and file.size != 0:
         expected = "more than 0 bytes" if file.size is None else f"{file.size} bytes"
         return question.broken(file, FindingKind.EMPTY, expected, "0 bytes")
-    return "kept" if question.level == "present" else _examine(question, fd, status, file)
+    return (
+        "kept" if question.level == "present" else _examine(question, Descriptor(fd), status, file)
+    )
 
 
-def _examine(question: Question, fd: int, status: os.stat_result, file: ExpectedFile) -> _Answer:
+def _examine(
+    question: Question, fd: Descriptor, status: os.stat_result, file: ExpectedFile
+) -> _Answer:
     """Look at size, structure and bytes, as far as the level asks."""
     answer: _Answer | None = _judge_outside(question, fd, status, file) if status.st_size else None
     if answer is None and (question.level != "valid" or not file.digests):
@@ -234,7 +239,7 @@ def _examine(question: Question, fd: int, status: os.stat_result, file: Expected
 
 
 def _judge_outside(
-    question: Question, fd: int, status: os.stat_result, file: ExpectedFile
+    question: Question, fd: Descriptor, status: os.stat_result, file: ExpectedFile
 ) -> Finding | None:
     """Judge a file by all but its digest."""
     size = status.st_size
@@ -261,7 +266,9 @@ def _may_be_unwritten(status: os.stat_result) -> bool:
     return status.st_blocks * _BLOCK_BYTES < status.st_size
 
 
-def _judge_unknown(question: Question, fd: int, size: int, file: ExpectedFile) -> _Answer | None:
+def _judge_unknown(
+    question: Question, fd: Descriptor, size: int, file: ExpectedFile
+) -> _Answer | None:
     """Judge a file of which nothing is known, neither size nor structure: by its first bytes."""
     if file.size is not None or question.probe is not None:
         return None
@@ -272,7 +279,7 @@ def _judge_unknown(question: Question, fd: int, size: int, file: ExpectedFile) -
 
 
 def _judge_bytes(
-    question: Question, fd: int, status: os.stat_result, file: ExpectedFile
+    question: Question, fd: Descriptor, status: os.stat_result, file: ExpectedFile
 ) -> _Answer:
     """Judge a file by each digest that is stated of it, and by the checksums that it has itself."""
     if not (file.digests or question.prove or question.noting):

@@ -15,7 +15,14 @@ from typing import Literal, NamedTuple
 
 from shardproof._base.messages import quoted
 from shardproof._base.names import opened
-from shardproof._base.opening import TEMPORARY, is_never_a_shard, is_of_a_desktop, read_at, tree
+from shardproof._base.opening import (
+    TEMPORARY,
+    OpenFile,
+    Read,
+    is_never_a_shard,
+    is_of_a_desktop,
+    tree,
+)
 from shardproof.errors import ManifestError
 from shardproof.manifest import Contradiction, ExpectedFile, Mismatch, Prove
 
@@ -113,18 +120,18 @@ def uncommitted(names: Iterable[str]) -> Iterator[Contradiction]:
 
 
 def prove(
-    root: str, inside: Prove | None, promised: ExpectedFile, fd: int, size: int
+    root: str, inside: Prove | None, promised: ExpectedFile, read: Read, size: int
 ) -> Mismatch | Literal["agreed"] | bool:
     """Return which bytes have another checksum than is beside a file, or what those in it prove."""
     folder, name = os.path.split(promised.name)
-    with opened(os.path.join(folder, f".{name}.crc"), root) as sums_fd:
-        wrong = None if sums_fd is None else _disagreement(fd, size, sums_fd)
-    proven = inside(promised, fd, size) if inside else False
-    return wrong or proven or (sums_fd is not None and "agreed")
+    with opened(os.path.join(folder, f".{name}.crc"), root) as sums:
+        wrong = None if sums is None else _disagreement(read, size, sums)
+    proven = inside(promised, read, size) if inside else False
+    return wrong or proven or (sums is not None and "agreed")
 
 
-def _disagreement(fd: int, size: int, sums_fd: int) -> Mismatch | None:
-    head, n_sum_bytes = read_at(sums_fd, _HEADER_BYTES), os.fstat(sums_fd).st_size - _HEADER_BYTES
+def _disagreement(read: Read, size: int, sums: OpenFile) -> Mismatch | None:
+    head, n_sum_bytes = sums(_HEADER_BYTES), sums.size - _HEADER_BYTES
     n_each = int.from_bytes(head[4:], "big")
     if head[:4] != _MAGIC or not 0 < n_each <= _PIECE_BYTES or n_sum_bytes % _CRC_BYTES:
         found = f"{n_sum_bytes + _HEADER_BYTES} bytes, {quoted(head)}: it is torn, remove it"
@@ -135,10 +142,10 @@ def _disagreement(fd: int, size: int, sums_fd: int) -> Mismatch | None:
         return Mismatch(expected, f"{size} bytes")
     n_bytes = _PIECE_BYTES // n_each * n_each
     for at in range(0, size, n_bytes):
-        data = read_at(fd, n_bytes, at)
+        data = read(n_bytes, at)
         pieces = (data[begin : begin + n_each] for begin in range(0, len(data), n_each))
         computed = b"".join(zlib.crc32(piece).to_bytes(_CRC_BYTES, "big") for piece in pieces)
-        if computed != read_at(sums_fd, len(computed), _HEADER_BYTES + at // n_each * _CRC_BYTES):
+        if computed != sums(len(computed), _HEADER_BYTES + at // n_each * _CRC_BYTES):
             expected = "bytes of which the checksums beside it are"
             return Mismatch(expected, f"others from byte {at} on")
     return None

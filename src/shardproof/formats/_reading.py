@@ -19,7 +19,7 @@ import msgspec
 
 from shardproof._base import digest, digest_lists, json
 from shardproof._base.names import opened
-from shardproof._base.opening import is_regular, mode_of, permission_denied, read_at, real_path
+from shardproof._base.opening import is_regular, mode_of, permission_denied, real_path
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.formats._format import Format, SignerKey
 from shardproof.formats._weak import WEAK, agrees
@@ -116,8 +116,8 @@ def expected_by(name: str, texts: Sequence[str]) -> ExpectedFile:
 
 def begin_of(root: str, name: str, n_bytes: int) -> bytes:
     """Return the first bytes of a file of a directory; none where it is not there, or no file."""
-    with opened(name, root) as fd:
-        return b"" if fd is None else read_at(fd, n_bytes)
+    with opened(name, root) as file:
+        return b"" if file is None else file(n_bytes)
 
 
 def parts_of(form: Format, root: str) -> tuple[str, ...]:

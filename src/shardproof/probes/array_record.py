@@ -9,7 +9,7 @@ import re
 import struct
 
 from shardproof._base.messages import quoted
-from shardproof._base.opening import read_at
+from shardproof._base.opening import Read
 from shardproof.manifest import ExpectedFile, Mismatch
 
 __all__ = ["probe"]
@@ -27,34 +27,34 @@ _POSTSCRIPT = re.compile(
 """The offset of the footer, and a magic number, as protobuf writes them."""
 
 
-def probe(_promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
+def probe(_promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
     """Return where chunks do not follow one another to the end, or that the footer is not there."""
-    head = read_at(fd, len(_SIGNATURE))
+    head = read(len(_SIGNATURE))
     if head != _SIGNATURE:
         return Mismatch("the signature of ArrayRecord", quoted(head))
     if size % _BLOCK_BYTES:
         return Mismatch("whole blocks of 64 KiB", f"{size} bytes")
-    found = _POSTSCRIPT.search(read_at(fd, 2**10, size - _BLOCK_BYTES))
+    found = _POSTSCRIPT.search(read(2**10, size - _BLOCK_BYTES))
     if found is None:
         return Mismatch("a postscript in the last block", "none: the writer was not closed")
     footer = sum((byte & 127) << 7 * n for n, byte in enumerate(found[1]))
-    if footer >= size or _next_chunk(fd, footer) is None:
+    if footer >= size or _next_chunk(read, footer) is None:
         return Mismatch(f"the footer at byte {footer}, of {size}", "other bytes")
     begin = at = 0
     for _chunk in range(_MOST_CHUNKS):
         if at >= size:
             break
-        begin, end = at, _next_chunk(fd, at)
+        begin, end = at, _next_chunk(read, at)
         if end is None:
-            return Mismatch(f"a chunk at byte {begin}", quoted(read_at(fd, 12, at)))
+            return Mismatch(f"a chunk at byte {begin}", quoted(read(12, at)))
         at = end
     expected = f"the chunk at byte {begin}, to byte {at}"
     return Mismatch(expected, f"{size} bytes") if at > size else None
 
 
-def _next_chunk(fd: int, at: int) -> int | None:
+def _next_chunk(read: Read, at: int) -> int | None:
     """Return where the chunk after one begins; None where there is none."""
-    data = read_at(fd, _BLOCK_HEAD_BYTES + _CHUNK_HEAD_BYTES, at)
+    data = read(_BLOCK_HEAD_BYTES + _CHUNK_HEAD_BYTES, at)
     to_block = -at % _BLOCK_BYTES
     head = data[:to_block] + data[to_block + _BLOCK_HEAD_BYTES :]
     if len(head) < _CHUNK_HEAD_BYTES:

@@ -7,7 +7,7 @@ of Arrow; Feather 1 begins and ends with ``FEA1``, and has the length of its met
 """
 
 from shardproof._base.messages import quoted
-from shardproof._base.opening import read_at
+from shardproof._base.opening import Read
 from shardproof.manifest import ExpectedFile, Mismatch
 
 __all__ = ["probe"]
@@ -18,10 +18,10 @@ _END_OF_STREAM = _CONTINUED + bytes(4)
 _TAIL_BYTES = 10
 
 
-def probe(_promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
+def probe(_promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
     """Return what is wrong with the ends of a file."""
-    head = read_at(fd, 8)
-    tail = read_at(fd, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
+    head = read(8)
+    tail = read(_TAIL_BYTES, max(0, size - _TAIL_BYTES))
     for magic in filter(head.startswith, _MAGICS):
         if not tail.endswith(magic):
             return Mismatch(f"{quoted(magic.decode())} at the end", quoted(tail[-len(magic) :]))

@@ -7,7 +7,7 @@ archives without an end mark), Arrow (streams without one) and npy (files with s
 import os
 
 from shardproof._base import json
-from shardproof._base.opening import read_at
+from shardproof._base.opening import Read
 from shardproof.errors import ManifestError
 from shardproof.manifest import ExpectedFile, Mismatch, Probe
 from shardproof.probes import gguf, parquet, safetensors
@@ -27,21 +27,21 @@ def law_of(name: str) -> Probe | None:
     return _LAWS.get(os.path.splitext(name)[1].lower())
 
 
-def probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
+def probe(promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
     """Return what is wrong with the structure of a file, as far as its name tells what it has."""
     if (law := law_of(promised.name)) is not None:
-        return law(promised, fd, size)
+        return law(promised, read, size)
     # Of other files only what is a pointer in their place, and not if it may be in git like that.
     if (promised.digest or "").startswith("git-sha1:"):
         return None
-    pointer = impostor(fd, size, among_texts=True)
+    pointer = impostor(read, size, among_texts=True)
     return None if pointer is None else Mismatch("the bytes of the file", pointer)
 
 
-def flaw_of_list(kind: type, fd: int, size: int) -> Mismatch | None:
+def flaw_of_list(kind: type, read: Read, size: int) -> Mismatch | None:
     """Return what is wrong with a file that lists others, which is JSON and no shard."""
     try:
-        json.decode(read_at(fd, min(size, json.MAX_BYTES)), kind, path="")
+        json.decode(read(min(size, json.MAX_BYTES)), kind, path="")
     except ManifestError as error:
         return Mismatch("a list that can be read", error.problem)
     return None

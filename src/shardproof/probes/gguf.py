@@ -7,13 +7,12 @@ says which it is, and of how many.
 """
 
 import math
-import os
 import re
 import struct
 from typing import Any
 
 from shardproof._base.messages import quoted, told
-from shardproof._base.opening import read_at
+from shardproof._base.opening import Read, file_of
 from shardproof.manifest import ExpectedFile, Mismatch
 
 __all__ = ["probe"]
@@ -40,16 +39,16 @@ class _UnknownHeaderError(Exception):
     """A tensor is of a type that came later, or the header is longer than what is read."""
 
 
-def probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
+def probe(promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
     """Return what is wrong with a header, with the size that it implies, or with its part."""
-    head = read_at(fd, 8)
+    head = read(8)
     version = int.from_bytes(head[4:], "little")
     if head[:4] != b"GGUF" or not version:
         return Mismatch("the beginning of GGUF", quoted(head))
     if version not in _VERSIONS:  # nor where numbers are big-endian
         return None
     try:
-        end, alignment, values = _HeaderReader(fd, size).header()
+        end, alignment, values = _HeaderReader(read, size).header()
     except (EOFError, ValueError, struct.error) as error:
         return Mismatch(f"a header of GGUF within {size} bytes", told(error))
     except _UnknownHeaderError:
@@ -71,8 +70,8 @@ def _wrong_part(name: str, values: dict[bytes, Any]) -> Mismatch | None:
 class _HeaderReader:
     """Reads a header step by step; raises `EOFError` where it goes on behind the file."""
 
-    def __init__(self, fd: int, size: int) -> None:
-        self._file = os.fdopen(fd, "rb", closefd=False)
+    def __init__(self, read: Read, size: int) -> None:
+        self._file = file_of(read, size)
         self._size, self._at = size, self._file.seek(8)
 
     def header(self) -> tuple[int, int, dict[bytes, Any]]:

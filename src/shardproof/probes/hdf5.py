@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from shardproof._base.messages import quoted
 from shardproof._base.names import opened
-from shardproof._base.opening import read_at
+from shardproof._base.opening import Read
 from shardproof.manifest import ExpectedFile, Mismatch
 
 __all__ = ["choose", "probe"]
@@ -37,19 +37,19 @@ def choose(path: str, names: Sequence[str]) -> Sequence[str]:
 
 
 def _is_of_several(path: str, name: str) -> bool:
-    with opened(name, path) as fd:
-        return fd is not None and bool(_OF_SEVERAL.search(read_at(fd, 2 * _EXTENSION_BYTES)))
+    with opened(name, path) as file:
+        return file is not None and bool(_OF_SEVERAL.search(file(2 * _EXTENSION_BYTES)))
 
 
-def probe(_promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
+def probe(_promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
     """Return what is wrong with a file's superblock, with its end, or with its root group."""
     places = (0, *(1 << n for n in range(9, size.bit_length())))
-    at = next((at for at in places if read_at(fd, 8, at) == _SIGNATURE), None)
+    at = next((at for at in places if read(8, at) == _SIGNATURE), None)
     if at is None:
-        head = read_at(fd, 12)
+        head = read(12)
         expected = "the signature of HDF5 at byte 0, 512, 1024..."
         return None if head.startswith(_OLDER) else Mismatch(expected, quoted(head))
-    block = read_at(fd, _SUPERBLOCK_BYTES, at).ljust(_SUPERBLOCK_BYTES, b"\0")
+    block = read(_SUPERBLOCK_BYTES, at).ljust(_SUPERBLOCK_BYTES, b"\0")
     version, is_new = block[8], block[8] > 1
     n_bytes = block[9 if is_new else 13]
     if version > 3 or n_bytes not in {2, 4, 8, 16, 32}:
@@ -62,11 +62,11 @@ def probe(_promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
         return Mismatch("a file that was closed", found)
     base, extra, end, other, _, last = addresses
     driver, root = (extra, other) if is_new else (other, last)
-    if _OF_SEVERAL.search(read_at(fd, _EXTENSION_BYTES, min(base + driver, size))):
+    if _OF_SEVERAL.search(read(_EXTENSION_BYTES, min(base + driver, size))):
         return None
     if end != size:
         why = "cut" if size < end else "extended, or its writer was not closed"
         return Mismatch(f"{end} bytes, as the superblock says", f"{size} bytes: the file is {why}")
-    head = read_at(fd, 4, min(base + root, size))
+    head = read(4, min(base + root, size))
     is_header = head == b"OHDR" or head[:2] == b"\1\0"
     return None if is_header else Mismatch(f"the root group at byte {base + root}", quoted(head))

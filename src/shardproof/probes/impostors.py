@@ -10,6 +10,7 @@ import os
 import re
 
 from shardproof._base.messages import quoted
+from shardproof._base.opening import Read
 
 __all__ = ["impostor", "is_text"]
 
@@ -33,10 +34,13 @@ _JSON_ERROR = re.compile(
 _TEXT_NAME = re.compile(r"\.(?:csv|html?|jsonl?|md|svg|txt|xml|ya?ml)\Z", re.IGNORECASE)
 
 
-def impostor(fd: int, size: int, *, among_texts: bool = False) -> str | None:
+def impostor(read: Read, size: int, *, among_texts: bool = False) -> str | None:
     """Return what stands in the place of a file, and what to do; among texts only pointers tell."""
-    os.lseek(fd, 0, os.SEEK_SET)  # not pread(2), which pyfakefs does not fake
-    head = os.read(fd, _HEAD_BYTES)
+    if isinstance(read, int):  # not by pread(2), which pyfakefs does not fake
+        os.lseek(read, 0, os.SEEK_SET)
+        head = os.read(read, _HEAD_BYTES)
+    else:
+        head = read(_HEAD_BYTES)
     return _pointer(head, size) or (None if among_texts else _answer(head))
 
 

@@ -7,7 +7,7 @@ Each line is a value of JSON (https://jsonlines.org), and the last need not end.
 import json
 
 from shardproof._base.messages import quoted
-from shardproof._base.opening import read_at
+from shardproof._base.opening import Read
 from shardproof.manifest import ExpectedFile, Mismatch
 from shardproof.probes import packed
 
@@ -17,22 +17,22 @@ _KINDS = {"gz": "gzip", "zst": "zstd", "zstd": "zstd", "bz2": "bzip2", "xz": "xz
 _END_BYTES = 2**16
 
 
-def probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
+def probe(promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
     """Return what is wrong with the first or the last line of a file, or with what packs it."""
     stem, _, end = promised.name.lower().rpartition(".")
     if end not in _KINDS:
-        first, last = read_at(fd, _END_BYTES), read_at(fd, _END_BYTES, max(0, size - _END_BYTES))
+        first, last = read(_END_BYTES), read(_END_BYTES, max(0, size - _END_BYTES))
         return _wrong_line(first, 0, size) or _wrong_line(last, -1, size)
-    wrong = packed.probe(_KINDS[end], fd, size)
+    wrong = packed.probe(_KINDS[end], read, size)
     if wrong or end != "gz" or stem.endswith(".json"):
         return wrong
-    return packed.wrong_inside(fd, lambda read: _wrong_line(read(_END_BYTES, 0)), whole=False)
+    return packed.wrong_inside(read, lambda read: _wrong_line(read(_END_BYTES, 0)), whole=False)
 
 
-def prove(_: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
+def prove(_: ExpectedFile, read: Read, size: int) -> Mismatch | bool:
     """Return whether the checksums of what packs a file prove it."""
-    kind = packed.kind_of(read_at(fd, packed.HEAD_BYTES))
-    return packed.prove(kind, fd, size) if kind else False
+    kind = packed.kind_of(read(packed.HEAD_BYTES))
+    return packed.prove(kind, read, size) if kind else False
 
 
 def _wrong_line(text: bytes, at: int = 0, size: int = _END_BYTES) -> Mismatch | None:

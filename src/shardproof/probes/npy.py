@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from shardproof._base.messages import quoted
-from shardproof._base.opening import read_at
+from shardproof._base.opening import Read
 from shardproof.manifest import ExpectedFile, Mismatch
 
 __all__ = ["NOT_NPY", "ArrayHeader", "header_of", "item_bytes", "probe", "read_header"]
@@ -54,20 +54,20 @@ class ArrayHeader(NamedTuple):
         return self.start + self.n_items * self.item_bytes
 
 
-def probe(_promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
+def probe(_promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
     """Return how a file breaks its header's word."""
-    header = read_header(fd, size)
+    header = read_header(read, size)
     if header is None or isinstance(header, Mismatch) or header.end == size:
         return header if isinstance(header, Mismatch) else None
-    if header.end < size and read_at(fd, len(_MAGIC), header.end) == _MAGIC:
+    if header.end < size and read(len(_MAGIC), header.end) == _MAGIC:
         return None
     expected = f"{header.end} bytes for {header.n_items} items of type {quoted(header.type)}"
     return Mismatch(expected, f"{size} bytes")
 
 
-def read_header(fd: int, size: int) -> ArrayHeader | Mismatch | None:
+def read_header(read: Read, size: int) -> ArrayHeader | Mismatch | None:
     """Return what a file's header says, or why it says nothing; None where no size follows."""
-    return header_of(functools.partial(read_at, fd), size)
+    return header_of(read, size)
 
 
 def header_of(begin: Callable[[int], bytes], size: int) -> ArrayHeader | Mismatch | None:

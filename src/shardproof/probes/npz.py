@@ -3,6 +3,7 @@
 import zipfile
 from typing import IO
 
+from shardproof._base.opening import Read
 from shardproof.manifest import ExpectedFile, Mismatch
 from shardproof.probes import npy, zipped
 
@@ -11,14 +12,14 @@ __all__ = ["probe", "prove"]
 _HEADER_BYTES = 2**12
 
 
-def probe(_promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
+def probe(_promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
     """Return what is wrong with the directory of an archive, or the header of an array in it."""
-    return zipped.wrong_end(fd, size) or zipped.wrong_member(fd, _wrong_array) or None
+    return zipped.wrong_end(read, size) or zipped.wrong_member(read, size, _wrong_array) or None
 
 
-def prove(_promised: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
+def prove(_promised: ExpectedFile, read: Read, size: int) -> Mismatch | bool:
     """Return whether the checksums of all members hold; the probe has looked at the rest."""
-    wrong = zipped.wrong_end(fd, size) or zipped.wrong_member(fd, zipped.read_all)
+    wrong = zipped.wrong_end(read, size) or zipped.wrong_member(read, size, zipped.read_all)
     return True if wrong is None else wrong
 
 

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator
 
 from shardproof._base.messages import quoted, told
-from shardproof._base.opening import read_at
+from shardproof._base.opening import Read
 from shardproof.manifest import Mismatch
 
 __all__ = ["HEAD_BYTES", "SMALL_BYTES", "Forward", "kind_of", "probe", "prove", "wrong_inside"]
@@ -47,14 +47,14 @@ def kind_of(head: bytes) -> str | None:
     return found and found.lastgroup
 
 
-def probe(kind: str, fd: int, size: int) -> Mismatch | None:
+def probe(kind: str, read: Read, size: int) -> Mismatch | None:
     """Return what is wrong with the begin, the frames or the end of a file, by bounded reads."""
-    head = read_at(fd, HEAD_BYTES)
+    head = read(HEAD_BYTES)
     if kind != kind_of(head) and kind != "zlib":
         return Mismatch(f"the beginning of {kind}", quoted(head))
     if kind == "zstd":
-        return _wrong_blocks(fd, size)
-    last = read_at(fd, _END_BYTES, max(0, size - _END_BYTES))
+        return _wrong_blocks(read, size)
+    last = read(_END_BYTES, max(0, size - _END_BYTES))
     bits = int.from_bytes(last, "big") >> 32  # before the checksum of bzip2, which ends in a byte
     is_whole = {
         "gzip": int.from_bytes(last[-4:], "little") <= _MOST_DEFLATED * size,
@@ -64,14 +64,14 @@ def probe(kind: str, fd: int, size: int) -> Mismatch | None:
     if not is_whole.get(kind, True):
         return Mismatch(f"the end of {kind}", "other bytes: the file is cut")
     is_unpacked = kind in {"gzip", "zlib"} and size <= SMALL_BYTES
-    return wrong_inside(fd, lambda _: None) if is_unpacked else None
+    return wrong_inside(read, lambda _: None) if is_unpacked else None
 
 
-def prove(kind: str, fd: int, size: int, look: Look = lambda _: None) -> Mismatch | bool:
+def prove(kind: str, read: Read, size: int, look: Look = lambda _: None) -> Mismatch | bool:
     """Return whether checksums prove a file, as those of gzip and zlib do; see all of zstd."""
     if kind in {"gzip", "zlib"}:
-        return wrong_inside(fd, look) or True
-    return (kind == "zstd" and _wrong_blocks(fd, size, size)) or False
+        return wrong_inside(read, look) or True
+    return (kind == "zstd" and _wrong_blocks(read, size, size)) or False
 
 
 class Forward:
@@ -96,22 +96,23 @@ class Forward:
         return self._held[-_TAIL_BYTES:]
 
 
-def wrong_inside(fd: int, look: Look, *, whole: bool = True) -> Mismatch | None:
+def wrong_inside(read: Read, look: Look, *, whole: bool = True) -> Mismatch | None:
     """Return what a look into a file of gzip or zlib finds, or why it, or its begin, is damaged."""
-    read = Forward(_unpacked(fd) if whole else itertools.islice(_unpacked(fd), _MOST_PIECES))
+    pieces = _unpacked(read)
+    inside = Forward(pieces if whole else itertools.islice(pieces, _MOST_PIECES))
     try:
-        wrong = look(read)
+        wrong = look(inside)
         if whole:
-            read.tail()
+            inside.tail()
     except (EOFError, zlib.error) as error:
         return Mismatch("a packed stream whose checksums hold", told(error))
     return wrong
 
 
-def _unpacked(fd: int) -> Iterator[bytes]:
+def _unpacked(read: Read) -> Iterator[bytes]:
     """Yield what a file of gzip or zlib holds, in small pieces; its checksums are proven."""
     at, stream, is_open = 0, zlib.decompressobj(_GZIP_OR_ZLIB), True
-    while packed := read_at(fd, _PIECE_BYTES, at):
+    while packed := read(_PIECE_BYTES, at):
         at += len(packed)
         # Another stream may follow one, or zeros.
         while packed := packed if is_open else packed.lstrip(b"\0"):
@@ -123,13 +124,13 @@ def _unpacked(fd: int) -> Iterator[bytes]:
         raise EOFError("it ends within the stream")
 
 
-def _wrong_blocks(fd: int, size: int, most: int = _MOST_BLOCKS) -> Mismatch | None:
+def _wrong_blocks(read: Read, size: int, most: int = _MOST_BLOCKS) -> Mismatch | None:
     """Walk over so many blocks of all frames of zstd; return where one is cut."""
     at, n_checksum, is_between, is_packed = 0, 0, True, False
     for _block in range(most):
         if is_between and is_packed and at == size:
             return None
-        head = read_at(fd, 8, at)
+        head = read(8, at)
         if is_between:
             n_bytes, n_checksum = _zstd_header(head)
             is_between = n_checksum < 0

@@ -7,14 +7,13 @@ A file of metadata alone, ``_metadata``, is a footer with the row groups of othe
 where things are and how many rows there are.
 """
 
-import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from shardproof._base.messages import quoted, told
 from shardproof._base.names import opened
-from shardproof._base.opening import read_at
+from shardproof._base.opening import Read
 from shardproof.manifest import ExpectedFile, Mismatch
 from shardproof.probes._thrift import CompactReader, ThriftError
 
@@ -49,9 +48,9 @@ class ParquetFooter(NamedTuple):
 _Read = Callable[[int, int], bytes]
 
 
-def probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
+def probe(promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
     """Return what is wrong with the structure of a file, or with its number of rows."""
-    footer = footer_of(fd, size)
+    footer = footer_of(read, size)
     if not isinstance(footer, ParquetFooter):
         return footer
     if promised.n_items not in {None, footer.n_rows}:
@@ -59,9 +58,9 @@ def probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
     return None
 
 
-def footer_of(fd: int, size: int) -> ParquetFooter | Mismatch | None:
+def footer_of(read: Read, size: int) -> ParquetFooter | Mismatch | None:
     """Return what a file's footer says; None where it is encrypted, or too long to be read."""
-    return _footer(lambda n_bytes, at: read_at(fd, n_bytes, at), size, _MAX_PARSED_BYTES)
+    return _footer(read, size, _MAX_PARSED_BYTES)
 
 
 def footer_in(data: bytes) -> ParquetFooter | Mismatch | None:
@@ -74,8 +73,8 @@ def rows_in(root: str, names: Iterable[str]) -> int | None:
     n_rows = 0
     for name in names:
         try:
-            with opened(name, root) as fd:
-                footer = None if fd is None else footer_of(fd, os.fstat(fd).st_size)
+            with opened(name, root) as file:
+                footer = None if file is None else footer_of(file, file.size)
         except OSError:  # a finding of its own
             return None
         if not isinstance(footer, ParquetFooter):
@@ -168,18 +167,18 @@ def _column_chunk(reader: CompactReader, chunks: list[ColumnChunk]) -> str:
     return file
 
 
-def prove(_: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
+def prove(_: ExpectedFile, read: Read, size: int) -> Mismatch | bool:
     """Return which page has another checksum than it states; no file is ever proven as a whole."""
     # The headers of pages, the footer and indices have no checksum.
-    footer = footer_of(fd, size)
+    footer = footer_of(read, size)
     chunks = footer.chunks if isinstance(footer, ParquetFooter) else ()
-    return next(filter(None, (_wrong_page(fd, chunk) for chunk in chunks)), False)
+    return next(filter(None, (_wrong_page(read, chunk) for chunk in chunks)), False)
 
 
-def _wrong_page(fd: int, chunk: ColumnChunk) -> Mismatch | None:
+def _wrong_page(read: Read, chunk: ColumnChunk) -> Mismatch | None:
     at, end = chunk.begin, chunk.begin + chunk.n_bytes
     while at < end:
-        reader = CompactReader(read_at(fd, min(_MAX_HEADER_BYTES, end - at), at))
+        reader = CompactReader(read(min(_MAX_HEADER_BYTES, end - at), at))
         try:
             numbers = reader.integers({3, 4})
         except (ThriftError, IndexError) as error:
@@ -188,14 +187,14 @@ def _wrong_page(fd: int, chunk: ColumnChunk) -> Mismatch | None:
         if n_bytes < 0 or begin + n_bytes > end:
             return Mismatch(f"a page within bytes {at} to {end}", f"one of {n_bytes} bytes")
         at = begin + n_bytes
-        if 4 in numbers and _crc_of(fd, begin, at) != (stated := numbers[4] & 0xFFFFFFFF):
+        if 4 in numbers and _crc_of(read, begin, at) != (stated := numbers[4] & 0xFFFFFFFF):
             return Mismatch(f"a page with the CRC-32 {stated:08x}", f"another at byte {begin}")
     return None
 
 
-def _crc_of(fd: int, at: int, end: int) -> int:
+def _crc_of(read: Read, at: int, end: int) -> int:
     checksum = 0
-    while at < end and (piece := read_at(fd, min(_PIECE_BYTES, end - at), at)):
+    while at < end and (piece := read(min(_PIECE_BYTES, end - at), at)):
         checksum = zlib.crc32(piece, checksum)
         at += len(piece)
     return checksum

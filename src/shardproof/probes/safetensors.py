@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from shardproof._base.messages import quoted, told
-from shardproof._base.opening import read_at
+from shardproof._base.opening import Read
 from shardproof.manifest import ExpectedFile, Mismatch
 
 __all__ = ["SafetensorsHeader", "TensorInfo", "WeightsIndex", "header_of", "probe"]
@@ -83,15 +83,15 @@ _decode_tensors = msgspec.json.Decoder(dict[str, TensorInfo]).decode
 _decode_metadata = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
 
 
-def probe(_promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
+def probe(_promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
     """Return what is wrong with a file's header, or between it and the file's size."""
-    found = header_of(fd, size)
+    found = header_of(read, size)
     return found if isinstance(found, Mismatch) else None
 
 
-def header_of(fd: int, size: int) -> SafetensorsHeader | Mismatch | None:
+def header_of(read: Read, size: int) -> SafetensorsHeader | Mismatch | None:
     """Return what the header of a file says, or what is wrong; None of one that is too long."""
-    begin = read_at(fd, min(size, _FIRST_BYTES))
+    begin = read(min(size, _FIRST_BYTES))
     n_bytes = int.from_bytes(begin[:_LENGTH_BYTES], "little")
     text = begin[_LENGTH_BYTES : _LENGTH_BYTES + n_bytes]
     if n_bytes > _MAX_HEADER_BYTES or not text.startswith(b"{"):
@@ -101,7 +101,7 @@ def header_of(fd: int, size: int) -> SafetensorsHeader | Mismatch | None:
     if n_bytes > _MAX_PARSED_BYTES:
         return None
     if len(text) < n_bytes:
-        text = read_at(fd, n_bytes, _LENGTH_BYTES)
+        text = read(n_bytes, _LENGTH_BYTES)
     return _parsed(text, size)
 
 

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable
 
 from shardproof._base.messages import quoted
-from shardproof._base.opening import read_at
+from shardproof._base.opening import Read
 from shardproof.manifest import ExpectedFile, Mismatch
 from shardproof.probes import packed
 
@@ -46,14 +46,14 @@ _PAX_SIZE = b" size="
 _Read = Callable[[int, int], bytes]
 
 
-def probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
+def probe(promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
     """Return what is wrong with an archive, as far as its first headers and its end tell."""
-    head = read_at(fd, _FIRST_BYTES)
+    head = read(_FIRST_BYTES)
     if kind := packed.kind_of(head):  # which has an end of its own; of gzip what is inside, too
-        wrong, whole = packed.probe(kind, fd, size), size <= packed.SMALL_BYTES
+        wrong, whole = packed.probe(kind, read, size), size <= packed.SMALL_BYTES
         if wrong is None and kind == "gzip":
             look = functools.partial(_wrong_inside, promised.n_items, whole)
-            wrong = packed.wrong_inside(fd, look, whole=whole)
+            wrong = packed.wrong_inside(read, look, whole=whole)
         return wrong
     if size % BLOCK_BYTES or size < _END_BYTES:
         return Mismatch("blocks of 512 bytes, two or more", f"{size} bytes")
@@ -62,16 +62,16 @@ def probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
         return Mismatch("a header at byte 0", "zeros")
     if isinstance(end, Mismatch):
         return end
-    tail = head if size == len(head) else read_at(fd, _END_BYTES, size - _END_BYTES)
+    tail = head if size == len(head) else read(_END_BYTES, size - _END_BYTES)
     return None if tail.endswith(_END) else _NO_END
 
 
-def prove(promised: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
+def prove(promised: ExpectedFile, read: Read, size: int) -> Mismatch | bool:
     """Return whether a file's own checksums prove it: those of gzip do, those of headers do not."""
-    if kind := packed.kind_of(read_at(fd, packed.HEAD_BYTES)):
+    if kind := packed.kind_of(read(packed.HEAD_BYTES)):
         look = functools.partial(_wrong_inside, promised.n_items, True)
-        return packed.prove(kind, fd, size, look)
-    return _wrong_member(lambda n_bytes, at: read_at(fd, n_bytes, at), size) or False
+        return packed.prove(kind, read, size, look)
+    return _wrong_member(read, size) or False
 
 
 def is_header(block: bytes) -> bool:

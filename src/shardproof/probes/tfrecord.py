@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 
 from shardproof._base.messages import quoted
-from shardproof._base.opening import read_at
+from shardproof._base.opening import Read
 from shardproof.manifest import ExpectedFile, Mismatch
 from shardproof.probes import packed
 from shardproof.probes.crc32c import crc32c
@@ -30,19 +30,19 @@ _ZLIB = tuple(bytes([n << 4 | 8]) for n in range(8))
 _Read = Callable[[int, int], bytes]
 
 
-def probe(_: ExpectedFile, fd: int, size: int) -> Mismatch | None:
+def probe(_: ExpectedFile, read: Read, size: int) -> Mismatch | None:
     """Return where records do not follow one another up to the end; of a packed file the first."""
-    kind = _packed_by(fd)
+    kind = _packed_by(read)
     if kind is not None:
-        wrong = packed.probe(kind, fd, size)
-        return wrong or packed.wrong_inside(fd, _wrong_begin, whole=False)
+        wrong = packed.probe(kind, read, size)
+        return wrong or packed.wrong_inside(read, _wrong_begin, whole=False)
     begin = at = start = 0
     block = b""
     for _record in range(_MOST_RECORDS):
         if at >= size:
             break
         if at + _HEAD.size > start + len(block):
-            start, block = at, read_at(fd, _BLOCK_BYTES, at)
+            start, block = at, read(_BLOCK_BYTES, at)
         head = block[at - start : at - start + _HEAD.size]
         n_bytes = _length_in(head)
         if n_bytes is None:
@@ -54,17 +54,17 @@ def probe(_: ExpectedFile, fd: int, size: int) -> Mismatch | None:
     return None
 
 
-def prove(_: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
+def prove(_: ExpectedFile, read: Read, size: int) -> Mismatch | bool:
     """Return whether a file's checksums prove it: of one that is not packed, a part may be gone."""
-    if kind := _packed_by(fd):
-        return packed.prove(kind, fd, size, _wrong_record)
-    plain = (read_at(fd, _PIECE_BYTES, at) for at in range(0, size, _PIECE_BYTES))
+    if kind := _packed_by(read):
+        return packed.prove(kind, read, size, _wrong_record)
+    plain = (read(_PIECE_BYTES, at) for at in range(0, size, _PIECE_BYTES))
     return _wrong_record(packed.Forward(plain)) or False
 
 
-def _packed_by(fd: int) -> str | None:
+def _packed_by(read: Read) -> str | None:
     """Return what packs a file: zlib has two bytes to be known by, which may be a length's, too."""
-    head = read_at(fd, _HEAD.size)
+    head = read(_HEAD.size)
     if _length_in(head) is not None:
         return None
     is_zlib = head[:1] in _ZLIB and int.from_bytes(head[:2], "big") % 31 == 0

@@ -11,14 +11,13 @@ import contextlib
 import glob
 import hashlib
 import itertools
-import os
 import re
 import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from shardproof._base.names import opened
-from shardproof._base.opening import matching, read_at
+from shardproof._base.opening import Read, matching
 from shardproof.manifest import ExpectedFile, Mismatch
 from shardproof.probes.npy import ArrayHeader, read_header
 
@@ -53,9 +52,9 @@ class IdRecipe(NamedTuple):
 class TokensWithIds(NamedTuple):
     """Tokens and their ids, open; each a whole array."""
 
-    fd: int
+    read: Read
     tokens: ArrayHeader
-    ids_fd: int
+    read_ids: Read
     ids: ArrayHeader
 
     def recipe_of(self, n_bytes: int) -> IdRecipe | None:
@@ -75,11 +74,11 @@ class TokensWithIds(NamedTuple):
         start = 0 if recipe.has_header else self.tokens.start
         for first in range(numbers.start, numbers.stop, _AT_ONCE):
             some = range(first, min(first + _AT_ONCE, numbers.stop))
-            stated = read_at(self.ids_fd, len(some) * ID_BYTES, self.ids.start + first * ID_BYTES)
+            stated = self.read_ids(len(some) * ID_BYTES, self.ids.start + first * ID_BYTES)
             for place, index in enumerate(some):
                 begin = start + index * recipe.n_bytes
                 pieces = range(begin, end := begin + recipe.n_bytes, _PIECE_BYTES)
-                made = id_of(read_at(self.fd, min(_PIECE_BYTES, end - at), at) for at in pieces)
+                made = id_of(self.read(min(_PIECE_BYTES, end - at), at) for at in pieces)
                 if recipe.is_float:
                     made = struct.pack("<d", int.from_bytes(made, "little"))
                 if made != stated[place * ID_BYTES : (place + 1) * ID_BYTES]:
@@ -100,9 +99,9 @@ class IdsProof(NamedTuple):
 
     root: str
 
-    def __call__(self, promised: ExpectedFile, fd: int, _size: int) -> Mismatch | bool:
+    def __call__(self, promised: ExpectedFile, read: Read, size: int) -> Mismatch | bool:
         """Return whether every token is proven, or which sequences are others."""
-        with _with_ids(self.root, promised.name, fd) as shard:
+        with _with_ids(self.root, promised.name, read, size) as shard:
             if shard is None:
                 return False
             # Not one id may be right: of another shard, or as ids are of something else.
@@ -118,7 +117,10 @@ class IdsProof(NamedTuple):
         found = _TOKENS.fullmatch(name)
         series = glob.escape(found["series"] if found else "")
         for other in matching(self.root, f"{series}_[0-9]*.npy")[:_MOST_OTHERS]:
-            with opened(other, self.root) as fd, _with_ids(self.root, other, fd) as shard:
+            with opened(other, self.root) as file, contextlib.ExitStack() as stack:
+                if file is None:
+                    continue
+                shard = stack.enter_context(_with_ids(self.root, other, file, file.size))
                 if shard is not None and (recipe := _recipe_of(shard)) is not None:
                     return recipe
         return None
@@ -139,24 +141,21 @@ def _fits(shard: TokensWithIds, n_bytes: int) -> bool:
 
 
 @contextlib.contextmanager
-def _with_ids(root: str, name: str, fd: int | None) -> Iterator[TokensWithIds | None]:
+def _with_ids(root: str, name: str, read: Read, size: int) -> Iterator[TokensWithIds | None]:
     """Open the ids of a shard; None where either is no whole array, or none are beside it."""
     shard, found = None, _TOKENS.fullmatch(name)
     if found is None:
         yield None
         return
     series = "" if found["series"] == "train" else f"_{found['series']}"
-    with opened(f"sample_ids{series}_{found['index']}.npy", root) as ids_fd:
-        tokens, ids = _whole(fd), _whole(ids_fd)
-        if fd is not None and ids_fd is not None and tokens is not None and ids is not None:
+    with opened(f"sample_ids{series}_{found['index']}.npy", root) as file:
+        tokens, ids = _whole(read, size), None if file is None else _whole(file, file.size)
+        if file is not None and tokens is not None and ids is not None:
             is_one = ids.type in _ID_TYPES and ids.item_bytes == ID_BYTES and ids.n_items
-            shard = TokensWithIds(fd, tokens, ids_fd, ids) if is_one and tokens.item_bytes else None
+            shard = TokensWithIds(read, tokens, file, ids) if is_one and tokens.item_bytes else None
         yield shard
 
 
-def _whole(fd: int | None) -> ArrayHeader | None:
-    if fd is None:
-        return None
-    size = os.fstat(fd).st_size
-    header = read_header(fd, size)
+def _whole(read: Read, size: int) -> ArrayHeader | None:
+    header = read_header(read, size)
     return header if isinstance(header, ArrayHeader) and header.end == size else None

@@ -4,7 +4,6 @@ It ends with a directory of its members, and a record of where that is (APPNOTE.
 section 4.3). What follows the record is no part of it.
 """
 
-import os
 import struct
 import zipfile
 import zlib
@@ -12,7 +11,7 @@ from collections.abc import Callable
 from typing import IO, Literal
 
 from shardproof._base.messages import quoted, told
-from shardproof._base.opening import read_at
+from shardproof._base.opening import Read, file_of
 from shardproof.manifest import Mismatch
 
 __all__ = ["Look", "read_all", "wrong_end", "wrong_member"]
@@ -30,9 +29,9 @@ _DAMAGED = (zipfile.BadZipFile, EOFError, OverflowError, ValueError, struct.erro
 _UNKNOWN = (NotImplementedError, RuntimeError)  # a way to pack, or to encrypt, that is not known
 
 
-def wrong_end(fd: int, size: int) -> Mismatch | None:
+def wrong_end(read: Read, size: int) -> Mismatch | None:
     """Return what is wrong with the end of a file: where its directory is, and how long."""
-    tail = read_at(fd, 2**16 + _END.size, max(0, size - 2**16 - _END.size))
+    tail = read(2**16 + _END.size, max(0, size - 2**16 - _END.size))
     at = tail.rfind(b"PK\5\6")
     if at < 0 or len(tail) - at < _END.size:
         return Mismatch("the end of a zip file", f"{quoted(tail[-8:])}: the file is cut")
@@ -40,10 +39,10 @@ def wrong_end(fd: int, size: int) -> Mismatch | None:
     end = size - len(tail) + at
     if len(tail) - at != _END.size + n_comment:
         return Mismatch(f"{end + _END.size + n_comment} bytes, to the end of zip", f"{size} bytes")
-    locator = read_at(fd, _LOCATOR.size, max(0, end - _LOCATOR.size))
+    locator = read(_LOCATOR.size, max(0, end - _LOCATOR.size))
     kind, place = _LOCATOR.unpack(locator.ljust(_LOCATOR.size, b"\0"))
     if kind == b"PK\6\7":
-        long_end = read_at(fd, _LONG_END.size, min(place, size)).ljust(_LONG_END.size, b"\0")
+        long_end = read(_LONG_END.size, min(place, size)).ljust(_LONG_END.size, b"\0")
         _, n_bytes, begin = _LONG_END.unpack(long_end)
         end = place
     if begin + n_bytes != end or n_bytes > _MOST_BYTES:
@@ -52,11 +51,11 @@ def wrong_end(fd: int, size: int) -> Mismatch | None:
     return None
 
 
-def wrong_member(fd: int, look: Look) -> Mismatch | Literal[False] | None:
+def wrong_member(read: Read, size: int, look: Look) -> Mismatch | Literal[False] | None:
     """Return what a look at the members finds first; False where one can't be looked at."""
     name = ""
     try:
-        with os.fdopen(fd, "rb", closefd=False) as file, zipfile.ZipFile(file) as archive:
+        with file_of(read, size) as file, zipfile.ZipFile(file) as archive:
             for each in archive.infolist():
                 name = f"{quoted(each.filename)}: "
                 if each.compress_type > zipfile.ZIP_DEFLATED:  # bzip2 may unpack to any size

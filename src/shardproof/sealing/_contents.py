@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from shardproof import formats
 from shardproof._base import digest, digest_dialects, digest_lists
 from shardproof._base.names import opened, spelled
-from shardproof._base.opening import is_never_a_shard, read_at, tree
+from shardproof._base.opening import Read, is_never_a_shard, tree
 from shardproof.checks import check
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.manifest import ExpectedFile, Manifest, Mismatch, Prove, RefusedEntry
@@ -55,17 +55,17 @@ def contents_of(root: str) -> tuple[Reasons, Stated, list[ManifestError]]:
 
 def _entries_of(root: str, name: str, files: Reasons) -> Sequence[tuple[str, str]]:
     """Return what a file of any name states, if at its beginning it names a file that is here."""
-    with opened(name, root) as fd:
-        size = 0 if fd is None else os.fstat(fd).st_size
-        if fd is None or size > _MAX_LIST_BYTES:
+    with opened(name, root) as file:
+        size = 0 if file is None else file.size
+        if file is None or size > _MAX_LIST_BYTES:
             return ()
-        head = read_at(fd, _HEAD_BYTES)
+        head = file(_HEAD_BYTES)
         if not (head.startswith(_WIDE) or (_DIGITS.search(head) and b"\0" not in head)):
             return ()  # as nearly every shard
         whole = len(head) if len(head) == size else head.rfind(b"\n")
         begin, _ = digest_dialects.parsed(head[:whole], name)
         is_one = any(_meant(root, name, file, files) for file, _ in begin)
-        return digest_dialects.parsed(read_at(fd, size), name)[0] if is_one else ()
+        return digest_dialects.parsed(file(size), name)[0] if is_one else ()
 
 
 def _meant(root: str, lister: str, name: str, files: Reasons) -> str | None:
@@ -112,8 +112,8 @@ def manifest_of(
     if not promised:
         raise ManifestNotFoundError("there is nothing to seal: no file in it", path=root)
 
-    def prove(file: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
-        said = (each(of, fd, size) for each, of in proves.get(file.name, ()))
+    def prove(file: ExpectedFile, read: Read, size: int) -> Mismatch | bool:
+        said = (each(of, read, size) for each, of in proves.get(file.name, ()))
         return next((each for each in said if isinstance(each, Mismatch)), False)
 
     damaged = dict.fromkeys([*manifest.damaged, *(RefusedEntry.of(each, root) for each in wrong)])
@@ -132,8 +132,8 @@ def _none(root: str, name: str) -> int | None:
     """Return 0 for what may well be empty: a text, such as labels of an image without any."""
     if not (is_text(name) or name.endswith(("_SUCCESS", "__init__.py"))):
         return None
-    with opened(name, root) as fd:
-        return 0 if fd is not None and not os.fstat(fd).st_size else None
+    with opened(name, root) as file:
+        return 0 if file is not None and not file.size else None
 
 
 def _others(root: str, own: str, files: Reasons) -> Iterator[Manifest]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shardproof._base.arguments import checked
 from shardproof._base.messages import joined, printable, shown, told
-from shardproof._base.opening import is_of_a_desktop, may_be_whole, names_in, read_at
+from shardproof._base.opening import Read, is_of_a_desktop, may_be_whole, names_in
 from shardproof.checkpoint import _format
 from shardproof.checkpoint._format import CheckpointMetadata, ShardEntry, ShardHeader
 from shardproof.checkpoint.read._verifier import refuse_blind, verify
@@ -156,8 +156,8 @@ def read_manifest(root: str, prefix: str = "") -> Manifest:
 
 
 def _probe(
-    headers: Mapping[str, ShardHeader], file: ExpectedFile, fd: int, _size: int
+    headers: Mapping[str, ShardHeader], file: ExpectedFile, read: Read, _size: int
 ) -> Mismatch | None:
     header = headers[file.name]
-    mismatch = header.mismatch(read_at(fd, _format.header_size(header.checksum)))
+    mismatch = header.mismatch(read(_format.header_size(header.checksum)))
     return Mismatch(*mismatch) if mismatch else None

@@ -13,6 +13,7 @@ from shardproof._base import files
 from shardproof._base.arguments import count, number
 from shardproof._base.liveness import is_gone, this_process
 from shardproof._base.messages import shown
+from shardproof._base.opening import Descriptor
 from shardproof._base.work import LoopThreads
 from shardproof.errors import SourceError
 from shardproof.fetching import sources
@@ -96,8 +97,8 @@ class FunctionSource(sources.CallableSource):
         # Whether all of it is there, nothing but the header of the file itself states.
         mismatch = None
         with contextlib.suppress(FileNotFoundError, IsADirectoryError), open(dest, "rb") as file:
-            promised, fd = ExpectedFile(name=name), file.fileno()
-            mismatch = npy.probe(promised, fd, os.fstat(fd).st_size)
+            promised, read = ExpectedFile(name=name), Descriptor(file.fileno())
+            mismatch = npy.probe(promised, read, read.size)
         if mismatch is not None:
             problem = f"the function has not written a complete '{shown(name)}'"
             raise SourceError(f"{problem}: expected {mismatch.expected}, found {mismatch.found}")

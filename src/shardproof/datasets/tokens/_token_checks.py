@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from shardproof._base import fanout
 from shardproof._base.messages import printable, shown
+from shardproof._base.opening import Descriptor, Read
 from shardproof._base.work import apart
 from shardproof.checks import check
 from shardproof.datasets.tokens._token_files import IDS, Items, TokenShard, open_tokens, read_header
@@ -100,8 +101,8 @@ def check_tokens(shard: TokenShard) -> Report:
     tokens, ids = shard.names
     root, n_items = Path(shard.files.root), dict[str, int]()
 
-    def probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
-        found = read_header(fd, size, shard.files.dtype if promised.name == tokens else IDS)
+    def probe(promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
+        found = read_header(read, size, shard.files.dtype if promised.name == tokens else IDS)
         if isinstance(found, Mismatch):
             return found
         n_items[promised.name] = found.n_items
@@ -139,7 +140,9 @@ def _wrong_sequences(found: OpenShard) -> Iterator[Finding]:
     files, n = found.shard.files, found.n_sequences
     n_bytes = files.sequence_length * files.dtype.itemsize
     tokens, ids = found.tokens.held(), found.ids.held()
-    shard = TokensWithIds(tokens.fd, found.tokens.header, ids.fd, found.ids.header)
+    shard = TokensWithIds(
+        *(Descriptor(tokens.fd), found.tokens.header, Descriptor(ids.fd), found.ids.header)
+    )
     recipe = shard.recipe_of(n_bytes) or IdRecipe(n_bytes)
     step = max(1, _CHUNK_BYTES // n_bytes)
 

@@ -12,7 +12,7 @@ from shardproof._base.arguments import accepted_fields, count
 from shardproof._base.liveness import Mark, mark_of
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import NotRegularError, open_inside, open_root, refusals
-from shardproof._base.opening import HeldFile, closing_fd, real_path, refuse_empty
+from shardproof._base.opening import Descriptor, HeldFile, Read, closing_fd, real_path, refuse_empty
 from shardproof.errors import ShardReadError
 from shardproof.manifest import Mismatch
 from shardproof.probes import npy
@@ -147,9 +147,9 @@ def mark_at(path: AnyPath) -> Mark | None:
         return None
 
 
-def read_header(fd: int, size: int, dtype: np.dtype[Any]) -> npy.ArrayHeader | Mismatch:
+def read_header(read: Read, size: int, dtype: np.dtype[Any]) -> npy.ArrayHeader | Mismatch:
     """Return the header of a whole array of one dimension, or how an open file is none."""
-    found = npy.read_header(fd, size)
+    found = npy.read_header(read, size)
     if isinstance(found, Mismatch):
         return found
     if found is None or len(found.shape) != 1:
@@ -213,9 +213,9 @@ def open_tokens(shard: TokenShard) -> tuple[Items, Items]:
 def _open(root: str, dir_fd: int, name: str, dtype: np.dtype[Any]) -> Items:
     path = os.path.join(root, name)
     try:
-        fd = open_inside(name, root=root, dir_fd=dir_fd)
+        fd = Descriptor(open_inside(name, root=root, dir_fd=dir_fd))
         try:
-            header = read_header(fd, os.fstat(fd).st_size, dtype)
+            header = read_header(fd, fd.size, dtype)
             if isinstance(header, Mismatch):
                 raise ShardReadError("it was just replaced by something else", path=path)
         except BaseException:

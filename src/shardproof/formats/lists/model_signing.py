@@ -21,7 +21,7 @@ import msgspec
 from shardproof._base import digest, digest_lists, json
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import spelled
-from shardproof._base.opening import files_below, is_conclusive, real_path
+from shardproof._base.opening import Read, files_below, is_conclusive, real_path
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._format import SignerKey
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
@@ -244,13 +244,13 @@ def _parts(
 
 
 def _prove(
-    parts: Mapping[str, Sequence[_SignedPart]], promised: ExpectedFile, fd: int, size: int
+    parts: Mapping[str, Sequence[_SignedPart]], promised: ExpectedFile, read: Read, size: int
 ) -> Mismatch | bool:
     """Return what is wrong with a file, by its parts, or whether all of its bytes are proven."""
     for begin, end, text in parts[promised.name]:
         if text is not None:
             stated = digest.parse(text)
-            found = digest.of_file(fd, stated.algorithm, min(end, size), start=begin, threads=1)
+            found = digest.of_file(read, stated.algorithm, min(end, size), start=begin, threads=1)
             if stated != found:
                 return Mismatch(f"{stated} from byte {begin} to byte {end}", str(found))
     return all(part.digest is not None for part in parts[promised.name])

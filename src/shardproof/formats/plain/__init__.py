@@ -6,7 +6,7 @@ import re
 
 from shardproof._base import digest_lists
 from shardproof._base.messages import quoted
-from shardproof._base.opening import matching
+from shardproof._base.opening import Read, matching
 from shardproof.formats._flat import flat
 from shardproof.formats._format import Format, later
 from shardproof.formats.plain import llmc
@@ -175,7 +175,7 @@ def bin_of(dtype: str, name: str = "") -> Format:
     )
 
 
-def _wrong_size(n_each: int, _promised: ExpectedFile, _fd: int, size: int) -> Mismatch | None:
+def _wrong_size(n_each: int, _promised: ExpectedFile, _read: Read, size: int) -> Mismatch | None:
     expected = f"a multiple of {n_each} bytes, the size of an item"
     return Mismatch(expected, f"{size} bytes") if size % n_each else None
 

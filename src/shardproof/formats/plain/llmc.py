@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from shardproof._base.messages import quoted
 from shardproof._base.names import opened
-from shardproof._base.opening import matching, read_at
+from shardproof._base.opening import Read, matching
 from shardproof.manifest import ExpectedFile, Mismatch
 
 _START = struct.Struct("<iii")
@@ -34,8 +34,8 @@ def recognizes(path: str) -> bool:
 
 
 def _is_shard(root: str, name: str, *, or_empty: bool = False) -> bool:
-    with opened(name, root) as fd:
-        head = bytes(4) if fd is None else read_at(fd, 4)
+    with opened(name, root) as file:
+        head = bytes(4) if file is None else file(4)
     return or_empty if len(head) < 4 else int.from_bytes(head, "little") in _MAGICS
 
 
@@ -52,14 +52,14 @@ def choose(path: str, names: Sequence[str]) -> Sequence[str]:
     return [name for some in ours for name in some]
 
 
-def probe(_promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
+def probe(_promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
     """Return what is wrong with a shard: its header, or the size that the header implies."""
-    head = read_at(fd, _START.size)
+    head = read(_START.size)
     magic, version, count = _START.unpack(head) if len(head) == _START.size else (0, 0, 0)
     if magic not in _MAGICS or size < _HEADER_BYTES or count < 0:
         return Mismatch("a header of llm.c, 1024 bytes", quoted(head))
     if magic == _EVALUATION:
-        return _wrong_example(fd, size, count) if version == 1 else None
+        return _wrong_example(read, size, count) if version == 1 else None
     token_bytes = _TOKEN_BYTES.get((magic, version))
     n_bytes = None if token_bytes is None else _HEADER_BYTES + count * token_bytes
     if n_bytes in {None, size}:
@@ -67,11 +67,11 @@ def probe(_promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
     return Mismatch(f"{n_bytes} bytes for {count} tokens", f"{size} bytes")
 
 
-def _wrong_example(fd: int, size: int, count: int) -> Mismatch | None:
+def _wrong_example(read: Read, size: int, count: int) -> Mismatch | None:
     """Return where examples do not follow one another to the end; 2**16 at most, as the writer."""
     at = _HEADER_BYTES
     for index in range(min(count, _MOST_EXAMPLES)):
-        head = read_at(fd, _EXAMPLE.size, at)
+        head = read(_EXAMPLE.size, at)
         mark, n_bytes = _EXAMPLE.unpack(head) if len(head) == _EXAMPLE.size else (0, 0)
         if mark != _BEGINS_EXAMPLE or n_bytes < _EXAMPLE.size:
             return Mismatch(f"example {index} at byte {at}", quoted(head))

@@ -7,7 +7,7 @@ where the samples end. What else lies behind the offsets is a matter of the form
 import struct
 from typing import NamedTuple
 
-from shardproof._base.opening import read_at
+from shardproof._base.opening import Read
 from shardproof.manifest import Mismatch
 
 INDEX = "index.json"
@@ -29,7 +29,7 @@ class SampleOffsets(NamedTuple):
     behind: bytes  # the first ones behind the offsets
 
 
-def read_offsets(first: bytes, fd: int, size: int, n_samples: int) -> SampleOffsets | Mismatch:
+def read_offsets(first: bytes, read: Read, size: int, n_samples: int) -> SampleOffsets | Mismatch:
     """Return where a file's samples lie, by its first `FIRST_BYTES`, or why that can't be."""
     found = int.from_bytes(first[:4], "little")
     if found != n_samples:
@@ -42,5 +42,5 @@ def read_offsets(first: bytes, fd: int, size: int, n_samples: int) -> SampleOffs
     if list(places) != sorted(places):
         return Mismatch("samples one after the other", "offsets that go back")
     is_in_first = len(first) >= min(size, table_end + _BYTES_BEHIND)
-    last = first[table_end - 4 :] if is_in_first else read_at(fd, 4 + _BYTES_BEHIND, table_end - 4)
+    last = first[table_end - 4 :] if is_in_first else read(4 + _BYTES_BEHIND, table_end - 4)
     return SampleOffsets(table_end, places[0], int.from_bytes(last[:4], "little"), last[4:])

@@ -12,7 +12,7 @@ import msgspec
 
 from shardproof._base import json
 from shardproof._base.names import refusals
-from shardproof._base.opening import is_there, names_in
+from shardproof._base.opening import Read, is_there, names_in
 from shardproof.errors import ManifestError
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 from shardproof.probes import arrow, by_name
@@ -75,10 +75,10 @@ def _of_state(path: str, folder: str) -> Iterator[ExpectedFile]:
         yield ExpectedFile(name=f"{folder}{file.filename}")
 
 
-def _probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
+def _probe(promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
     if os.path.basename(promised.name) == _STATE:  # it came meanwhile
-        return by_name.flaw_of_list(_SavedState, fd, size)
-    return arrow.probe(promised, fd, size)
+        return by_name.flaw_of_list(_SavedState, read, size)
+    return arrow.probe(promised, read, size)
 
 
 def _unfinished(path: str, files: Sequence[ExpectedFile]) -> Iterator[Contradiction]:

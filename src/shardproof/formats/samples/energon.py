@@ -16,7 +16,7 @@ import msgspec
 from shardproof._base import json
 from shardproof._base.messages import quoted, told
 from shardproof._base.names import opened
-from shardproof._base.opening import files_below, is_there, matching, read_at
+from shardproof._base.opening import Read, files_below, is_there, matching
 from shardproof._base.yaml import MAX_YAML_BYTES, NotYamlError, YamlReader
 from shardproof.errors import ManifestError
 from shardproof.manifest import Contradiction, Count, ExpectedFile, Manifest, Mismatch
@@ -107,29 +107,29 @@ def _promises(counts: Mapping[str, int]) -> Iterator[ExpectedFile]:
         yield ExpectedFile(name=name, n_items=n_samples)
 
 
-def _probe(root: str, promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
+def _probe(root: str, promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
     """Return what is wrong with an archive, with its index, or with both together."""
     if promised.name == _DATABASE:
-        return _cut_database(fd, size)
+        return _cut_database(read, size)
     if promised.name.endswith(_INDEX):
         other = Mismatch("the first and last byte of a sample at the end", "other numbers")
-        return None if _last_sample(fd, size) else other
-    if (wrong := tar.probe(promised, fd, size)) or not promised.name.endswith(_PLAIN):
+        return None if _last_sample(read, size) else other
+    if (wrong := tar.probe(promised, read, size)) or not promised.name.endswith(_PLAIN):
         return wrong
     with opened(f"{promised.name}.idx", root) as index:
         n_bytes = ((promised.n_items or 0) + 1) * _OFFSET_BYTES
         last = None if index is None else _last_sample(index, n_bytes)
     if last is None:
         return None
-    first, behind = (read_at(fd, tar.BLOCK_BYTES, at) for at in last)
+    first, behind = (read(tar.BLOCK_BYTES, at) for at in last)
     if tar.is_header(first) and not behind.strip(b"\0"):
         return None
     expected = f"a last sample from byte {last[0]} to byte {last[1]}, as the index says"
     return Mismatch(expected, "none there")
 
 
-def _last_sample(fd: int, size: int) -> tuple[int, int] | None:
-    data = read_at(fd, 2 * _OFFSET_BYTES, max(0, size - 2 * _OFFSET_BYTES))
+def _last_sample(read: Read, size: int) -> tuple[int, int] | None:
+    data = read(2 * _OFFSET_BYTES, max(0, size - 2 * _OFFSET_BYTES))
     if len(data) < 2 * _OFFSET_BYTES or size % _OFFSET_BYTES:
         return None
     start, end = struct.unpack("<QQ", data)
@@ -137,9 +137,9 @@ def _last_sample(fd: int, size: int) -> tuple[int, int] | None:
     return (start, end) if is_sample else None
 
 
-def _cut_database(fd: int, size: int) -> Mismatch | None:
+def _cut_database(read: Read, size: int) -> Mismatch | None:
     """Return how a database of SQLite is no whole one; its file format, sections 1.3.2, 1.3.7."""
-    head = read_at(fd, _DATABASE_HEADER.size)
+    head = read(_DATABASE_HEADER.size)
     if len(head) < _DATABASE_HEADER.size or not head.startswith(_DATABASE_MAGIC):
         return Mismatch("a database of SQLite", quoted(head[:16]))
     page_bytes, change, n_pages, vouched = _DATABASE_HEADER.unpack(head)
@@ -149,6 +149,6 @@ def _cut_database(fd: int, size: int) -> Mismatch | None:
     return Mismatch(f"{n_bytes} bytes for {n_pages} pages", f"{size} bytes")
 
 
-def _prove(promised: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
+def _prove(promised: ExpectedFile, read: Read, size: int) -> Mismatch | bool:
     is_archive = not promised.name.endswith(_INDEX) and promised.name != _DATABASE
-    return is_archive and tar.prove(promised, fd, size)
+    return is_archive and tar.prove(promised, read, size)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from shardproof._base import json
-from shardproof._base.opening import files_below, is_directory, read_at
+from shardproof._base.opening import Read, files_below, is_directory
 from shardproof.errors import ManifestError, ManifestPermissionError
 from shardproof.manifest import Contradiction, Count, ExpectedFile, Manifest, Mismatch
 from shardproof.probes import json_lines, parquet
@@ -86,17 +86,17 @@ def _filled(fields: Mapping[str, int], found: re.Match[str]) -> str:
     return str(fields.get(found[1], found[0])).zfill(int(found[2] or 0))
 
 
-def _probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
+def _probe(promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
     law = _LAWS.get(os.path.splitext(promised.name)[1])
-    return law(promised, fd, size) if law else None
+    return law(promised, read, size) if law else None
 
 
-def _wrong_boxes(_: ExpectedFile, fd: int, size: int) -> Mismatch | None:
+def _wrong_boxes(_: ExpectedFile, read: Read, size: int) -> Mismatch | None:
     """Return where the boxes of a video do not follow one another up to the end."""
     # Each begins with its size, as a u32 or, after a 1, as a u64 (ISO 14496-12, section 4.2).
     at, kinds = 0, list[bytes]()
     while at < size and len(kinds) < _MOST_BOXES:
-        head = read_at(fd, 16, at)
+        head = read(16, at)
         n_bytes = int.from_bytes(head[:4], "big")
         n_bytes = int.from_bytes(head[8:], "big") if n_bytes == 1 else n_bytes or size - at
         kinds.append(head[4:8])

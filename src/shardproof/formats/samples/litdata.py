@@ -16,7 +16,7 @@ import msgspec
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
-from shardproof._base.opening import names_in, read_at
+from shardproof._base.opening import Read, names_in
 from shardproof.errors import ManifestError
 from shardproof.formats._reading import begin_of
 from shardproof.formats.samples._offsets import FIRST_BYTES, INDEX, INDEX_BYTES, read_offsets
@@ -113,19 +113,21 @@ def _forms(name: str, compression: str | None, here: frozenset[str]) -> list[tup
     return [form for form in forms if form[0] in here] or forms[:1]
 
 
-def _probe(stated: dict[str, int], promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
+def _probe(
+    stated: dict[str, int], promised: ExpectedFile, read: Read, size: int
+) -> Mismatch | None:
     """Look at a chunk: its offsets, and rows of Arrow behind; of a packed one its blocks."""
     # Of old writers, ``stated`` are the bytes of each file or of its samples alone.
-    first, n_samples = read_at(fd, FIRST_BYTES), promised.n_items
+    first, n_samples = read(FIRST_BYTES), promised.n_items
     if n_samples is None:
-        return packed.probe("zstd", fd, size) if ".zstd" in promised.name else None
+        return packed.probe("zstd", read, size) if ".zstd" in promised.name else None
     if first.startswith(_FRAMED):
-        return _look_at_frames(first, fd, size, n_samples)
-    offsets = read_offsets(first, fd, size, n_samples)
+        return _look_at_frames(first, read, size, n_samples)
+    offsets = read_offsets(first, read, size, n_samples)
     if isinstance(offsets, Mismatch):
         return offsets
     table_end, begin, end, _ = offsets
-    if begin != table_end or (end != size and not _has_arrow(fd, size, end)):
+    if begin != table_end or (end != size and not _has_arrow(read, size, end)):
         return Mismatch(f"samples from byte {table_end} to {size}", f"from byte {begin} to {end}")
     n_bytes = stated.get(promised.name, size)
     if size - n_bytes in {0, table_end}:
@@ -133,7 +135,7 @@ def _probe(stated: dict[str, int], promised: ExpectedFile, fd: int, size: int) -
     return Mismatch(f"{n_bytes} bytes, or {table_end} more", f"{size} bytes")
 
 
-def _look_at_frames(first: bytes, fd: int, size: int, n_samples: int) -> Mismatch | None:
+def _look_at_frames(first: bytes, read: Read, size: int, n_samples: int) -> Mismatch | None:
     """Look at a chunk of compressed frames: how many samples it has, where the last frame ends."""
     # Behind the header lie ``u32 offsets[n + 1]`` of what is unpacked, then where each frame lies.
     if len(first) < _FRAMES.size:
@@ -144,16 +146,16 @@ def _look_at_frames(first: bytes, fd: int, size: int, n_samples: int) -> Mismatc
     if found != n_samples:
         return Mismatch(f"{n_samples} samples", f"{found} samples")
     last = _FRAMES.size + 4 * (n_samples + 1) + _FRAME.size * (n_frames - 1)
-    frame = read_at(fd, _FRAME.size, last)
+    frame = read(_FRAME.size, last)
     begin, n_bytes = _FRAME.unpack(frame) if len(frame) == _FRAME.size else (0, 0)
     if begin + n_bytes == size:
         return None
     return Mismatch(f"frames up to byte {size}", f"up to byte {begin + n_bytes}")
 
 
-def _has_arrow(fd: int, size: int, end: int) -> bool:
+def _has_arrow(read: Read, size: int, end: int) -> bool:
     """Whether rows in Arrow's format fill a file from a byte on; their length stands behind."""
     n_bytes = size - _ARROW_END.size - end
     if not 0 < n_bytes < 2**32:
         return False
-    return read_at(fd, _ARROW_END.size, end + n_bytes) == _ARROW_END.pack(n_bytes, _WITH_ARROW)
+    return read(_ARROW_END.size, end + n_bytes) == _ARROW_END.pack(n_bytes, _WITH_ARROW)

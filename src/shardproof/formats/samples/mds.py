@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from shardproof._base import digest, json
 from shardproof._base.messages import quoted
-from shardproof._base.opening import files_below, read_at
+from shardproof._base.opening import Read, files_below
 from shardproof.errors import ManifestError
 from shardproof.formats._reading import begin_of
 from shardproof.formats.samples._offsets import FIRST_BYTES, INDEX, INDEX_BYTES, read_offsets
@@ -107,12 +107,12 @@ def _promises(shard: _MdsShard, here: frozenset[str]) -> Iterator[ExpectedFile]:
             yield replace(made, size=file.bytes, n_items=n_items if is_mds else None)
 
 
-def _probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
+def _probe(promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
     """Look at the offsets of a shard, and at the description in JSON that lies behind them."""
     if promised.n_items is None:  # it is compressed, or of another kind
         kind = _PACKED_BY.get(os.path.splitext(promised.name)[1])
-        return packed.probe(kind, fd, size) if kind else None
-    offsets = read_offsets(read_at(fd, FIRST_BYTES), fd, size, promised.n_items)
+        return packed.probe(kind, read, size) if kind else None
+    offsets = read_offsets(read(FIRST_BYTES), read, size, promised.n_items)
     if isinstance(offsets, Mismatch):
         return offsets
     table_end, begin, end, behind = offsets

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from shardproof._base import fanout
 from shardproof._base.messages import quoted
 from shardproof._base.names import open_root, opened
-from shardproof._base.opening import matching, read_at
+from shardproof._base.opening import Read, matching
 from shardproof._base.work import apart
 from shardproof.errors import ManifestNotFoundError
 from shardproof.formats._reading import begin_of
@@ -85,15 +85,15 @@ def read_manifest(path: str) -> Manifest:
 def _promises(root: str, dir_fd: int, name: str, there: Collection[str]) -> list[ExpectedFile]:
     """Return what an index promises, itself and its data; a torn one is one that has data."""
     data = f"{name.removesuffix(_INDEX)}{_DATA}"
-    with opened(name, root, dir_fd) as fd:
-        found = None if fd is None else _tables(fd)
-        head = b"" if fd is None else read_at(fd, len(_MAGIC))
+    with opened(name, root, dir_fd) as file:
+        found = None if file is None else _tables(file)
+        head = b"" if file is None else file(len(_MAGIC))
         if head != _MAGIC and (data not in there or head.startswith(_MAGIC_OF_OLD)):
             return []
         size, n_items = None, None
-        if fd is not None and isinstance(found, _IndexTables):
+        if file is not None and isinstance(found, _IndexTables):
             n_items = found.n_sequences
-            size = _data_bytes(fd, found) if found.fits(os.fstat(fd).st_size) else None
+            size = _data_bytes(file, found) if found.fits(file.size) else None
     return [
         ExpectedFile(name=data, size=size, n_items=n_items),
         ExpectedFile(name=name, n_items=n_items),
@@ -108,23 +108,23 @@ def _owed(there: Collection[str], promised: Collection[str]) -> Iterator[Expecte
             yield ExpectedFile(name=f"{name.removesuffix(_DATA)}{_INDEX}")
 
 
-def _data_bytes(fd: int, tables: _IndexTables) -> int | None:
+def _data_bytes(read: Read, tables: _IndexTables) -> int | None:
     """Return the size of the data; None where they are not as Megatron's builder arranges them."""
     if not tables.n_sequences:
         return 0
-    first = _int64_at(fd, tables.pointers)
-    last = _int64_at(fd, tables.boundaries - 8)
-    length = int.from_bytes(read_at(fd, 4, tables.pointers - 4), "little", signed=True)
+    first = _int64_at(read, tables.pointers)
+    last = _int64_at(read, tables.boundaries - 8)
+    length = int.from_bytes(read(4, tables.pointers - 4), "little", signed=True)
     end = last + length * tables.token_bytes
     return None if first or end < last or last < 0 else end
 
 
-def _int64_at(fd: int, at: int) -> int:
-    return int.from_bytes(read_at(fd, 8, at), "little", signed=True)
+def _int64_at(read: Read, at: int) -> int:
+    return int.from_bytes(read(8, at), "little", signed=True)
 
 
-def _tables(fd: int) -> _IndexTables | Mismatch:
-    header = read_at(fd, _HEADER.size)
+def _tables(read: Read) -> _IndexTables | Mismatch:
+    header = read(_HEADER.size)
     if len(header) < _HEADER.size or not header.startswith(_MAGIC):
         return Mismatch("the header of an index", quoted(header[:9]))
     _, version, code, n_sequences, n_boundaries = _HEADER.unpack(header)
@@ -134,11 +134,11 @@ def _tables(fd: int) -> _IndexTables | Mismatch:
     return _IndexTables(_TOKEN_BYTES[code], n_sequences, n_boundaries)
 
 
-def _probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
+def _probe(promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
     """Return what is wrong with an index: its size, or that its documents leave sequences out."""
     if not promised.name.endswith(_INDEX):
         return None
-    tables = _tables(fd)
+    tables = _tables(read)
     if isinstance(tables, Mismatch):
         return tables
     if not tables.fits(size):
@@ -147,7 +147,7 @@ def _probe(promised: ExpectedFile, fd: int, size: int) -> Mismatch | None:
     expected = f"documents from sequence 0 to {tables.n_sequences}"
     if not tables.n_boundaries:
         return Mismatch(expected, "none")
-    first, last = _int64_at(fd, tables.boundaries), _int64_at(fd, tables.end - 8)
+    first, last = _int64_at(read, tables.boundaries), _int64_at(read, tables.end - 8)
     if (first, last) == (0, tables.n_sequences):
         return None
     return Mismatch(expected, f"documents from {first} to {last}")

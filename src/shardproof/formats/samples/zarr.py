@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from shardproof._base import json
-from shardproof._base.opening import is_never_a_shard, names_in, read_at, tree
+from shardproof._base.opening import Read, is_never_a_shard, names_in, tree
 from shardproof.errors import ManifestError
 from shardproof.manifest import Contradiction, Count, ExpectedFile, Manifest, Mismatch
 from shardproof.probes import npy, packed
@@ -202,13 +202,13 @@ def _item_bytes(data_type: object) -> int | None:
 
 
 def _probe(
-    chunks: Mapping[str, _Chunks], promised: ExpectedFile, fd: int, size: int
+    chunks: Mapping[str, _Chunks], promised: ExpectedFile, read: Read, size: int
 ) -> Mismatch | None:
     """Return what is wrong with metadata, or with a chunk, as far as how it is packed tells."""
     folder, name = os.path.split(promised.name)
     if name in _METADATA:
         try:
-            _read(name, read_at(fd, min(size, json.MAX_BYTES)), "")
+            _read(name, read(min(size, json.MAX_BYTES)), "")
         except ManifestError as error:
             return Mismatch(_UNREAD, error.problem)
         return None
@@ -216,20 +216,20 @@ def _probe(
     if law is None or not law.kind:
         return None
     if law.kind == "shard":
-        return _wrong_index(law.n_inner * _ENTRY_BYTES, fd, size)
+        return _wrong_index(law.n_inner * _ENTRY_BYTES, read, size)
     if law.kind == "blosc":
-        n_bytes = int.from_bytes(read_at(fd, _BLOSC_BYTES)[12:], "little")
+        n_bytes = int.from_bytes(read(_BLOSC_BYTES)[12:], "little")
         expected = f"{n_bytes} bytes, as the header of blosc says"
         return None if n_bytes == size else Mismatch(expected, f"{size} bytes")
-    return packed.probe(law.kind, fd, size)
+    return packed.probe(law.kind, read, size)
 
 
-def _wrong_index(n_bytes: int, fd: int, size: int) -> Mismatch | None:
+def _wrong_index(n_bytes: int, read: Read, size: int) -> Mismatch | None:
     """Return how the index at the end of a shard breaks its checksum."""
     n_all = n_bytes + _CRC_BYTES
     if n_all > size:
         return Mismatch(f"an index of {n_all} bytes", f"{size} bytes in all")
-    data = read_at(fd, n_all, size - n_all) if n_bytes <= _MOST_INDEX_BYTES else b""
+    data = read(n_all, size - n_all) if n_bytes <= _MOST_INDEX_BYTES else b""
     if data[n_bytes:] == crc32c(data[:n_bytes]).to_bytes(_CRC_BYTES, "little") or not data:
         return None
     return Mismatch("the index of a shard, by its checksum", "other bytes")

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from shardproof._base import json
 from shardproof._base.messages import quoted
+from shardproof._base.opening import Read
 from shardproof.errors import ManifestNotFoundError
 from shardproof.formats._jobs import CountedSet, expected_by_names
 from shardproof.manifest import ExpectedFile, Manifest, Mismatch
@@ -23,7 +24,7 @@ class WeightsKind(NamedTuple):
     part: re.Pattern[str]
     """Who writes several such files writes an index last, and loaders refuse them without it."""
 
-    missing: Callable[[int, int, Sequence[str]], Sequence[str] | Mismatch | None]
+    missing: Callable[[Read, int, Sequence[str]], Sequence[str] | Mismatch | None]
     """Called with a descriptor, a size and names: which tensors are not there, or what is wrong."""
 
 
@@ -60,14 +61,14 @@ def _probe(
     kind: WeightsKind,
     owed: Mapping[str, Sequence[str]],
     promised: ExpectedFile,
-    fd: int,
+    read: Read,
     size: int,
 ) -> Mismatch | None:
     """Look at a file's structure, and in it for every tensor that an index says is there."""
     if kind.indices.fullmatch(promised.name):  # it came meanwhile
-        return by_name.flaw_of_list(WeightsIndex, fd, size)
+        return by_name.flaw_of_list(WeightsIndex, read, size)
     tensors = owed.get(promised.name, ())
-    missing = kind.missing(fd, size, tensors)
+    missing = kind.missing(read, size, tensors)
     if isinstance(missing, Mismatch):
         return missing
     if not missing:

@@ -6,13 +6,12 @@ lead to tensors: of graphs in graphs, of functions, of sparse tensors; the data 
 """
 
 import functools
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shardproof._base.messages import quoted, told
 from shardproof._base.names import opened
-from shardproof._base.opening import matching
+from shardproof._base.opening import Read, file_of, matching
 from shardproof.errors import ManifestNotFoundError
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
 
@@ -43,19 +42,19 @@ def read_manifest(path: str) -> Manifest:
     if not models:
         raise ManifestNotFoundError("expected files (*.onnx), found none", path=path)
     for name in models:
-        with opened(name, path) as fd:
-            if fd is not None and (size := os.fstat(fd).st_size):
-                wrong = _Model(fd, size).look(ends)
+        with opened(name, path) as file:
+            if file is not None and file.size:
+                wrong = _Model(file, file.size).look(ends)
                 damaged += [Contradiction(name, *wrong)] if wrong else []
     files = [ExpectedFile(name=name) for name in dict.fromkeys([*models, *ends])]
     probe = functools.partial(_probe, ends)
     return Manifest.at(path, "", "onnx", files, probe=probe, damaged=damaged)
 
 
-def _probe(ends: Mapping[str, int], file: ExpectedFile, fd: int, size: int) -> Mismatch | None:
+def _probe(ends: Mapping[str, int], file: ExpectedFile, read: Read, size: int) -> Mismatch | None:
     """Return what is wrong with a model, or that a file is too short for the tensors in it."""
     if file.name not in ends:
-        return _Model(fd, size).look({})
+        return _Model(read, size).look({})
     expected = f"{ends[file.name]} bytes or more, for the tensors in it"
     return Mismatch(expected, f"{size} bytes") if size < ends[file.name] else None
 
@@ -67,8 +66,8 @@ class _ModelError(Exception):
 class _Model:
     """A file with a model, which is read in pieces."""
 
-    def __init__(self, fd: int, size: int) -> None:
-        self._file = os.fdopen(fd, "rb", _WINDOW_BYTES, closefd=False)
+    def __init__(self, read: Read, size: int) -> None:
+        self._file = file_of(read, size, _WINDOW_BYTES)
         self._size, self._n_fields = size, 0
 
     def look(self, ends: dict[str, int]) -> Mismatch | None:

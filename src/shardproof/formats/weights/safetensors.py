@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 
 from shardproof._base.names import open_root
-from shardproof._base.opening import matching, read_at
+from shardproof._base.opening import Read, matching
 from shardproof.formats.weights._indexed import WeightsKind, manifest_of
 from shardproof.manifest import ExpectedFile, Manifest, Mismatch, Probe
 from shardproof.probes import zipped
@@ -51,13 +51,13 @@ def read_manifest(path: str) -> Manifest:
 
 
 def _probe(
-    states: Collection[str], of_weights: Probe | None, promised: ExpectedFile, fd: int, size: int
+    states: Collection[str], of_weights: Probe | None, promised: ExpectedFile, read: Read, size: int
 ) -> Mismatch | None:
     if promised.name not in states:
-        return of_weights and of_weights(promised, fd, size)
-    if read_at(fd, 1) == b"\x80":  # a pickle, as torch wrote it before 1.6
+        return of_weights and of_weights(promised, read, size)
+    if read(1) == b"\x80":  # a pickle, as torch wrote it before 1.6
         return None
-    return zipped.wrong_end(fd, size) or zipped.wrong_member(fd, lambda *_: None) or None
+    return zipped.wrong_end(read, size) or zipped.wrong_member(read, size, lambda *_: None) or None
 
 
 def _names(path: str) -> Iterator[str]:
@@ -68,8 +68,8 @@ def _names(path: str) -> Iterator[str]:
         yield from (f"{folder}/{name}" for name in matching(os.path.join(path, folder), "*"))
 
 
-def _missing(fd: int, size: int, tensors: Sequence[str]) -> Sequence[str] | Mismatch | None:
-    header = header_of(fd, size)
+def _missing(read: Read, size: int, tensors: Sequence[str]) -> Sequence[str] | Mismatch | None:
+    header = header_of(read, size)
     if not isinstance(header, SafetensorsHeader):
         return header
     there = {*header.tensors, *header.left_out()} if tensors else ()

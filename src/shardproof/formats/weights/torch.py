@@ -13,7 +13,7 @@ from typing import IO
 
 from shardproof._base.messages import quoted
 from shardproof._base.names import open_root
-from shardproof._base.opening import matching, read_at
+from shardproof._base.opening import Read, matching
 from shardproof.formats._reading import begin_of
 from shardproof.formats.weights._indexed import WeightsKind, manifest_of
 from shardproof.manifest import ExpectedFile, Manifest, Mismatch
@@ -56,9 +56,9 @@ def read_manifest(path: str) -> Manifest:
     return manifest_of(kind, path, names, weights, prove=_prove)
 
 
-def _missing(fd: int, size: int, tensors: Sequence[str]) -> Sequence[str] | Mismatch | None:
+def _missing(read: Read, size: int, tensors: Sequence[str]) -> Sequence[str] | Mismatch | None:
     """Return which tensors no pickle in an archive names; of pickles only the first byte tells."""
-    head = read_at(fd, len(_ZIP))
+    head = read(len(_ZIP))
     if head != _ZIP:
         is_pickle = head.startswith(b"\x80")
         return None if is_pickle else Mismatch("a zip file of torch, or a pickle", quoted(head))
@@ -69,7 +69,7 @@ def _missing(fd: int, size: int, tensors: Sequence[str]) -> Sequence[str] | Mism
             text = member.read(_MAX_PICKLE_BYTES)
             missing.extend(_unnamed(text, tensors))
 
-    return zipped.wrong_end(fd, size) or zipped.wrong_member(fd, look) or missing
+    return zipped.wrong_end(read, size) or zipped.wrong_member(read, size, look) or missing
 
 
 def _unnamed(pickled: bytes, names: Sequence[str]) -> list[str]:
@@ -82,11 +82,11 @@ def _unnamed(pickled: bytes, names: Sequence[str]) -> list[str]:
     return [name for text, name in left.items() if len(text) <= _MAX_NAME_BYTES]
 
 
-def _prove(_: ExpectedFile, fd: int, size: int) -> Mismatch | bool:
+def _prove(_: ExpectedFile, read: Read, size: int) -> Mismatch | bool:
     """Return which member has another CRC-32; what lies between members has none."""
-    if read_at(fd, len(_ZIP)) != _ZIP:
+    if read(len(_ZIP)) != _ZIP:
         return False
-    return zipped.wrong_end(fd, size) or zipped.wrong_member(fd, _read_summed) or False
+    return zipped.wrong_end(read, size) or zipped.wrong_member(read, size, _read_summed) or False
 
 
 def _read_summed(info: zipfile.ZipInfo, member: IO[bytes]) -> None:

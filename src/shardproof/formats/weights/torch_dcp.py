@@ -17,7 +17,7 @@ import msgspec
 
 from shardproof._base import json
 from shardproof._base.messages import shown
-from shardproof._base.opening import names_in, read_at
+from shardproof._base.opening import Read, names_in
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats import signs
 from shardproof.formats.weights._pickle import Pairs, PickledObject, read_pickle
@@ -119,7 +119,7 @@ def _items(path: str, data: bytes) -> Iterator[tuple[str, _Item]]:
 
 
 def _probe(
-    owed: Mapping[str, Sequence[_Item]], promised: ExpectedFile, fd: int, size: int
+    owed: Mapping[str, Sequence[_Item]], promised: ExpectedFile, read: Read, size: int
 ) -> Mismatch | None:
     """Return whether a file does not end where its last item does."""
     items = owed[promised.name]
@@ -133,7 +133,7 @@ def _probe(
     ):
         return None
     # The tensors may be in a file of safetensors behind the objects: it has a header, too.
-    heads = (read_at(fd, _LENGTH_BYTES + 1, at) for at in (last, end))
+    heads = (read(_LENGTH_BYTES + 1, at) for at in (last, end))
     if any(head[_LENGTH_BYTES:] == b"{" for head in heads):
         return None
     return Mismatch(f"{end} bytes", f"{size} bytes")

@@ -262,5 +262,12 @@ def _probe(manifest: Any, file: Any) -> Any:
     if manifest.probe is None:
         return None
     with open(os.path.join(manifest.root, file.name), "rb", buffering=0) as opened:
-        fd = opened.fileno()
-        return manifest.probe(file, fd, os.fstat(fd).st_size)
+        read = _ReadingDescriptor(opened.fileno())
+        return manifest.probe(file, read, os.fstat(read).st_size)
+
+
+class _ReadingDescriptor(int):
+    """What a probe is given: it reads so many bytes, and is a descriptor as well."""
+
+    def __call__(self, n_bytes: int, offset: int = 0) -> bytes:
+        return os.pread(self, n_bytes, offset)
