@@ -31,6 +31,7 @@ from shardproof.fetching import (
     fetch_file,
     open_source,
 )
+from shardproof.fetching.sources._checksums import stated_in
 from shardproof.fetching.sources._http import is_page, seconds_to_wait
 from shardproof.fetching.sources._open import is_repository, split_name
 from shardproof.fetching.sources._urls import bare
@@ -743,3 +744,46 @@ class TestArchives:
     def test_parts_of_it_are_not_fetched_at_once(self, source) -> None:
         assert not source.stat("0.bin", timeout=1.0).has_ranges
         assert not source.files()[0].has_ranges
+
+
+# What S3, Cloud Storage and Azure tell of an object, as s3fs, gcsfs and adlfs hand it on.
+MD5, SHA256 = "1B2M2Y8AsgTpgAmY7PhCfg==", "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
+
+
+@pytest.mark.parametrize(
+    ("told", "stated"),
+    [
+        ({"ChecksumSHA256": SHA256, "ChecksumType": "FULL_OBJECT"}, ["sha256"]),
+        (
+            {"ChecksumSHA256": SHA256, "ETag": f'"{"0" * 32}"'},
+            ["sha256"],
+        ),  # before there were kinds
+        ({"ChecksumSHA256": SHA256, "ChecksumType": "COMPOSITE"}, []),
+        ({"ChecksumSHA256": f"{SHA256}-3", "ChecksumType": "FULL_OBJECT"}, []),
+        ({"ChecksumSHA256": SHA256, "ETag": f'"{"0" * 32}-3"'}, []),
+        ({"ChecksumSHA256": SHA256, "ChecksumType": "OF_PARTS"}, []),  # of a kind to come
+        ({"ChecksumSHA256": MD5, "ChecksumType": "FULL_OBJECT"}, []),
+        ({"ChecksumSHA256": None, "ChecksumType": "FULL_OBJECT"}, []),
+        ({"ChecksumSHA256": "\x1b[2J" * 9, "ChecksumType": "FULL_OBJECT"}, []),
+        ({"ChecksumCRC64NVME": "AAAAAAAAAAA=", "ChecksumType": "FULL_OBJECT"}, ["crc64nvme"]),
+        ({"ETag": '"d41d8cd98f00b204e9800998ecf8427e"'}, []),
+        # Cloud Storage's documentation of objects: base64, big-endian; no MD5 of composed ones.
+        ({"md5Hash": MD5, "crc32c": "AAAAAA==", "etag": "CJj-x-=-1"}, ["md5", "crc32c"]),
+        ({"crc32c": "AAAAAA==", "componentCount": 2}, ["crc32c"]),
+        ({"md5Hash": MD5, "crc32c": "AAAAAA==", "contentEncoding": "gzip"}, []),
+        ({"content_settings": {"content_md5": bytearray(16)}, "etag": '"0x8D"'}, []),
+    ],
+)
+def test_what_stores_state_of_all_bytes(told, stated) -> None:
+    assert [text.partition(":")[0] for text in stated_in(told)] == stated
+
+
+def test_the_strongest_digest_is_the_proof(monkeypatch) -> None:
+    memory = fsspec.filesystem("memory")
+    told = {"type": "file", "size": 0, "md5Hash": MD5, "crc32c": "AAAAAA=="}
+    monkeypatch.setattr(type(memory), "info", lambda *_, **__: told)
+
+    file = FsspecSource("memory://stated").stat("0.bin", timeout=1)
+
+    assert file.digest == f"md5:{hashlib.md5().hexdigest()}"
+    assert file.checksums == ("crc32c:00000000",)

@@ -7,9 +7,11 @@ import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
+from shardproof._base import digest
 from shardproof._base.arguments import checked
 from shardproof._base.messages import WRONG_USAGE, plain, quoted, said, told, traced, with_kind
 from shardproof.errors import SourceError
+from shardproof.fetching.sources._checksums import stated_in
 from shardproof.fetching.sources._source import (
     Cancellation,
     ReadRequest,
@@ -40,6 +42,7 @@ class FsspecSource(SourceContext):
     Whether a file has changed is told by its version, entity tag or generation, where there is one,
     and by size and time of change otherwise; it is looked at before and after each reading. The
     file system is opened when something is asked of it, and by each process that is forked anew.
+    Checksums of whole objects that S3 or Cloud Storage states are taken; entity tags never are.
 
     Args:
         url: ``s3://bucket/folder``, ``gs://bucket``, ``file:///folder``, ``memory://folder``, ...
@@ -179,11 +182,25 @@ class FsspecSource(SourceContext):
         """Return what the file system tells of a file, asked anew."""
         path = self._path_of(name)
         self._fs.invalidate_cache(path.rpartition("/")[0])
-        info = self._fs.info(path)
+        info = self._info(path)
         if info.get("type") != "file":
             kind = plain(str(info.get("type")))
             raise SourceError(f"{quoted(f'{self.url}/{name}', 1000)} is a {kind}", kind="unusable")
         return _file(name, info, has_ranges=_has_ranges(self._fs))
+
+    def _info(self, path: str) -> Mapping[str, Any]:
+        """Return what the file system tells; s3fs leaves out the checksums that S3 tells it."""
+        if hasattr(type(self._fs), "call_s3"):
+            bucket, key, version = self._fs.split_path(path)
+            how = {"VersionId": version} if version else {}
+            # What can't be told without the right to decrypt it, or is a folder, `info` tells.
+            with contextlib.suppress(FileNotFoundError, PermissionError):
+                head = self._fs.call_s3(
+                    "head_object", Bucket=bucket, Key=key, ChecksumMode="ENABLED", **how
+                )
+                return {**head, "size": head["ContentLength"], "type": "file"}
+        info: Mapping[str, Any] = self._fs.info(path)
+        return info
 
     def _path_of(self, name: str) -> str:
         if is_web(self._root) and set(name) & set("?#"):
@@ -266,10 +283,14 @@ def _file(name: str, info: Mapping[str, Any], *, has_ranges: bool = True) -> Rem
     if version is None:
         moment = next((f"{key}={info[key]}" for key in _MOMENTS if info.get(key)), None)
         identity = moment and f"{moment} size={size} ino={info.get('ino')}"
+    checksums = stated_in(info)
+    proof = next(iter(digest.provable(checksums)), None)
     return RemoteFile(
         name,
         size if isinstance(size, int) else None,
         identity,
+        proof,
         has_ranges=has_ranges,
         is_lasting=version is not None,
+        checksums=tuple(text for text in checksums if text != proof),
     )

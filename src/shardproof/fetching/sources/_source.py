@@ -23,6 +23,8 @@ class RemoteFile(msgspec.Struct, frozen=True):
             version, a blob id. None where the source has nothing of the kind.
         digest: ``"sha256:<hex>"``, ``"git-sha1:<hex>"`` or what else `shardproof` can prove, where
             the source states it.
+        checksums: What else the source states of all of its bytes, such as ``"crc32c:<hex>"`` or
+            ``"crc64nvme:<hex>"``. A CRC detects accidents, and proves nothing.
         has_ranges: Whether the source gives parts of it.
         is_lasting: Whether the identity tells versions apart for good. Not if it is a time of
             change: another process does not go on from bytes that were fetched under it.
@@ -34,6 +36,7 @@ class RemoteFile(msgspec.Struct, frozen=True):
     digest: str | None = None
     has_ranges: bool = False
     is_lasting: bool = True
+    checksums: tuple[str, ...] = ()
 
 
 class Cancellation:
