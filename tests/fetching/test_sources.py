@@ -787,3 +787,42 @@ def test_the_strongest_digest_is_the_proof(monkeypatch) -> None:
 
     assert file.digest == f"md5:{hashlib.md5().hexdigest()}"
     assert file.checksums == ("crc32c:00000000",)
+
+
+class ClientError(Exception):
+    """As botocore's: what S3 answered is in a dictionary."""
+
+    def __init__(self, status: int, code: str, **headers: str) -> None:
+        super().__init__(code)
+        about = {"HTTPStatusCode": status, "HTTPHeaders": headers}
+        self.response = {"Error": {"Code": code}, "ResponseMetadata": about}
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "wait"),
+    [
+        (ClientError(503, "SlowDown", **{"retry-after": "3"}), "broken", 3.0),
+        (ClientError(403, "AccessDenied"), "refused", None),
+        (type("NoCredentialsError", (Exception,), {})(), "unusable", None),
+    ],
+)
+def test_what_the_client_of_a_store_raises_is_explained(monkeypatch, error, kind, wait) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("translated") from error
+
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "info", fail)
+
+    with pytest.raises(SourceError, match=r"OSError: translated: .+") as caught:
+        FsspecSource("memory://x").stat("0.bin", timeout=1)
+
+    assert (caught.value.kind, caught.value.retry_after) == (kind, wait)
+
+
+def test_what_no_store_has_said_is_as_it_was(monkeypatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "a disk says that")
+
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "info", fail)
+
+    with pytest.raises(PermissionError, match="a disk"):
+        FsspecSource("memory://x").stat("0.bin", timeout=1)

@@ -34,7 +34,7 @@ _NOT_REACHED = {
 }
 # Of HTTP clients, which give no number where a connection is not made in time; and of the look for
 # a host by its name. By their names: to import them takes long.
-_NOT_CONNECTED = {"ConnectError", "ConnectTimeout", "gaierror"}
+_NOT_CONNECTED = {"ConnectError", "ConnectTimeout", "EndpointConnectionError", "gaierror"}
 
 
 def quoted(value: object, limit: int = 80) -> str:

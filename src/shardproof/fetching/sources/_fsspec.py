@@ -19,6 +19,7 @@ from shardproof.fetching.sources._source import (
     Response,
     SourceContext,
 )
+from shardproof.fetching.sources._store_errors import explaining
 from shardproof.fetching.sources._urls import bare, has_no_host, is_on_disk, is_web, secrets_of
 
 logger = logging.getLogger("shardproof.fetching")
@@ -137,10 +138,11 @@ class FsspecSource(SourceContext):
         kind = type(self._fs)
         # The search of fsspec itself leaves out what can't be listed: EIO, a folder not to be read.
         leaves_out = kind.find is AbstractFileSystem.find
-        if leaves_out or getattr(kind, "_find", None) is AsyncFileSystem._find:
-            found = dict(self._walked(cancellation or Cancellation()))
-        else:
-            found = self._fs.find(self._root, detail=True)
+        with explaining():
+            if leaves_out or getattr(kind, "_find", None) is AsyncFileSystem._find:
+                found = dict(self._walked(cancellation or Cancellation()))
+            else:
+                found = self._fs.find(self._root, detail=True)
         start = len(self._root) + 1
         has_ranges = _has_ranges(self._fs)
         return tuple(
@@ -182,7 +184,8 @@ class FsspecSource(SourceContext):
         """Return what the file system tells of a file, asked anew."""
         path = self._path_of(name)
         self._fs.invalidate_cache(path.rpartition("/")[0])
-        info = self._info(path)
+        with explaining():
+            info = self._info(path)
         if info.get("type") != "file":
             kind = plain(str(info.get("type")))
             raise SourceError(f"{quoted(f'{self.url}/{name}', 1000)} is a {kind}", kind="unusable")
@@ -222,7 +225,7 @@ class FsspecSource(SourceContext):
 
         def chunks() -> Generator[bytes, None, None]:
             at = start
-            with self._reader(self._path_of(name), start) as read:
+            with explaining(), self._reader(self._path_of(name), start) as read:
                 while (end is None or at < end) and not own.is_cancelled:
                     block = read(at, min(at + _BLOCK, end or 2**63))
                     if not block:

@@ -1,0 +1,111 @@
+"""What the clients of object stores raise, as an error that says what to do.
+
+s3fs, gcsfs and adlfs have errors of their own, with the store's code somewhere in the chain. They
+ask again by themselves, and wait as they see fit: what comes here was tried several times.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shardproof._base.messages import said, traced, with_kind
+from shardproof.errors import SourceError, SourceErrorKind
+from shardproof.fetching.sources._http import seconds_to_wait
+
+_ANSWERS: Mapping[str, tuple[SourceErrorKind, str]] = {
+    "NoCredentialsError PartialCredentialsError CredentialRetrievalError": (
+        "unusable",
+        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run `aws configure`; "
+        + "for a public bucket, set FSSPEC_S3_ANON=true",
+    ),
+    "DefaultCredentialsError": (
+        "unusable",
+        "set GOOGLE_APPLICATION_CREDENTIALS, or run `gcloud auth application-default login`; "
+        + "for a public bucket, set FSSPEC_GS_TOKEN=anon",
+    ),
+    "ExpiredToken RefreshError SSOTokenLoadError TokenRetrievalError UnauthorizedSSOTokenError": (
+        "unusable",
+        "the credentials have expired: log in again, as with `aws sso login`",
+    ),
+    "RequestTimeTooSkewed": (
+        "unusable",
+        "the clock of this machine is wrong: set it, as by NTP",
+    ),
+    "InvalidAccessKeyId SignatureDoesNotMatch": (
+        "unusable",
+        "these are not credentials of this store: check the key, and AWS_ENDPOINT_URL",
+    ),
+    "AuthorizationHeaderMalformed PermanentRedirect 301": (
+        "unusable",
+        "the bucket is in another region: set AWS_DEFAULT_REGION",
+    ),
+    "NoSuchBucket ContainerNotFound InvalidBucketName": (
+        "refused",
+        "check the bucket's name, and AWS_ENDPOINT_URL if the store is not Amazon's",
+    ),
+    "requester-pays": (
+        "unusable",
+        "the requester pays for this bucket: set FSSPEC_GS_REQUESTER_PAYS=<project>",
+    ),
+    "SlowDown ServerBusy 429 503": (
+        "broken",
+        "the store throttles: ask less at once (--workers), or later",
+    ),
+    "400": (  # all that S3 says of it to a request for what it knows of one object
+        "refused",
+        "the credentials may have expired, or the bucket be in another region",
+    ),
+    "AccessDenied 401 403": (
+        "refused",
+        "credentials are missing, wrong or not enough; to list and to read are two rights. "
+        + "If the requester pays for the bucket, set FSSPEC_S3_REQUESTER_PAYS=true",
+    ),
+}
+"""What tells an answer, in words of `_signs_of`, the more specific first; and what to do."""
+
+
+@contextlib.contextmanager
+def explaining() -> Iterator[None]:
+    """Raise an error with advice for what the client of a store raises; all else as it is."""
+    try:
+        yield
+    except Exception as error:
+        signs = {*_signs_of(error)}
+        for words, (kind, advice) in _ANSWERS.items():
+            if not (isinstance(error, SourceError) or signs.isdisjoint(words.split())):
+                headers = _said_by_s3(error).get("HTTPHeaders", {})
+                wait = seconds_to_wait(headers.get("retry-after")) if kind == "broken" else None
+                problem = f"{with_kind(error)}: {advice}"
+                raise SourceError(problem, kind=kind, retry_after=wait) from traced(error)
+        raise
+
+
+def _signs_of(error: BaseException) -> Iterator[str]:
+    """Yield what tells one error from another: classes, statuses, the store's codes."""
+    for each in _chain(error):
+        yield type(each).__name__
+        for name in ("code", "status_code", "error_code"):  # of gcsfs, of Azure
+            yield str(getattr(each, name, ""))
+        if said(each).startswith("Forbidden:"):  # gcsfs, of 403
+            yield "403"
+        if "requester pays" in said(each).lower():  # gcsfs
+            yield "requester-pays"
+        response = getattr(each, "response", None)
+        if isinstance(response, dict):  # botocore
+            yield str(response.get("Error", {}).get("Code"))
+    yield str(_said_by_s3(error).get("HTTPStatusCode"))
+
+
+def _said_by_s3(error: BaseException) -> Mapping[str, Any]:
+    responses = (getattr(each, "response", None) for each in _chain(error))
+    found = next((each for each in responses if isinstance(each, dict)), {})
+    about: Mapping[str, Any] = found.get("ResponseMetadata", {})
+    return about
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    seen = list[BaseException]()
+    while error is not None and error not in seen:
+        seen.append(error)
+        yield error
+        error = error.__cause__ or error.__context__
