@@ -28,10 +28,10 @@ def _asked_once(monkeypatch) -> None:
         (503, "ServiceUnavailable", "broken", "the store throttles"),
         (429, "TooManyRequests", "broken", "the store throttles"),
         (403, "AccessDenied", "refused", "FSSPEC_S3_REQUESTER_PAYS=true"),
-        (403, "RequestTimeTooSkewed", "unusable", "the clock of this machine"),
-        (403, "SignatureDoesNotMatch", "unusable", "not credentials of this store"),
-        (400, "ExpiredToken", "unusable", "the credentials have expired"),
-        (400, "AuthorizationHeaderMalformed", "unusable", "AWS_DEFAULT_REGION"),
+        (403, "RequestTimeTooSkewed", "refused", "the clock of this machine"),
+        (403, "SignatureDoesNotMatch", "refused", "not credentials of this store"),
+        (400, "ExpiredToken", "refused", "the credentials have expired"),
+        (400, "AuthorizationHeaderMalformed", "refused", "AWS_DEFAULT_REGION"),
         (404, "NoSuchBucket", "refused", "check the bucket's name"),
     ],
 )
@@ -100,7 +100,7 @@ def test_no_credentials(store, monkeypatch, tmp_path) -> None:
     with open_source("s3://shards") as source, pytest.raises(SourceError) as caught:
         source.files()
 
-    assert caught.value.kind == "unusable"
+    assert caught.value.kind == "refused"
     assert "AWS_PROFILE" in str(caught.value)
     assert "FSSPEC_S3_ANON=true" in str(caught.value)
 
@@ -140,12 +140,12 @@ def raised_by_gcsfs(status: int, message: str) -> BaseException:
         (raised_by_gcsfs(429, "rate"), "broken", "throttles"),
         (
             ValueError("Bucket is requester pays. Set `requester_pays=True` when creating"),
-            "unusable",
+            "refused",
             "FSSPEC_GS_REQUESTER_PAYS",
         ),
         (HttpError({"code": 503}), "broken", "throttles"),
-        (google.auth.exceptions.DefaultCredentialsError("none"), "unusable", "gcloud auth"),
-        (google.auth.exceptions.RefreshError("invalid_grant"), "unusable", "log in again"),
+        (google.auth.exceptions.DefaultCredentialsError("none"), "refused", "gcloud auth"),
+        (google.auth.exceptions.RefreshError("invalid_grant"), "refused", "log in again"),
     ],
 )
 def test_what_gcsfs_raises(error, kind, advice) -> None:

@@ -803,7 +803,7 @@ class ClientError(Exception):
     [
         (ClientError(503, "SlowDown", **{"retry-after": "3"}), "broken", 3.0),
         (ClientError(403, "AccessDenied"), "refused", None),
-        (type("NoCredentialsError", (Exception,), {})(), "unusable", None),
+        (type("NoCredentialsError", (Exception,), {})(), "refused", None),
     ],
 )
 def test_what_the_client_of_a_store_raises_is_explained(monkeypatch, error, kind, wait) -> None:

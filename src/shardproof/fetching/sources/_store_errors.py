@@ -12,56 +12,28 @@ from shardproof._base.messages import said, traced, with_kind
 from shardproof.errors import SourceError, SourceErrorKind
 from shardproof.fetching.sources._http import seconds_to_wait
 
-_ANSWERS: Mapping[str, tuple[SourceErrorKind, str]] = {
-    "NoCredentialsError PartialCredentialsError CredentialRetrievalError": (
-        "unusable",
-        "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or run `aws configure`; "
-        + "for a public bucket, set FSSPEC_S3_ANON=true",
-    ),
-    "DefaultCredentialsError": (
-        "unusable",
-        "set GOOGLE_APPLICATION_CREDENTIALS, or run `gcloud auth application-default login`; "
-        + "for a public bucket, set FSSPEC_GS_TOKEN=anon",
-    ),
+_THROTTLED = "SlowDown ServerBusy 429 503"
+_ADVICE = {
+    "NoCredentialsError PartialCredentialsError": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,"
+    " or AWS_PROFILE, or run `aws configure`; for a public bucket, set FSSPEC_S3_ANON=true",
+    "DefaultCredentialsError": "set GOOGLE_APPLICATION_CREDENTIALS, or run `gcloud auth "
+    "application-default login`; for a public bucket, set FSSPEC_GS_TOKEN=anon",
     "ExpiredToken RefreshError SSOTokenLoadError TokenRetrievalError UnauthorizedSSOTokenError": (
-        "unusable",
-        "the credentials have expired: log in again, as with `aws sso login`",
+        "the credentials have expired: log in again, as with `aws sso login`"
     ),
-    "RequestTimeTooSkewed": (
-        "unusable",
-        "the clock of this machine is wrong: set it, as by NTP",
-    ),
-    "InvalidAccessKeyId SignatureDoesNotMatch": (
-        "unusable",
-        "these are not credentials of this store: check the key, and AWS_ENDPOINT_URL",
-    ),
-    "AuthorizationHeaderMalformed PermanentRedirect 301": (
-        "unusable",
-        "the bucket is in another region: set AWS_DEFAULT_REGION",
-    ),
-    "NoSuchBucket ContainerNotFound InvalidBucketName": (
-        "refused",
-        "check the bucket's name, and AWS_ENDPOINT_URL if the store is not Amazon's",
-    ),
-    "requester-pays": (
-        "unusable",
-        "the requester pays for this bucket: set FSSPEC_GS_REQUESTER_PAYS=<project>",
-    ),
-    "SlowDown ServerBusy 429 503": (
-        "broken",
-        "the store throttles: ask less at once (--workers), or later",
-    ),
-    "400": (  # all that S3 says of it to a request for what it knows of one object
-        "refused",
-        "the credentials may have expired, or the bucket be in another region",
-    ),
-    "AccessDenied 401 403": (
-        "refused",
-        "credentials are missing, wrong or not enough; to list and to read are two rights. "
-        + "If the requester pays for the bucket, set FSSPEC_S3_REQUESTER_PAYS=true",
-    ),
+    "RequestTimeTooSkewed": "the clock of this machine is wrong: set it, as by NTP",
+    "InvalidAccessKeyId SignatureDoesNotMatch": "these are not credentials of this store: check "
+    "the key, and AWS_ENDPOINT_URL",
+    "AuthorizationHeaderMalformed 301": "the bucket is in another region: set AWS_DEFAULT_REGION",
+    "NoSuchBucket ContainerNotFound InvalidBucketName": "check the bucket's name, and "
+    "AWS_ENDPOINT_URL if the store is not Amazon's",
+    "requester-pays": "the requester pays: set FSSPEC_GS_REQUESTER_PAYS=<project>",
+    _THROTTLED: "the store throttles: ask less at once (--workers), or later",
+    "400": "the credentials may have expired, or the bucket be in another region",
+    "AccessDenied 401 403": "credentials are missing, wrong or not enough; to list and to read are "
+    "two rights. If the requester pays for the bucket, set FSSPEC_S3_REQUESTER_PAYS=true",
 }
-"""What tells an answer, in words of `_signs_of`, the more specific first; and what to do."""
+"""What to do about an answer; words of `_signs_of` tell which it is, the more specific first."""
 
 
 @contextlib.contextmanager
@@ -69,15 +41,18 @@ def explaining() -> Iterator[None]:
     """Raise an error with advice for what the client of a store raises; all else as it is."""
     try:
         yield
+    except SourceError:
+        raise
     except Exception as error:
         signs = {*_signs_of(error)}
-        for words, (kind, advice) in _ANSWERS.items():
-            if not (isinstance(error, SourceError) or signs.isdisjoint(words.split())):
-                headers = _said_by_s3(error).get("HTTPHeaders", {})
-                wait = seconds_to_wait(headers.get("retry-after")) if kind == "broken" else None
-                problem = f"{with_kind(error)}: {advice}"
-                raise SourceError(problem, kind=kind, retry_after=wait) from traced(error)
-        raise
+        words = next((each for each in _ADVICE if not signs.isdisjoint(each.split())), None)
+        if words is None:
+            raise
+        kind: SourceErrorKind = "broken" if words is _THROTTLED else "refused"
+        wait = _said_by_s3(error).get("HTTPHeaders", {}).get("retry-after")
+        problem = f"{with_kind(error)}: {_ADVICE[words]}"
+        seconds = seconds_to_wait(wait) if words is _THROTTLED else None
+        raise SourceError(problem, kind=kind, retry_after=seconds) from traced(error)
 
 
 def _signs_of(error: BaseException) -> Iterator[str]:
