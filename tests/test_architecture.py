@@ -89,6 +89,7 @@ THIRD_PARTY = {
     "checks": {"msgspec"},
     "cli": {"click", "rich"},
     "cli.checkpoint": {"click", "msgspec"},
+    "cli.engines": {"click", "distributed", "mpi4py"},
     "datasets.rows": {"msgspec", "pyarrow"},
     "datasets.rows._rows": {"datasets", "msgspec", "pyarrow"},
     "datasets.tokens": {"msgspec", "numpy"},
@@ -302,8 +303,9 @@ def _isort_key(name: str) -> tuple[int, str]:
 
 
 OF_FUTURES = {
-    # The user's own, in `validate(executor=)`; and pools, in threads that no interrupt reaches.
-    "_base.fanout": {"Executor", "Future", "ThreadPoolExecutor", "wait"},
+    "_base.fanout": {"Future", "ThreadPoolExecutor", "wait"},  # in threads no interrupt reaches
+    "_base.own_processes": {"Future", "ThreadPoolExecutor"},
+    "checks._engine": {"BrokenExecutor"},  # the user's own is used
     "fetching._prefetcher": {"Future", "wait"},  # of a shard, which is waited for in such a thread
     "datasets.tokens._comms": {"Future"},  # of a coroutine, which a thread of ours waits for
 }

@@ -116,7 +116,7 @@ class Finding:
     def advice(self) -> str:
         """What to do about the file."""
         if not self.conclusive:
-            return "it could not be checked and may be intact: check again when the disk works"
+            return "it could not be checked and may be intact: check again when the cause is gone"
         return self.mend or self.kind.advice
 
     def to_dict(self) -> dict[str, Any]:

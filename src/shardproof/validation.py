@@ -9,13 +9,12 @@ from typing import Any
 
 from shardproof import formats
 from shardproof._base.arguments import checked, count
-from shardproof._base.fanout import Executor
 from shardproof._base.messages import shown
 from shardproof._base.names import open_root, replaced
 from shardproof._base.opening import closing_fd, refuse_empty
 from shardproof._base.progress import reporting
-from shardproof._base.work import Stop, apart, current, stoppable
-from shardproof.checks import Links, check, proofs_of
+from shardproof._base.work import apart
+from shardproof.checks import Executor, Links, check, proofs_of
 from shardproof.promises import promise_of
 from shardproof.report import MOST_KEPT, FindingKind, Level, Report
 
@@ -64,9 +63,11 @@ def validate(
             inode, are passed over at ``"valid"``; the report says how many.
         workers: How many threads check files. By default one where the file system answers in
             microseconds, up to 64 where it does not, and one per processor to read every byte.
-        executor: A `concurrent.futures.Executor` to check from instead, such as a process pool or
-            one of Dask or MPI, whose hosts see the same path. It is used from the calling thread;
-            what an interrupt does to it is its own affair.
+        executor: A `concurrent.futures.Executor` whose workers check the files instead: a process
+            pool, one of Dask, loky or MPI, or what has the same ``submit``. Each worker needs
+            shardproof, and the directory under the same path. Batches are sent from a thread of
+            this call, and what has not begun is cancelled when it ends; the executor stays open.
+            What a lost worker had is checked again, and the report's ``notes`` say so.
         progress: True for a bar on standard error, shown on a terminal after one second; or a
             callable that gets how many files are done, and of how many.
 
@@ -114,9 +115,7 @@ def validate(
         return dataclasses.replace(report, path=Path(located.path))
 
     with reporting(progress, "shards") as show:
-        if executor is not None:  # the user's own is used from the user's own thread
-            return stoppable(lambda: checked_by(executor=executor), current.stop or Stop(), show)
-        return apart(lambda _: checked_by(workers=workers), show)
+        return apart(lambda _: checked_by(workers=workers, executor=executor), show)
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ import pytest
 import shardproof
 from shardproof import checkpoint, datasets, fetching, receipts
 from shardproof._base.arguments import checked, count, number, rank_of
-from shardproof._base.fanout import Executor
+from shardproof.checks import Executor
 from shardproof.fetching.cache._settings import cleanup_policy
 from shardproof.receipts._canonical import hash_of
 from tests.helpers.planning import source

@@ -4,7 +4,6 @@ import functools
 import threading
 import time
 import types
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -182,15 +181,6 @@ def test_an_error_tells_the_rest_to_stop(where: int) -> None:
     with pytest.raises(RuntimeError, match=f"{where}"):
         apart(lambda _: list(runs))
     assert stop.is_set()
-
-
-def test_a_given_executor() -> None:
-    with ThreadPoolExecutor(2, "given") as executor:
-        work = Slow()
-        runs = list(fanout.over_executor(work, range(1000), executor))
-    assert [result for _, results in runs for result in results] == list(range(1000))
-    assert sum(n_items for n_items, _ in runs) == 1000
-    assert all(name.startswith("given") for name in work.threads.values())
 
 
 @pytest.mark.parametrize(

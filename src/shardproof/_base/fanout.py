@@ -12,8 +12,7 @@ import os
 import resource
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent.futures import Executor as Executor  # noqa: PLC0414 - for others
-from concurrent.futures import Future as Future  # noqa: PLC0414
+from concurrent.futures import Future as Future  # noqa: PLC0414 - for others
 from concurrent.futures import ThreadPoolExecutor, wait  # here, since no thread is to import it
 from typing import Any, Self, TypeVar
 
@@ -54,7 +53,7 @@ def over_threads(
     start, n_run = 0, _LONG_RUN if threads else _SHORT_RUN
     while start < len(items):  # how is decided anew for each run
         go_on()
-        seconds, is_apart = 0.0, threads != 1
+        seconds, is_apart = 0.0, threads != 1 or chunk == 1
         if threads is None:
             times, results = [], []
             for item in items[start : start + _SAMPLE]:
@@ -198,14 +197,6 @@ class Behind:
 
 def _begin(stop: Stop, calls: Calls | None) -> None:
     current.stop, current.calls = stop, calls
-
-
-def over_executor(
-    work: Work[Item, Result], items: Sequence[Item], executor: Executor, *, chunk: int = 256
-) -> Done[Result]:
-    """Yield the same from an `Executor`, to whose processes ``work`` and results are pickled."""
-    chunks = _chunks(items, chunk)
-    yield from zip(map(len, chunks), executor.map(work, chunks), strict=True)
 
 
 def _chunks(items: Sequence[Item], size: int) -> list[Sequence[Item]]:

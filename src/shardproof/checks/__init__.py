@@ -11,10 +11,10 @@ import functools
 import itertools
 import os
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from shardproof._base import fanout
-from shardproof._base.fanout import Executor
 from shardproof._base.messages import quoted
 from shardproof._base.names import file_type, open_root, spelled
 from shardproof._base.opening import (
@@ -25,10 +25,9 @@ from shardproof._base.opening import (
     mode_of,
     names_in,
 )
+from shardproof.checks._engine import Engine, Executor
 from shardproof.checks._look import (
-    FileRead,
     Links,
-    Noting,
     Question,
     Regular,
     Said,
@@ -37,11 +36,12 @@ from shardproof.checks._look import (
     look_at_all,
 )
 from shardproof.checks._near import with_near_files
-from shardproof.checks._proofs import SealedProof, journal, journal_name, proofs_of
+from shardproof.checks._proofs import FileRead, SealedProof, journal, journal_name, proofs_of
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, RefusedEntry, disagreements
 from shardproof.report import Finding, FindingKind, Level, MoreFindings, Report
 
 __all__ = [
+    "Executor",
     "FileRead",
     "Links",
     "Noting",
@@ -52,6 +52,13 @@ __all__ = [
     "journal_name",
     "proofs_of",
 ]
+
+
+class Noting(NamedTuple):
+    """A digest that is computed of each file besides, and who is told of what has no finding."""
+
+    algorithm: str
+    note: Callable[[FileRead], None]
 
 
 def check(
@@ -83,15 +90,19 @@ def check(
         links="none" if links == "inside" and not manifest.links else links,
         stores=manifest.stores,
         proofs=proofs or {},
-        noting=noting,
+        algorithm=noting.algorithm if noting else None,
     )
-    files, found = manifest.files, _Collected(question.root, manifest.files, most)
+    files, notes = manifest.files, list(manifest.notes)
+    found = _Collected(question.root, files, most)
     with closing_fd(open_root(question.root)) as dir_fd:
-        runs = _looks(question, dir_fd, files, workers, executor, list_first=list_first)
+        if executor is None:
+            runs = _looks(question, dir_fd, files, workers, list_first=list_first)
+        else:
+            runs = Engine(executor, question, dir_fd, files).run(notes)
         # Closed before the descriptor, which the threads use until they are joined.
         with contextlib.closing(fanout.telling(runs, len(files)) if is_told else runs) as runs:
             for _, said in runs:
-                found.take(said)
+                found.take(said, noting and noting.note)
         found.kept = with_near_files(question, dir_fd, files, found.kept)
     found.add(_about_the_manifest(manifest, level, {each.path for each in found.kept}))
     if beside is not None or manifest.permits is not None:
@@ -106,7 +117,7 @@ def check(
         n_proven=len(files) - found.n_broken - len(found.unproven),
         n_unread=found.n_unread,
         n_agreed=sum(each.agrees for each in found.unproven),
-        notes=tuple(manifest.notes),
+        notes=tuple(notes),
         more=found.more,
     )
 
@@ -120,17 +131,19 @@ class _Collected:
         self.kept, self.more = list[Finding](), MoreFindings()
         self.unproven, self.n_unread, self.n_broken = list[Unproven](), 0, 0
 
-    def take(self, said: Sequence[Said]) -> None:
+    def take(self, said: Sequence[Said], note: Any) -> None:
         """Take in what was said of some files; of most of them that is nothing."""
-        if said and not self._numbers:
-            self._numbers = {file.name: number for number, file in enumerate(self._files)}
         for each in said:
             if isinstance(each, Finding):
+                if not self._numbers:
+                    self._numbers = {file.name: number for number, file in enumerate(self._files)}
                 name = os.fspath(each.path).removeprefix(self._begin)
                 self.add([dataclasses.replace(each, index=self._numbers[name])])
                 self.n_broken += 1
             elif each is None:
                 self.n_unread += 1
+            elif isinstance(each, FileRead):
+                note(each)
             else:
                 self.unproven.append(each)
 
@@ -160,16 +173,12 @@ def _looks(
     dir_fd: int,
     files: Sequence[ExpectedFile],
     workers: int | None,
-    executor: Executor | None,
     *,
     list_first: bool,
 ) -> fanout.Done[Said]:
     hashes = question.level == "valid" and (
-        (question.prove or question.noting) is not None or any(file.digests for file in files)
+        (question.prove or question.algorithm) is not None or any(file.digests for file in files)
     )
-    if executor is not None:
-        work = functools.partial(_look_from_afar, question)
-        return fanout.over_executor(work, files, executor, chunk=1 if hashes else 256)
     regular = _list(dir_fd, workers) if list_first else frozenset()
     work = functools.partial(look_at_all, question, dir_fd, regular)
     if hashes:
@@ -192,12 +201,6 @@ def _list(dir_fd: int, workers: int | None) -> Regular | None:
     except OSError:
         return frozenset()
     return frozenset(entry.name for entry in entries) - others if others else None
-
-
-def _look_from_afar(question: Question, files: Sequence[ExpectedFile]) -> list[Said]:
-    """Look from wherever an executor runs this, perhaps on another host."""
-    with closing_fd(open_root(question.root)) as dir_fd:
-        return look_at_all(question, dir_fd, frozenset(), files)
 
 
 def _about_the_manifest(

@@ -7,11 +7,11 @@ it does nothing else, and `_look_closely` finds the words for whatever it does n
 import contextlib
 import dataclasses
 import errno
-import functools
 import os
 import stat
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -27,7 +27,7 @@ from shardproof._base.names import (
 )
 from shardproof._base.opening import Descriptor
 from shardproof._base.work import go_on
-from shardproof.checks._proofs import SealedProof
+from shardproof.checks._proofs import FileRead, SealedProof
 from shardproof.manifest import ExpectedFile, Mismatch, Probe, Prove
 from shardproof.probes.impostors import impostor, is_text
 from shardproof.report import Finding, FindingKind, Level
@@ -53,27 +53,11 @@ class Question(NamedTuple):
     links: Links | Literal["none"] = "inside"
     stores: Sequence[str] = ()
     proofs: Mapping[str, SealedProof] = {}
-    noting: "Noting | None" = None
+    algorithm: str | None = None  # of a digest that is computed besides
 
     def broken(self, file: ExpectedFile, kind: FindingKind, *about: Any) -> Finding:
         """Return a finding about a file: what was expected, what was found, and an errno."""
         return Finding(kind, Path(self.root, file.name), *about)
-
-
-class FileRead(NamedTuple):
-    """What a file hashes to, what it was before and after it was read, whether a journal knew."""
-
-    found: digest.Found
-    before: os.stat_result
-    after: os.stat_result
-    is_known: bool
-
-
-class Noting(NamedTuple):
-    """A digest that is computed of each file besides, and who is told of what has no finding."""
-
-    algorithm: str
-    note: Callable[[str, FileRead], None]
 
 
 class Unproven(NamedTuple):
@@ -83,10 +67,10 @@ class Unproven(NamedTuple):
     agrees: bool
 
 
-_Answer = Finding | Callable[[], None] | Literal["kept", "unproven", "agreed", "unread"]
+_Answer = Finding | FileRead | Literal["kept", "unproven", "agreed", "unread"]
 
-Said = Finding | Unproven | None
-"""A finding; a file that could not be proven; None for one that was not read again."""
+Said = Finding | FileRead | Unproven | None
+"""A finding; what was read; what could not be proven; None for a file that was not read again."""
 
 
 def look_at_all(
@@ -99,10 +83,8 @@ def look_at_all(
     with contextlib.closing(_Opener(question, dir_fd)) as opener:
         for file in files:
             answer = _look_closely(question, opener, file)
-            if isinstance(answer, Finding):
+            if isinstance(answer, Finding | FileRead):
                 said.append(answer)
-            elif callable(answer):
-                answer()  # whose errors are none of the file
             elif answer == "unread":
                 said.append(None)
             elif answer != "kept":
@@ -282,15 +264,15 @@ def _judge_bytes(
     question: Question, fd: Descriptor, status: os.stat_result, file: ExpectedFile
 ) -> _Answer:
     """Judge a file by each digest that is stated of it, and by the checksums that it has itself."""
-    if not (file.digests or question.prove or question.noting):
+    if not (file.digests or question.prove or question.algorithm):
         return "unproven"
     stated = [(digest.parse(text), begin) for text, begin in file.digests]
     asked = {(each.algorithm, begin) for each, begin in stated}
-    if question.noting is not None:
-        asked.add((question.noting.algorithm, 0))
+    if question.algorithm is not None:
+        asked.add((question.algorithm, 0))
     journal = question.proofs.get(file.name)
     known = journal and journal.digests_of(status, stated, asked)
-    if known and question.noting is None:
+    if known and question.algorithm is None:
         return "unread"
     size, n_threads = os.fstat(fd).st_size, question.digest_threads
     found = known or digest.each_of_file(fd, asked, size, threads=n_threads, go_on=go_on)
@@ -298,10 +280,10 @@ def _judge_bytes(
         computed = found[promised.algorithm, begin]
         if promised != computed:
             return question.broken(file, FindingKind.DIGEST, str(promised), str(computed))
-    proof = question.prove(file, fd, size) if question.prove and size else False
+    is_whole = journal is not None and journal.is_whole
+    proof = is_whole or (question.prove(file, fd, size) if question.prove and size else False)
     if isinstance(proof, Mismatch):
         return question.broken(file, FindingKind.DIGEST, proof.expected, proof.found)
-    if question.noting is not None:
-        read = FileRead(found, status, os.fstat(fd), bool(known))
-        return functools.partial(question.noting.note, file.name, read)
+    if question.algorithm is not None:
+        return FileRead(file.name, found, status, os.fstat(fd), time.time(), bool(known))
     return "kept" if stated or proof is True else proof or "unproven"

@@ -39,7 +39,7 @@ def with_near_files(
     level, n_threads = question.level, fanout.available_cpus()
     if level != "valid":
         level, n_threads = "complete", 1
-    question = question._replace(level=level, noting=None, proofs={})
+    question = question._replace(level=level, algorithm=None, proofs={})
 
     def work(some: Sequence[_Pair]) -> list[Finding]:
         return [_told(question, dir_fd, *pair) for pair in some]

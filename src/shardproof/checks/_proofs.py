@@ -10,7 +10,6 @@ import contextlib
 import errno
 import os
 import stat
-import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 
@@ -32,14 +31,30 @@ _NOT_OURS = (
 
 _MAX_BYTES = 512 * 2**20
 
-Noter = Callable[[str, _digest.Found, os.stat_result], None]
+
+class FileRead(NamedTuple):
+    """What a file hashes to, what it was before and after it was read, when, if a journal knew."""
+
+    name: str
+    found: _digest.Found
+    before: os.stat_result
+    after: os.stat_result
+    at: float
+    is_known: bool
+
+
+Noter = Callable[[FileRead], None]
 
 
 class SealedProof(NamedTuple):
-    """What a file hashed to, and the stamp that it had while it was read, where that is to tell."""
+    """What a file hashed to, and the stamp that it had while it was read, where that is to tell.
+
+    ``is_whole``: the checksums that it has in itself are proven, too.
+    """
 
     found: _digest.Found
     stamp: Stamp | None
+    is_whole: bool = False
 
     @classmethod
     def of(cls, digests: Iterable[tuple[str, int]]) -> "SealedProof":
@@ -108,13 +123,11 @@ def _is_ours(status: os.stat_result, owners: Container[int]) -> bool:
 def journal(root: str, list_name: str, *, dir_fd: int) -> Iterator[Noter]:
     """Yield what takes down proofs of a file, in a journal that is ours, else a `SealError`."""
 
-    def note(name: str, found: _digest.Found, status: os.stat_result) -> None:
-        # One that has changed so lately that it may do so unseen is passed over.
-        if time.time() - max(status.st_mtime, status.st_ctime) >= SETTLED_SECONDS:
-            stamp = stamp_of(status)
-            lines = [
-                _ProofLine(name, str(each), stamp, begin) for (_, begin), each in found.items()
-            ]
+    def note(read: FileRead) -> None:
+        # One that had changed so lately that it might do so unseen is passed over.
+        if read.at - max(read.before.st_mtime, read.before.st_ctime) >= SETTLED_SECONDS:
+            stamp, found = stamp_of(read.before), read.found.items()
+            lines = [_ProofLine(read.name, str(each), stamp, begin) for (_, begin), each in found]
             os.write(fd, b"\n".join([*map(_encode, lines), b""]))
 
     with closing_fd(_opened(root, journal_name(list_name), dir_fd)) as fd:

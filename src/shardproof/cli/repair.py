@@ -7,7 +7,7 @@ import click
 
 import shardproof
 from shardproof._base.messages import printable, shown, told
-from shardproof.cli import exits, options, output, reports
+from shardproof.cli import engines, exits, options, output, reports
 from shardproof.report import MOST_KEPT
 from shardproof.sealing import SealAlgorithm
 
@@ -26,6 +26,7 @@ from shardproof.sealing import SealAlgorithm
 @options.workers_option("Files read at once. By default the number of processors.")
 @options.json_option
 @options.quiet_option()
+@engines.engine_options
 def seal(*, path: str, update: bool, as_json: bool, quiet: bool, **how: Any) -> None:
     """Record the digests of a directory's files.
 
@@ -77,6 +78,7 @@ def seal(*, path: str, update: bool, as_json: bool, quiet: bool, **how: Any) -> 
 @options.json_option
 @click.option("--verbose", "-v", is_flag=True, help="Print how each attempt ended.")
 @options.quiet_option()
+@engines.engine_options
 def repair(
     *, path: str, source: str, dry_run: bool, as_json: bool, verbose: bool, quiet: bool, **how: Any
 ) -> None:

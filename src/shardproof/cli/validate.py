@@ -10,7 +10,7 @@ import shardproof
 from shardproof import formats as _formats
 from shardproof._base.messages import shown
 from shardproof.checks import Links
-from shardproof.cli import exits, options, output, reports
+from shardproof.cli import engines, exits, options, output, reports
 from shardproof.report import BrokenFiles
 
 
@@ -40,6 +40,7 @@ from shardproof.report import BrokenFiles
 @options.every_option
 @click.option("--verbose", "-v", is_flag=True, help="Add to each finding its errno and what to do.")
 @options.quiet_option()
+@engines.engine_options
 def validate(
     *,
     paths: Sequence[str],

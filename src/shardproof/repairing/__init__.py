@@ -15,6 +15,7 @@ from shardproof._base.names import open_root, replaced
 from shardproof._base.opening import closing_fd, is_directory, is_there, real_path, refuse_empty
 from shardproof._base.progress import reporting
 from shardproof._base.work import Deadline, apart, telling_of_stops
+from shardproof.checks import Executor
 from shardproof.errors import FetchError, ManifestError
 from shardproof.fetching import Cancellation, Limits, Source, open_source, sources
 from shardproof.fetching.transfer import listed, parts_beneath
@@ -94,6 +95,7 @@ def repair(
     against: str | os.PathLike[str] | None = None,
     dry_run: bool = False,
     workers: int | None = None,
+    executor: Executor | None = None,
     limits: Limits = Limits(),  # noqa: B008 - frozen
     progress: bool | Callable[[int, int], None] = False,
     cancellation: Cancellation | None = None,
@@ -113,6 +115,7 @@ def repair(
         against: The manifest, where it is elsewhere; see `validate`.
         dry_run: Only report what would be fetched.
         workers: How many files are fetched at once; by default 4.
+        executor: Whose workers check the files; see `validate`. Threads of this process fetch them.
         limits: How long and how often to try.
         progress: True for a bar on a terminal; or a callable that gets how many files are checked,
             or fetched after that, and of how many.
@@ -158,7 +161,8 @@ def repair(
                     listing = listed(opened, limits, Deadline(limits.deadline, stop), located.root)
                     there = {file.name: file for file in listing}
                 fetcher = Fetcher(opened, there, limits, stop, workers or _AT_ONCE)
-                done = _repaired(ask, fetcher, level, dry_run=dry_run, is_fixed=against is not None)
+                how = {"level": level, "executor": executor}
+                done = _repaired(ask, fetcher, how, dry_run=dry_run, is_fixed=against is not None)
             return dataclasses.replace(done, report=_bounded(done.report, Path(located.path)))
 
         with telling_of_stops(os.fspath(path)):
@@ -188,7 +192,7 @@ def _address(source: str, root: str) -> str:
 
 
 def _repaired(
-    ask: Callable[[], Promise], fetcher: Fetcher, level: Level, *, dry_run: bool, is_fixed: bool
+    ask: Callable[[], Promise], fetcher: Fetcher, how: Any, *, dry_run: bool, is_fixed: bool
 ) -> Repair:
     promise, proven = ask(), set[ExpectedFile]()
     root = os.fspath(promise.manifest.root)
@@ -200,7 +204,7 @@ def _repaired(
         raise ManifestError(problem, path=promise.manifest.path)
     with closing_fd(open_root(root)) as root_fd:
         while True:
-            report = look(promise.manifest, level, proven)
+            report = look(promise.manifest, proven, **how)
             missing |= {each.path for each in report.findings if each.kind is FindingKind.MISSING}
             wanted = [*want(promise, report, fetcher.told_of, tried)]
             tried |= {each.file for each in wanted}

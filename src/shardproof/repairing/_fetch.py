@@ -22,7 +22,7 @@ from shardproof.fetching.transfer import key_in
 from shardproof.manifest import ExpectedFile, Manifest
 from shardproof.promises import Promise
 from shardproof.repairing._exchange import exchange, place_of
-from shardproof.report import Finding, Level, Report
+from shardproof.report import Finding, Report
 
 
 class Wanted(NamedTuple):
@@ -32,13 +32,11 @@ class Wanted(NamedTuple):
     remote: RemoteFile | None
 
 
-def look(manifest: Manifest, level: Level, proven: set[ExpectedFile]) -> Report:
+def look(manifest: Manifest, proven: set[ExpectedFile], **how: Any) -> Report:
     """Return what `validate` finds; what is proven is not read again, and more is by now."""
-    proofs = {f.name: SealedProof.of(f.digests) for f in manifest.files if f in proven}
-    if prove := manifest.prove:
-        less = lambda file, fd, size: file in proven or prove(file, fd, size)  # noqa: E731
-        manifest = dataclasses.replace(manifest, prove=less)
-    report = check(manifest, level=level, proofs=proofs, is_told=True)
+    known = (file for file in manifest.files if file in proven)
+    proofs = {file.name: SealedProof.of(file.digests)._replace(is_whole=True) for file in known}
+    report = check(manifest, proofs=proofs, is_told=True, **how)
     not_so = {finding.path for finding in report.findings}.union(report.unproven)
     proven |= {file for file in manifest.files if manifest.root / file.name not in not_so}
     return dataclasses.replace(report, n_unread=0)

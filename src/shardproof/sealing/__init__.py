@@ -14,7 +14,7 @@ from shardproof._base.names import open_root
 from shardproof._base.opening import closing_fd, is_there, refuse_empty
 from shardproof._base.progress import reporting
 from shardproof._base.work import apart
-from shardproof.checks import FileRead, Noting, check, journal, journal_name, proofs_of
+from shardproof.checks import Executor, FileRead, Noting, check, journal, journal_name, proofs_of
 from shardproof.errors import SealError
 from shardproof.manifest import Manifest
 from shardproof.report import MOST_KEPT
@@ -57,6 +57,7 @@ def seal(
     format: str | None = None,  # noqa: A002 - as of validate
     update: bool = False,
     workers: int | None = None,
+    executor: Executor | None = None,
     progress: bool | Callable[[int, int], None] = False,
 ) -> Seal:
     """Write down the digests of a directory's files, so that from then on `validate` proves them.
@@ -75,13 +76,15 @@ def seal(
         update: Add files that the list does not have. Those that it has keep their digests,
             whatever their bytes are now: nothing is ever blessed twice.
         workers: How many files are read at once; by default one for each processor.
+        executor: Whose workers read the files instead; see `validate`. They read only: this process
+            alone writes.
         progress: As for `validate`.
 
     Raises:
         ShardValidationError: The directory is not whole.
         SealError: It is sealed already; or a file changed while it was read.
         ManifestError: Its manifest can't be read.
-        ValueError: An algorithm that is not installed.
+        ValueError: An algorithm that is not installed; ``workers`` together with ``executor``.
         OSError: A file could not be read, or the list not be written.
 
     Example:
@@ -95,6 +98,9 @@ def seal(
     refuse_empty(path=path)
     if workers is not None:
         count("workers", workers, 1)
+        if executor is not None:
+            raise ValueError("expected workers or executor, found both")
+    how = {"workers": workers, "executor": executor}
     digest.begin(algorithm, 0)  # which may not be installed
     form = None if format is None else formats.get(format)
     with reporting(progress, "seal") as show:
@@ -104,7 +110,7 @@ def seal(
             # What is written lies in the directory that was read.
             with closing_fd(open_root(root)) as dir_fd:
                 files.sweep_leftovers(dir_fd)
-                return _seal(root, dir_fd, form, algorithm, update=update, workers=workers)
+                return _seal(root, dir_fd, form, algorithm, update=update, **how)
 
         return apart(work, show)
 
@@ -118,7 +124,7 @@ def _seal(
         _refuse_sealed(list_path)
     here, stated, wrong = contents_of(root)
     manifest = manifest_of(root, form, here, stated, wrong)
-    check(manifest, level="complete", most=MOST_KEPT).raise_for_findings()
+    check(manifest, level="complete", most=MOST_KEPT, **how).raise_for_findings()
     listed = digest_lists.read(root, list_name) if is_there(list_path) else []
     before = {name for name, _ in listed}
     ours = {*before, *(f.name for f in manifest.files), list_name, journal_name(list_name)}
@@ -163,15 +169,15 @@ def _digests_of(
     root, list_name = os.fspath(manifest.root), digest_lists.NAMES[algorithm]
     digests, resumed = dict.fromkeys((file.name for file in manifest.files), ""), list[str]()
 
-    def note(name: str, read: FileRead) -> None:
+    def note(read: FileRead) -> None:
         if stamp_of(read.after) != stamp_of(read.before):
-            path, problem = os.path.join(root, name), "it changed while it was read"
+            path, problem = os.path.join(root, read.name), "it changed while it was read"
             raise SealError(f"{problem}: wait for its writer", path=path, has_changed=True)
         if read.is_known:
-            resumed.append(name)
+            resumed.append(read.name)
         else:
-            note_down(name, read.found, read.before)
-        digests[name] = str(read.found[algorithm, 0])
+            note_down(read)
+        digests[read.name] = str(read.found[algorithm, 0])
 
     with journal(root, list_name, dir_fd=dir_fd) as note_down:
         how |= {"proofs": proofs_of(root, list_name), "noting": Noting(algorithm, note)}

@@ -112,10 +112,6 @@ def manifest_of(
     if not promised:
         raise ManifestNotFoundError("there is nothing to seal: no file in it", path=root)
 
-    def prove(file: ExpectedFile, read: Read, size: int) -> Mismatch | bool:
-        said = (each(of, read, size) for each, of in proves.get(file.name, ()))
-        return next((each for each in said if isinstance(each, Mismatch)), False)
-
     damaged = dict.fromkeys([*manifest.damaged, *(RefusedEntry.of(each, root) for each in wrong)])
     make = functools.partial(dataclasses.replace, manifest, damaged=[*damaged])
     return Manifest.without_refused(
@@ -124,8 +120,16 @@ def manifest_of(
             formats.with_digests(file, stated[name]) if name in stated else file
             for name, file in promised.items()
         ],
-        prove=prove if proves else None,
+        prove=_Proves(proves) if proves else None,
     )
+
+
+class _Proves(dict[str, list[tuple[Prove, ExpectedFile]]]):
+    """The checksums in the files, by all that is promised of each; a worker is sent a part."""
+
+    def __call__(self, file: ExpectedFile, read: Read, size: int) -> Mismatch | bool:
+        said = (each(of, read, size) for each, of in self.get(file.name, ()))
+        return next((each for each in said if isinstance(each, Mismatch)), False)
 
 
 def _none(root: str, name: str) -> int | None:

@@ -1,0 +1,243 @@
+"""Have the workers of an executor look at files, and do again what a lost worker had.
+
+A batch is to keep its worker for half a second, on a cached local disk as on a slow network, so its
+length follows the batches before. How many workers there are, no executor tells: the window of
+batches that are sent grows as long as they do not wait.
+
+What killed a worker may kill the next one: a memory limit, or one file. So what a lost worker had
+is done again in processes of our own, never in the caller, and halved until the file is found.
+"""
+
+import errno
+import functools
+import os
+import pickle
+import queue
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from shardproof._base.fanout import Done
+from shardproof._base.liveness import is_here, this_process
+from shardproof._base.messages import WRONG_USAGE, quoted, told, with_kind
+from shardproof._base.names import open_root, replaced
+from shardproof._base.opening import closing_fd
+from shardproof._base.own_processes import OwnProcesses
+from shardproof._base.work import TICK, go_on
+from shardproof.checks._look import Question, Said, look_at_all
+from shardproof.errors import ManifestError
+from shardproof.manifest import ExpectedFile
+from shardproof.report import FindingKind
+
+_SECONDS, _MOST_SECONDS = 0.5, 1.0  # that a batch is to take; after which the rest is given back
+_BRIEF = 0.05  # seconds between two looks of a worker at its clock
+_FIRST_WINDOW, _MOST_BATCHES, _MOST_FILES = 32, 4096, 2**15
+_PATIENCE = 600.0, 60.0  # seconds that an executor may say nothing: at first, and later
+_SLOWEST, _UNKNOWN_BYTES = 10e6, 2**36  # bytes a second that whoever lives reads; of a file
+_NOT_SENT = (*WRONG_USAGE, AttributeError, pickle.PickleError)
+
+
+@runtime_checkable
+class Executor(Protocol):
+    """What works as a `concurrent.futures.Executor` does; nothing but ``submit`` is called."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Any:
+        """Return a future with ``result``, ``cancel`` and ``add_done_callback``."""
+
+
+class _FileBatch(NamedTuple):
+    start: int
+    stop: int
+    n_lost: int = 0  # processes that ended at it
+    is_own: bool = False  # whether it is sent to a process of our own
+    at: float = 0.0  # when
+
+
+_Place = tuple[str, str, int, int]  # host and process of a caller, device and inode there
+_BatchAnswer = tuple[int, list[Said], float, Exception | None]  # of how many files, in what time
+
+
+class Engine:
+    """One call's batches: to be sent, sent, and answered before others that are to come first."""
+
+    def __init__(
+        self, executor: Executor, question: Question, dir_fd: int, files: Sequence[ExpectedFile]
+    ) -> None:
+        self._executor, self._own, self._is_dead = executor, OwnProcesses(), False
+        self._question, self._place, self._files = question, _place_of(dir_fd), files
+        self._length, self._window, self._n_begun, self._n_taken = 1, _FIRST_WINDOW, 0, 0
+        self._again, self._sent = list[_FileBatch](), dict[Any, _FileBatch]()
+        self._said, self._answered = dict[int, tuple[int, list[Said]]](), queue.SimpleQueue[Any]()
+        self._heard, self._has_answered = time.monotonic(), False
+        self._n_again, self._reason = 0, ""
+
+    def run(self, notes: list[str]) -> Done[Said]:
+        """Yield how many files are done as they are, and what is said of them in their order."""
+        try:
+            while self._n_taken < len(self._files):
+                go_on()
+                while len(self._sent) < self._window and (batch := self._next()):
+                    self._send(batch)
+                try:
+                    future = self._answered.get(timeout=TICK)
+                except queue.Empty:
+                    self._end_silence()
+                    continue
+                if sent := self._sent.pop(future, None):  # not given up before
+                    yield self._take(sent, future), []
+                while self._n_taken in self._said:
+                    self._n_taken, said = self._said.pop(self._n_taken)
+                    yield 0, said
+        finally:  # without a wait for what has begun
+            for future in reversed(self._sent):
+                future.cancel()
+            self._own.close()
+        if self._reason:
+            why = f"the executor lost workers ({self._reason})"
+            what = f"{self._n_again} batches" + ", and all that was left," * self._is_dead
+            notes.append(f"{why}: {what} were checked again in processes of shardproof's own")
+
+    def _next(self) -> _FileBatch | None:
+        if self._again:
+            return self._again.pop()
+        start = self._n_begun
+        if start == len(self._files) or len(self._said) >= _MOST_BATCHES:
+            return None
+        self._n_begun = min(start + self._length, len(self._files))
+        return _FileBatch(start, self._n_begun)
+
+    def _send(self, batch: _FileBatch) -> None:
+        files, future = self._files[batch.start : batch.stop], None
+        question = _narrowed(self._question, {file.name for file in files})
+        number = id(self), self._heard, batch  # makes it a new task: Dask keeps what it has done
+        task = functools.partial(_answer_of, question, self._place, number)
+        if not (batch.n_lost or self._is_dead):
+            try:
+                future = self._executor.submit(task, files)
+            except BrokenExecutor as error:
+                self._is_dead, self._reason = True, self._reason or with_kind(error)
+            except _NOT_SENT as error:
+                raise self._not_sent(error) from error
+        is_own = future is None
+        future = future or self._own.submit(task, files)
+        self._sent[future] = batch._replace(is_own=is_own, at=time.monotonic())
+        future.add_done_callback(self._answered.put)
+
+    def _not_sent(self, error: BaseException) -> ValueError:
+        parts = quoted([part for part in self._question[2:4] if part], 200)  # the format's own
+        return ValueError(f"executor: its workers can't take {parts}: {with_kind(error)}")
+
+    def _take(self, batch: _FileBatch, future: Any) -> int:
+        """Take an answer; return how many files are done by it."""
+        try:
+            n_done, said, seconds, error = future.result()
+        except _NOT_SENT as problem:
+            raise self._not_sent(problem) from problem
+        except Exception as problem:
+            return self._lose(batch, str(problem) if batch.is_own else with_kind(problem))
+        if isinstance(error, MemoryError):
+            return self._lose(batch, "no memory was left")
+        if error is not None:
+            raise error
+        start, stop, self._heard, self._has_answered = *batch[:2], time.monotonic(), True
+        self._said[start] = (start + n_done, said)
+        self._length = max(1, min(int(n_done * _SECONDS / seconds), 4 * n_done, _MOST_FILES))
+        did_wait = self._heard - batch.at > 2 * seconds
+        self._window = min(self._window + (not did_wait), _MOST_BATCHES)
+        rest = range(start + n_done, stop, self._length)
+        self._again += [_FileBatch(at, min(at + self._length, stop)) for at in reversed(rest)]
+        return int(n_done)
+
+    def _lose(self, batch: _FileBatch, reason: str) -> int:
+        """Have a batch done again at which a process ended; return how many files are done then."""
+        start, stop, n_lost, is_own, _ = batch
+        if n_lost and stop - start == 1:
+            expected, found = (
+                "a readable file",
+                f"that it ends each process that reads it ({reason})",
+            )
+            how = (FindingKind.UNREADABLE, expected, found, errno.EOWNERDEAD)
+            self._said[start] = (stop, [self._question.broken(self._files[start], *how)])
+            return 1
+        if not is_own:
+            self._n_again, self._reason = self._n_again + 1, self._reason or reason
+        middle = (start + stop + 1) // 2 if is_own else stop
+        halves = ((middle, stop), (start, middle))
+        self._again += [_FileBatch(*half, n_lost + 1) for half in halves if half[0] < half[1]]
+        return 0
+
+    def _end_silence(self) -> None:
+        """Give up an executor that has said nothing for long, such as one of a stopped process."""
+        waiting = [(future, batch) for future, batch in self._sent.items() if not batch.is_own]
+        if not waiting:
+            return
+        silence = time.monotonic() - max(self._heard, waiting[0][1].at)
+        patience = _PATIENCE[self._has_answered]
+        if self._question.level == "valid" and silence > patience:
+            some = [file for _, batch in waiting for file in self._files[batch.start : batch.stop]]
+            sizes = (_UNKNOWN_BYTES if file.size is None else file.size for file in some)
+            patience += max(sizes) / _SLOWEST
+        if silence > patience:
+            self._is_dead = True
+            for future, batch in waiting:
+                del self._sent[future]
+                future.cancel()
+                self._lose(batch, f"no answer for {silence:.0f} s")
+
+
+def _narrowed(question: Question, names: set[str]) -> Question:
+    """Return what a worker needs to know for some files, not for all."""
+
+    def some(known: Any) -> Any:
+        return type(known)((name, known[name]) for name in names & known.keys())
+
+    prove = some(question.prove) if isinstance(question.prove, Mapping) else question.prove
+    return question._replace(proofs=some(question.proofs), prove=prove)
+
+
+def _place_of(dir_fd: int) -> _Place:
+    status = os.fstat(dir_fd)
+    return os.uname().nodename, this_process(), status.st_dev, status.st_ino
+
+
+def _answer_of(
+    question: Question,
+    place: _Place,
+    _number: object,
+    files: Sequence[ExpectedFile],
+) -> _BatchAnswer:
+    """Look at as many files as a second allows: in a worker."""
+    begin = last = time.perf_counter()
+    n_done, step, said = 0, 1, list[Said]()
+    try:
+        with closing_fd(_opened(question.root, *place)) as dir_fd:
+            while n_done < len(files) and last - begin < _MOST_SECONDS:
+                some = files[n_done : n_done + step]
+                said += look_at_all(question, dir_fd, frozenset(), some)
+                n_done += len(some)
+                now = time.perf_counter()
+                step = min(2 * step, _MOST_FILES) if now - last < _BRIEF else max(1, step // 2)
+                last = now
+        return n_done, said, max(last - begin, 1e-6), None
+    except Exception as error:  # of others' classes some break a pool, as they can't be unpickled
+        is_ours = type(error).__module__ in {"builtins", ManifestError.__module__}
+        return n_done, said, 0.0, error if is_ours else RuntimeError(with_kind(error))
+
+
+def _opened(root: str, host: str, process: str, *identity: int) -> int:
+    """Open the directory of a caller, perhaps on another host."""
+    is_same_host = is_here(process)
+    try:
+        fd = open_root(root)
+    except OSError as error:
+        if is_same_host:
+            raise
+        found = getattr(error, "problem", told(error)).partition(".")[0]
+        hosts = f"on {quoted(os.uname().nodename)}: {found}; on {quoted(host)} (this one) there is"
+        problem = f"{hosts}: run workers where the directory has the same path"
+        raise ManifestError(problem, path=root) from None
+    if is_same_host and [*_place_of(fd)[2:]] != [*identity]:
+        os.close(fd)
+        raise replaced(root)
+    return fd
