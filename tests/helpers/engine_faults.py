@@ -62,9 +62,10 @@ def probe(how: str, caller: int, file: ExpectedFile, fd: int, size: int) -> Mism
 
 
 def shards(
-    root: Path, how: str = "SIGKILL", *, n: int = 300, deadly: tuple[int, ...] = ()
+    root: Path | str, how: str = "SIGKILL", *, n: int = 300, deadly: tuple[int, ...] = ()
 ) -> Manifest:
     """Write files, and return what is expected of them; some harm whoever looks at them."""
+    root = Path(root)
     root.mkdir(exist_ok=True)
     names = [f"{i:06}{'-deadly' if i in deadly else ''}" for i in range(n)]
     for name in names:

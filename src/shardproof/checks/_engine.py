@@ -94,9 +94,9 @@ class Engine:
                 future.cancel()
             self._own.close()
         if self._reason:
-            why = f"the executor lost workers ({self._reason})"
-            what = f"{self._n_again} batches" + ", and all that was left," * self._is_dead
-            notes.append(f"{why}: {what} were checked again in processes of shardproof's own")
+            what = f"{self._n_again} of its batches" + " and all that was left" * self._is_dead
+            who = "checked by processes of shardproof's own"
+            notes.append(f"the executor lost workers ({self._reason}); {who}: {what}")
 
     def _next(self) -> _FileBatch | None:
         if self._again:
