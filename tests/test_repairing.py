@@ -682,3 +682,11 @@ class TestNeverWorse:
             repair(sealed, source, workers=1)
         assert contents(sealed) == before
         assert {each for each, data in contents(kept).items() if data != whole[each]} <= {*names}
+
+
+@pytest.mark.parametrize("address", ["s3://bucket/dir", "memory://dir", "gs://user:pass@b/dir"])
+def test_nothing_is_repaired_in_a_bucket(address) -> None:
+    with pytest.raises(ValueError, match="is not repaired in place: upload the files") as caught:
+        repair(address, "memory://other")
+
+    assert "pass" not in str(caught.value)

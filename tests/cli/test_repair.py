@@ -100,6 +100,11 @@ def test_what_can_not_be_repaired(make_shards_dir, tmp_path: Path) -> None:
     assert run("repair", empty, "--from", path)[0] == 2
 
 
+def test_nothing_is_repaired_in_a_bucket(tmp_path: Path) -> None:
+    code, text = run("repair", "s3://bucket/dir", "--from", tmp_path)
+    assert (code, "'s3://bucket/dir' is not repaired in place: upload" in text) == (2, True)
+
+
 @pytest.mark.slow
 def test_a_source_that_can_not_be_asked(make_shards_dir, tmp_path: Path) -> None:
     path = make_shards_dir(3, missing=[1])

@@ -102,8 +102,9 @@ def workers_option(text: str, most: int | None = None) -> Callable[[F], F]:
 
 @_PathType
 def given_path(text: str) -> str:
-    """Return a path as `Path` writes it, unless it is empty."""
-    return str(Path(given_text(text)))
+    """Return a path as `Path` writes it, or an address as it is, unless it is empty."""
+    given: str = given_text(text)
+    return given if "://" in given else str(Path(given))
 
 
 @_PathType

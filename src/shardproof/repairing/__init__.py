@@ -26,6 +26,10 @@ from shardproof.report import MOST_KEPT, FindingKind, Level, MoreFindings, Repor
 
 __all__ = ["Repair", "Replacement", "repair"]
 
+_IN_STORE = (
+    "upload the files that `shardproof validate --json` lists again, with the store's own tool; or "
+    "repair a local copy, and synchronize it"
+)
 _AT_ONCE = 4
 """Files that are fetched at once; a large one uses several connections by itself."""
 
@@ -127,7 +131,7 @@ def repair(
     Raises:
         ManifestError: The manifest can't be read: name another one by ``against``.
         FetchError: The source can't be asked, or the call was stopped.
-        ValueError: An address that names no source; an empty path.
+        ValueError: An address that names no source; an empty path; an address as the path.
 
     Example:
         >>> import shardproof
@@ -140,6 +144,9 @@ def repair(
         (True, ('acts000001.bin',))
     """
     refuse_empty(path=path, source=source if isinstance(source, str) else None, against=against)
+    if "://" in (address := os.fspath(path)):
+        problem = f"'{shown(sources.bare(address))}' is not repaired in place: {_IN_STORE}"
+        raise ValueError(f"path: {problem}")
     if workers is not None:
         count("workers", workers, 1)
     form = None if format is None else formats.get(format)
