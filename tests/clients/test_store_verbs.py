@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 import shardproof
-from shardproof.fetching import Limits
+from shardproof.fetching import Limits, open_source
 from tests.helpers.object_store import Fault, ObjectStore
 
 SHARDS = {"0.bin": bytes(range(256)) * 100, "1.bin": bytes(6 * 2**20) + b"end", "2.bin": b"2" * 999}
@@ -77,3 +77,14 @@ def test_a_bucket_that_throttles_for_good_leaves_all_as_it_was(bucket, sealed) -
 
     assert "the store throttles" in done.failed["0.bin"]
     assert sorted(path.name for path in sealed.iterdir()) == ["1.bin", "2.bin", "SHA256SUMS"]
+
+
+def test_what_is_put_replaces_nothing_that_came_meanwhile(store) -> None:
+    with open_source("s3://shards/dir") as source:
+        source.put("a", b"1")
+        with pytest.raises(FileExistsError):
+            source.put("a", b"2")
+        assert source.stat("a", timeout=10).size == 1
+        assert not [each for each in store.requests if each.startswith("POST")], "no parts"
+        source.put("a", b"333", replace=True)
+        assert source.stat("a", timeout=10).size == 3

@@ -826,3 +826,20 @@ def test_what_no_store_has_said_is_as_it_was(monkeypatch) -> None:
 
     with pytest.raises(PermissionError, match="a disk"):
         FsspecSource("memory://x").stat("0.bin", timeout=1)
+
+
+@pytest.mark.parametrize("is_of_old", [False, True])
+def test_a_file_is_put_where_none_is(monkeypatch, is_of_old) -> None:
+    memory = fsspec.filesystem("memory")
+    if is_of_old:  # of fsspec before 2024.12, which can't be asked to write only what is not there
+        write = lambda self, path, value: self.open(path, "wb", data=value)  # noqa: E731
+        monkeypatch.setattr(type(memory), "pipe_file", write)
+    source = FsspecSource(f"memory://put-{is_of_old}")
+    source.put("a", b"1")
+
+    with pytest.raises(FileExistsError):
+        source.put("a", b"2")
+    assert memory.cat(f"/put-{is_of_old}/a") == b"1"
+
+    source.put("a", b"3", replace=True)
+    assert memory.cat(f"/put-{is_of_old}/a") == b"3"

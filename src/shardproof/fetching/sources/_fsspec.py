@@ -1,7 +1,9 @@
 """Any file system of fsspec as a source: s3://, gs://, file://, memory:// and others."""
 
 import contextlib
+import errno
 import importlib
+import inspect
 import logging
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -237,6 +239,33 @@ class FsspecSource(SourceContext):
 
         with contextlib.closing(chunks()) as blocks:
             yield Response(file, start, end, blocks)
+
+    def put(self, name: str, data: bytes, *, replace: bool = False) -> None:
+        """Write a file in one request: a reader finds all of it, or what was there before.
+
+        Args:
+            name: Its name.
+            data: All of its bytes.
+            replace: Whether it may be there already.
+
+        Raises:
+            FileExistsError: It is there already. S3, Cloud Storage and Azure compare and write in
+                one step; with packages that can't, another process may be faster unseen.
+            OSError: It could not be written.
+
+        Example:
+            >>> FsspecSource("memory://written").put("SHA256SUMS", b"", replace=True)
+        """
+        fs, path, how = self._fs, self._path_of(name), dict[str, Any]()
+        with explaining():
+            if not replace:
+                named = inspect.signature(getattr(fs, "_pipe_file", fs.pipe_file)).parameters
+                how |= {"mode": "create"} if "mode" in named else {}
+                how |= {"overwrite": False} if "overwrite" in named else {}  # adlfs
+                with contextlib.suppress(FileNotFoundError):
+                    if not how and fs.info(path):
+                        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+            fs.pipe_file(path, data, **how)
 
     @contextlib.contextmanager
     def _reader(self, path: str, start: int) -> Iterator[Callable[[int, int], bytes]]:
