@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from shardproof._base import digest as _digest
+from shardproof._base.addresses import path_of
 from shardproof._base.messages import listed, quoted, told
 from shardproof._base.names import Refusal, entries_of, refusals, refuse_unspelled
 from shardproof._base.opening import Read
@@ -194,8 +195,8 @@ class Manifest:
         cls, root: str, listed_in: str, form: str, files: Sequence[ExpectedFile], **others: Any
     ) -> "Manifest":
         """Return that of a directory; ``listed_in`` is relative to it, and may be empty."""
-        path = Path(root, listed_in)
-        return cls(root=Path(root), path=path, format=form, files=files, **others)
+        path = path_of(root, listed_in)
+        return cls(root=path_of(root), path=path, format=form, files=files, **others)
 
     def _refuse(self, title: str, refused: Sequence[Refusal], line: _Line) -> None:
         if refused:

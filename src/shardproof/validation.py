@@ -4,10 +4,10 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-from shardproof import formats
+from shardproof import formats, remote
+from shardproof._base.addresses import is_address, notes_of, path_of, remote_at
 from shardproof._base.arguments import checked, count
 from shardproof._base.messages import shown
 from shardproof._base.names import open_root, replaced
@@ -96,14 +96,18 @@ def validate(
         count("workers", workers, 1)
         if executor is not None:
             raise ValueError("expected workers or executor, found both")
+    if is_address(path) and (quick or executor is not None):
+        problem = "expected a path on this machine, found an address"
+        raise ValueError(f"{'quick' if quick else 'executor'}: {problem}: leave it out")
     form = None if format is None else formats.get(format)
 
     def checked_by(**how: Any) -> Report:
-        located = formats.locate(path)
-        if strict and located.path != located.root:
-            problem = f"expected a directory, found the prefix '{shown(located.path)}'"
-            raise ValueError(f"strict: {problem}: other checkpoints may lie beside it")
-        with _held(located.root):
+        with contextlib.ExitStack() as stack:
+            located = formats.locate(stack.enter_context(remote.mounted(path)))
+            if strict and located.path != located.root:
+                problem = f"expected a directory, found the prefix '{shown(located.path)}'"
+                raise ValueError(f"strict: {problem}: other checkpoints may lie beside it")
+            stack.enter_context(_held(located.root))
             promise = promise_of(located.path, form=form, against=against, level=level)
             how["beside"] = promise.beside if strict else None
             how["proofs"] = proofs_of(os.fspath(promise.manifest.root)) if quick else None
@@ -112,7 +116,8 @@ def validate(
             is_list = against is not None or report.format == formats.LISTS
             if is_list and report.counts == {FindingKind.DIGEST: report.n_files} != {}:
                 report = dataclasses.replace(report, notes=(*report.notes, _NO_DIGEST))
-        return dataclasses.replace(report, path=Path(located.path))
+            notes = *report.notes, *notes_of(located.root)
+        return dataclasses.replace(report, path=path_of(located.path), notes=notes)
 
     with reporting(progress, "shards") as show:
         return apart(lambda _: checked_by(workers=workers, executor=executor), show)
@@ -121,6 +126,9 @@ def validate(
 @contextlib.contextmanager
 def _held(root: str) -> Iterator[None]:
     """Hold a directory open while it is checked, so that no other directory gets its number."""
+    if remote_at(root) is not None:  # of which every file is the one that was listed
+        yield
+        return
     with closing_fd(open_root(root)) as fd:
         before = os.fstat(fd)
         try:

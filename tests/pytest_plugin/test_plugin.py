@@ -690,7 +690,8 @@ class TestLoading:
         heavy = {"numpy", "hypothesis", "pyfakefs", "beartype", "click", "msgspec", "rich"}
         assert not loaded & heavy
         assert {name for name in loaded if name.startswith("shardproof.")} == {
-            *(f"shardproof._base{name}" for name in ("", ".imports", ".messages", ".opening")),
+            *(f"shardproof._base{name}" for name in ("", ".addresses", ".imports", ".messages")),
+            "shardproof._base.opening",
             *(f"shardproof.formats{name}" for name in ("", "._format", ".signs")),
             *(f"shardproof.pytest_plugin{name}" for name in ("", "._hooks", "._needs", "._nodes")),
         }

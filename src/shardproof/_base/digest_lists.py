@@ -14,7 +14,7 @@ from shardproof._base import digest_dialects, json
 from shardproof._base.digest_dialects import LONG, MOST_WRONG, NAME, SHORT, SUMS, parsed
 from shardproof._base.messages import quoted
 from shardproof._base.names import opened
-from shardproof._base.opening import is_directory, is_never_a_shard, is_there
+from shardproof._base.opening import is_directory, is_never_a_shard, is_there, listed_in
 from shardproof.errors import ManifestError, ManifestPermissionError
 
 NAMES = {
@@ -64,7 +64,7 @@ def lists_in(root: str) -> list[str]:
     # ``SHA256SUMS`` and ``md5sum.txt`` are lists, whatever is in them. What has another name of a
     # list, such as ``x.md5``, is one if it states digests and speaks of this directory: it names
     # something in it, or no other file is there. Of further texts half of the lines have to.
-    there, ends = {*os.listdir(root)}, _ENDS + _MAYBE_ENDS
+    there, ends = {*listed_in(root)}, _ENDS + _MAYBE_ENDS
     ended = sorted(name for name in there if name.lower().endswith(ends))
     shown = [name for name in ended if not is_never_a_shard(name)]
     called = [name for name in shown if is_list(name) and not is_directory(f"{root}/{name}")]

@@ -16,6 +16,7 @@ from concurrent.futures import Future as Future  # noqa: PLC0414 - for others
 from concurrent.futures import ThreadPoolExecutor, wait  # here, since no thread is to import it
 from typing import Any, Self, TypeVar
 
+from shardproof._base.addresses import RemoteDirectory, mounted
 from shardproof._base.work import TICK, Calls, Stop, current, go_on, is_main, tell_done
 
 MAX_THREADS = 64
@@ -122,7 +123,8 @@ def in_threads(
             yield work(item)
         return
     own = Stop()
-    executor = ThreadPoolExecutor(n_threads, name, _begin, (own, current.calls))
+    known = own, current.calls, mounted.directories
+    executor = ThreadPoolExecutor(n_threads, name, _begin, known)
     begun: collections.deque[Future[Result]] = collections.deque()
     try:
         for item in items:
@@ -195,8 +197,8 @@ class Behind:
                 self._executor.shutdown(cancel_futures=True)
 
 
-def _begin(stop: Stop, calls: Calls | None) -> None:
-    current.stop, current.calls = stop, calls
+def _begin(stop: Stop, calls: Calls | None, directories: tuple[RemoteDirectory, ...]) -> None:
+    current.stop, current.calls, mounted.directories = stop, calls, directories
 
 
 def _chunks(items: Sequence[Item], size: int) -> list[Sequence[Item]]:

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from shardproof._base.messages import quoted, shown, told
-from shardproof._base.names import NotRegularError, open_inside, open_root
-from shardproof._base.opening import closing_fd, permission_denied, telling_where
+from shardproof._base.names import NotRegularError, open_file, open_root
+from shardproof._base.opening import closing_fd, file_of, permission_denied, telling_where
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 
 MAX_BYTES = 64 * 2**20
@@ -44,9 +44,9 @@ def read_bytes(root: str, name: str, *, max_bytes: int) -> bytes:
     path = os.path.join(root, name)
     try:
         with telling_where(path), closing_fd(open_root(root)) as dir_fd:
-            fd = open_inside(name, root=root, dir_fd=dir_fd)
-        with telling_where(path), open(fd, "rb") as file:
-            size, data = os.fstat(file.fileno()).st_size, b""
+            found = open_file(name, root=root, dir_fd=dir_fd)
+        with telling_where(path), contextlib.closing(found), file_of(found, found.size) as file:
+            size, data = found.size, b""
             if size <= max_bytes:
                 # Not max_bytes at once: Python makes room for as many bytes as it is asked for.
                 data = file.read(size + 1)

@@ -14,12 +14,14 @@ import unicodedata
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from shardproof._base.addresses import remote_at
 from shardproof._base.beneath import NotRegularError as NotRegularError  # noqa: PLC0414
 from shardproof._base.beneath import Walk, open_here
 from shardproof._base.messages import quoted
 from shardproof._base.opening import (
     MAX_NAME_BYTES,
     Descriptor,
+    OpenFile,
     is_conclusive,
     is_link,
     permission_denied,
@@ -173,6 +175,10 @@ def real_root(path: str | os.PathLike[str]) -> str:
 
 def open_root(root: str) -> int:
     """Return a descriptor of a directory, by its real path: a link was put there meanwhile."""
+    if (place := remote_at(root)) is not None:  # which needs none, so it gets one of nothing
+        if not stat.S_ISDIR(place.mode):
+            raise ManifestError("expected the address of a directory, found a file", path=root)
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -208,28 +214,35 @@ def open_inside(name: str, *, root: str, dir_fd: int, links: bool = True) -> int
     return fd
 
 
+def open_file(name: str, *, root: str, dir_fd: int, links: bool = True) -> OpenFile:
+    """Open a file as `open_inside` does, wherever the root is."""
+    if (place := remote_at(root)) is not None:
+        return place.open(name)
+    return Descriptor(open_inside(name, root=root, dir_fd=dir_fd, links=links))
+
+
 def open_folder(name: str, *, root: str, dir_fd: int, links: bool = True) -> int:
     """Open a folder as `open_inside` opens a file, to open files in it one after another."""
     return Walk(root, dir_fd, links=links).open(f"{name}/", open_here)
 
 
 @contextlib.contextmanager
-def opened(name: str, root: str, dir_fd: int | None = None) -> Iterator[Descriptor | None]:
+def opened(name: str, root: str, dir_fd: int | None = None) -> Iterator[OpenFile | None]:
     """Open a file of the root; None where there is none that may be read, which a check finds."""
     with contextlib.ExitStack() as stack:
         if dir_fd is None:
             dir_fd = open_root(root)
             stack.callback(os.close, dir_fd)
-        fd = None
+        file = None
         try:
-            fd = Descriptor(open_inside(name, root=root, dir_fd=dir_fd))
-            stack.callback(os.close, fd)
+            file = open_file(name, root=root, dir_fd=dir_fd)
+            stack.callback(file.close)
         except NotRegularError:
             pass
         except OSError as error:
             if not is_conclusive(error.errno):
                 raise
-        yield fd
+        yield file
 
 
 def open_regular(path: str, dir_fd: int | None = None) -> int | None:

@@ -14,8 +14,12 @@ import io
 import itertools
 import os
 import stat
-from collections.abc import Iterator
-from typing import IO, Any, Protocol
+from collections.abc import Iterator, Sequence, Set
+from typing import IO, Any
+
+from shardproof._base.addresses import OpenFile as OpenFile  # noqa: PLC0414
+from shardproof._base.addresses import Read as Read  # noqa: PLC0414
+from shardproof._base.addresses import remote_at
 
 EMPTY = "expected a path, found an empty text: is a variable not set? The current directory is '.'"
 """What is said of an empty path, in the library and by the command."""
@@ -68,6 +72,16 @@ def refuse_empty(**paths: str | os.PathLike[str] | None) -> None:
             raise ValueError(f"{name}: {EMPTY}")
 
 
+def refuse_no_path(**paths: str | os.PathLike[str] | None) -> None:
+    """Refuse an empty path, and an address, where a path of this machine belongs."""
+    refuse_empty(**paths)
+    for name, path in paths.items():
+        try:
+            remote_at(path or "")
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+
+
 def permission_denied() -> str:
     """Return what is said of something that may not be read."""
     return f"permission denied (uid {os.geteuid()}); ask its owner to let you read it"
@@ -77,6 +91,8 @@ def mode_of(
     path: str | os.PathLike[str], *, follow: bool = False, dir_fd: int | None = None
 ) -> int:
     """Return the ``st_mode`` of what is at a path; 0 where nothing is."""
+    if (place := remote_at(path)) is not None:
+        return place.mode
     # With ``follow`` a link that leads nowhere, or round in a circle, is nothing, too.
     try:
         return os.stat(path, dir_fd=dir_fd, follow_symlinks=follow).st_mode
@@ -86,10 +102,12 @@ def mode_of(
         raise
 
 
-def status_of(path: str) -> os.stat_result | None:
+def status_of(path: str, *, follow: bool = True) -> os.stat_result | None:
     """Return what is known of a file, or of what its link leads to; None where nothing can be."""
+    if (place := remote_at(path)) is not None:
+        return place.directory.status(place.name)
     try:
-        return os.stat(path)
+        return os.stat(path, follow_symlinks=follow)
     except OSError as error:
         if is_conclusive(error.errno):
             return None
@@ -118,6 +136,8 @@ def is_link(path: str | os.PathLike[str]) -> bool:
 
 def real_path(path: str | os.PathLike[str]) -> str:
     """Return the absolute path of what a path leads to, without symbolic links."""
+    if remote_at(path) is not None:
+        return os.fspath(path).rstrip("/")
     # Parts that are not there are kept. So is a path whose links lead round in a circle: to open it
     # is then an error.
     whole = os.fspath(path) if os.path.isabs(path) else os.path.join(os.getcwd(), path)
@@ -159,10 +179,16 @@ def is_never_a_shard(name: str) -> bool:
     return name.startswith(".") or is_unfinished or is_of_a_desktop(name)
 
 
+def listed_in(directory: str | os.PathLike[str]) -> Sequence[str]:
+    """Return the names in a directory, in any order; raise where there is no directory."""
+    place = remote_at(directory)
+    return os.listdir(directory) if place is None else place.directory.names(place.name)
+
+
 def names_in(directory: str | os.PathLike[str]) -> list[str]:
     """Return the names in a directory, sorted; none where there is no directory."""
     try:
-        return sorted(os.listdir(directory))
+        return sorted(listed_in(directory))
     except OSError as error:
         if error.errno in _NOT_THERE:
             return []
@@ -209,6 +235,9 @@ class HeldFile:
 
 def tree(directory: str | os.PathLike[str]) -> Iterator[tuple[str, list[str], list[str]]]:
     """Walk a directory as `os.walk` does, each level sorted; no link is followed."""
+    if remote_at(directory) is not None:
+        yield from _remote_tree(os.fspath(directory))
+        return
     # Each folder is opened in the one above it: none is entered that became a link meanwhile.
     todo, above = [(0, os.fspath(directory))], list[int]()
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -232,6 +261,18 @@ def tree(directory: str | os.PathLike[str]) -> Iterator[tuple[str, list[str], li
     finally:
         for fd in above:
             os.close(fd)
+
+
+def _remote_tree(top: str) -> Iterator[tuple[str, list[str], list[str]]]:
+    todo = [top]
+    while todo:
+        here = todo.pop()
+        directories, others = list[str](), list[str]()
+        for name in listed_in(here):
+            is_folder = stat.S_ISDIR(mode_of(os.path.join(here, name)))
+            (directories if is_folder else others).append(name)
+        yield here, directories, others
+        todo += [os.path.join(here, name) for name in reversed(directories)]
 
 
 def files_below(directory: str | os.PathLike[str], *, hidden: bool = False) -> list[str]:
@@ -260,21 +301,6 @@ def read_at(fd: int, n_bytes: int, offset: int = 0) -> bytes:
     return b"".join(blocks)
 
 
-class Read(Protocol):
-    """Reads so many bytes of a file from a position on, or fewer where it ends."""
-
-    def __call__(self, n_bytes: int, offset: int = 0, /) -> bytes:
-        """Return them."""
-
-
-class OpenFile(Read, Protocol):
-    """A file that is open: it reads, and knows how many bytes there are."""
-
-    @property
-    def size(self) -> int:
-        """How many bytes there are."""
-
-
 class Descriptor(int):
     """A descriptor as an `OpenFile`: a probe that takes it for one may still call `os.pread`."""
 
@@ -282,9 +308,22 @@ class Descriptor(int):
     __call__ = read_at
 
     @property
+    def status(self) -> os.stat_result:
+        """What is known of the file."""
+        return os.fstat(self)
+
+    @property
     def size(self) -> int:
         """How many bytes there are."""
         return os.fstat(self).st_size
+
+    def stated(self, _asked: Set[tuple[str, int]]) -> dict[tuple[str, int], Any]:
+        """Return nothing: no file system states digests."""
+        return {}
+
+    def close(self) -> None:
+        """Close it."""
+        os.close(self)
 
 
 def read_into(read: Read | int, buffer: memoryview, offset: int) -> int:

@@ -26,6 +26,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Generic, NamedTuple, ParamSpec, Self, TypeVar
 
+from shardproof._base.addresses import mounted
 from shardproof.errors import FetchError, SourceError
 
 TICK = 0.05
@@ -142,6 +143,7 @@ class _WorkThread(Generic[Result]):
         self.calls = Calls()
         self._work, self._stop, self._show = work, Stop(), show
         self._threads: list[Any] = []
+        self._directories = mounted.directories
 
     def begin(self) -> bool:
         """Start it, without a wait; say whether a thread could be had."""
@@ -159,6 +161,7 @@ class _WorkThread(Generic[Result]):
         sys.settrace(threading.gettrace())  # as each thread of `threading` is
         sys.setprofile(threading.getprofile())
         current.stop, current.calls, current.show = self._stop, self.calls, self._show
+        mounted.directories = self._directories
         self.settled.append(settle(lambda: self._work(self._stop)))
         if sys.version_info < (3, 13):  # where it would stay listed if it was asked its name
             threading._active.pop(threading.get_ident(), None)  # type: ignore[attr-defined]

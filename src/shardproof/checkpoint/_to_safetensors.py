@@ -80,7 +80,8 @@ def to_safetensors(
         >>> file.removeprefix(str(output_dir))
         '/release/model-00001-of-00001.safetensors'
     """
-    opening.refuse_empty(prefix=prefix, to=to)
+    opening.refuse_empty(prefix=prefix)
+    opening.refuse_no_path(to=to)
     location = location_of(prefix, storage)
     metadata = read_metadata(location)
     n_files = len(metadata.shards)

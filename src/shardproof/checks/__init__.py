@@ -15,10 +15,12 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from typing import Any, NamedTuple
 
 from shardproof._base import fanout
+from shardproof._base.addresses import remote_at
 from shardproof._base.messages import quoted
 from shardproof._base.names import file_type, open_root, spelled
 from shardproof._base.opening import (
     UNFINISHED,
+    Descriptor,
     closing_fd,
     files_below,
     is_conclusive,
@@ -162,7 +164,7 @@ def flaw_of(manifest: Manifest, file: ExpectedFile, fd: int) -> str | None:
     proofs = {file.name: SealedProof.of(own)}
     root = os.fspath(manifest.root)
     question = Question(root, "valid", manifest.probe, manifest.prove, proofs=proofs)
-    answer = judge(question, fd, file)
+    answer = judge(question, Descriptor(fd), file)
     if isinstance(answer, Finding):
         return f"expected {answer.expected}, found {answer.found}"
     return None
@@ -179,9 +181,10 @@ def _looks(
     hashes = question.level == "valid" and (
         (question.prove or question.algorithm) is not None or any(file.digests for file in files)
     )
-    regular = _list(dir_fd, workers) if list_first else frozenset()
+    is_here = remote_at(question.root) is None  # what is elsewhere was listed, and makes it wait
+    regular = _list(dir_fd, workers) if list_first and is_here else frozenset()
     work = functools.partial(look_at_all, question, dir_fd, regular)
-    if hashes:
+    if hashes and is_here:
         return fanout.over_threads(work, files, workers or fanout.available_cpus(), chunk=1)
     return fanout.over_threads(work, files, workers)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from shardproof._base import digest
+from shardproof._base.addresses import path_of, remote_at
 from shardproof._base.messages import told
 from shardproof._base.names import (
     OPEN_FLAGS,
@@ -25,7 +26,7 @@ from shardproof._base.names import (
     open_inside,
     open_regular,
 )
-from shardproof._base.opening import Descriptor
+from shardproof._base.opening import Descriptor, OpenFile
 from shardproof._base.work import go_on
 from shardproof.checks._proofs import FileRead, SealedProof
 from shardproof.manifest import ExpectedFile, Mismatch, Probe, Prove
@@ -57,7 +58,7 @@ class Question(NamedTuple):
 
     def broken(self, file: ExpectedFile, kind: FindingKind, *about: Any) -> Finding:
         """Return a finding about a file: what was expected, what was found, and an errno."""
-        return Finding(kind, Path(self.root, file.name), *about)
+        return Finding(kind, path_of(self.root, file.name), *about)
 
 
 class Unproven(NamedTuple):
@@ -77,7 +78,8 @@ def look_at_all(
     question: Question, dir_fd: int, regular: Regular | None, files: Sequence[ExpectedFile]
 ) -> list[Said]:
     """Return what there is to say of files that are not simply as expected."""
-    if question.level == "present" or (question.level == "complete" and question.probe is None):
+    is_brief = question.level == "present" or (question.level == "complete" and not question.probe)
+    if is_brief and remote_at(question.root) is None:
         files = _not_plainly_kept(question, dir_fd, regular, files)
     said: list[Said] = []
     with contextlib.closing(_Opener(question, dir_fd)) as opener:
@@ -88,7 +90,7 @@ def look_at_all(
             elif answer == "unread":
                 said.append(None)
             elif answer != "kept":
-                path = Path(question.root, file.name)
+                path = path_of(question.root, file.name)
                 said.append(Unproven(path, answer == "agreed"))
     return said
 
@@ -130,9 +132,15 @@ class _Opener:
     def __init__(self, question: Question, dir_fd: int) -> None:
         self._question, self._dir_fd = question, dir_fd
         self._folder, self._fd = "", -1
+        self._elsewhere = remote_at(question.root)
 
-    def open(self, name: str) -> int:
+    def open(self, name: str) -> OpenFile:
         """Open a file; by a link that leaves the root only where that is promised, or asked for."""
+        if self._elsewhere is not None:
+            return self._elsewhere.open(name)
+        return Descriptor(self._opened(name))
+
+    def _opened(self, name: str) -> int:
         folder, _, last = name.rpartition("/")
         if folder != self._folder:
             self._enter(folder)
@@ -176,52 +184,52 @@ class _Opener:
 
 def _look_closely(question: Question, opener: _Opener, file: ExpectedFile) -> _Answer:
     try:
-        fd = opener.open(file.name)
+        opened = opener.open(file.name)
         try:
-            return judge(question, fd, file)
+            return judge(question, opened, file)
         finally:
-            os.close(fd)
+            opened.close()
     except NotRegularError as error:
         return question.broken(file, FindingKind.NOT_REGULAR, "a regular file", error.found)
     except FileNotFoundError as error:
         return question.broken(file, FindingKind.MISSING, "a regular file", "nothing", error.errno)
     except OSError as error:
-        found = os.strerror(error.errno) if error.errno else told(error)
+        found = error.strerror or told(error)
         return question.broken(file, FindingKind.UNREADABLE, "a readable file", found, error.errno)
 
 
-def judge(question: Question, fd: int, file: ExpectedFile) -> _Answer:
+def judge(question: Question, opened: OpenFile, file: ExpectedFile) -> _Answer:
     """Judge an open file, whatever its name is."""
     if file.is_listed_only:
         question = question._replace(probe=None, prove=None)
-    status = os.fstat(fd)
+    status = opened.status
     if not stat.S_ISREG(status.st_mode):
         raise NotRegularError(file_type(status.st_mode))
     if not status.st_size and file.size != 0:
         expected = "more than 0 bytes" if file.size is None else f"{file.size} bytes"
         return question.broken(file, FindingKind.EMPTY, expected, "0 bytes")
-    return (
-        "kept" if question.level == "present" else _examine(question, Descriptor(fd), status, file)
-    )
+    return "kept" if question.level == "present" else _examine(question, opened, status, file)
 
 
 def _examine(
-    question: Question, fd: Descriptor, status: os.stat_result, file: ExpectedFile
+    question: Question, opened: OpenFile, status: os.stat_result, file: ExpectedFile
 ) -> _Answer:
     """Look at size, structure and bytes, as far as the level asks."""
-    answer: _Answer | None = _judge_outside(question, fd, status, file) if status.st_size else None
+    answer: _Answer | None = None
+    if status.st_size:
+        answer = _judge_outside(question, opened, status, file)
     if answer is None and (question.level != "valid" or not file.digests):
-        answer = _judge_unknown(question, fd, status.st_size, file)
+        answer = _judge_unknown(question, opened, status.st_size, file)
     if answer is None:
         is_asked = question.level == "valid"
-        answer = _judge_bytes(question, fd, status, file) if is_asked else "kept"
-    if isinstance(answer, Finding) and (instead := impostor(fd, status.st_size)) is not None:
+        answer = _judge_bytes(question, opened, status, file) if is_asked else "kept"
+    if isinstance(answer, Finding) and (instead := impostor(opened, status.st_size)) is not None:
         return dataclasses.replace(answer, kind=FindingKind.IMPOSTOR, found=instead)
     return answer
 
 
 def _judge_outside(
-    question: Question, fd: Descriptor, status: os.stat_result, file: ExpectedFile
+    question: Question, opened: OpenFile, status: os.stat_result, file: ExpectedFile
 ) -> Finding | None:
     """Judge a file by all but its digest."""
     size = status.st_size
@@ -230,14 +238,14 @@ def _judge_outside(
         expected, found = f"{file.size} bytes", f"{size} bytes"
         return question.broken(file, FindingKind.SIZE, sys.intern(expected), sys.intern(found))
     is_owed = file.n_items != 0 and (question.level == "complete" or file.digest is None)
-    if is_owed and _may_be_unwritten(status):
+    if is_owed and isinstance(opened, int) and _may_be_unwritten(status):
         try:
-            os.lseek(fd, 0, os.SEEK_DATA)
+            os.lseek(opened, 0, os.SEEK_DATA)
         except OSError as error:
             if error.errno == errno.ENXIO:  # nothing was ever written; else that can't be told
                 hole = f"a hole of {size} bytes"
                 return question.broken(file, FindingKind.UNWRITTEN, "data", hole)
-    mismatch = question.probe(file, fd, size) if question.probe else None
+    mismatch = question.probe(file, opened, size) if question.probe else None
     if mismatch is None:
         return None
     return question.broken(file, FindingKind.STRUCTURE, mismatch.expected, mismatch.found)
@@ -249,19 +257,19 @@ def _may_be_unwritten(status: os.stat_result) -> bool:
 
 
 def _judge_unknown(
-    question: Question, fd: Descriptor, size: int, file: ExpectedFile
+    question: Question, opened: OpenFile, size: int, file: ExpectedFile
 ) -> _Answer | None:
     """Judge a file of which nothing is known, neither size nor structure: by its first bytes."""
     if file.size is not None or question.probe is not None:
         return None
-    instead = impostor(fd, size, among_texts=is_text(file.name))
+    instead = impostor(opened, size, among_texts=is_text(file.name))
     if instead is not None:
         return question.broken(file, FindingKind.IMPOSTOR, "what its name says", instead)
     return None if question.level == "valid" else "unproven"
 
 
 def _judge_bytes(
-    question: Question, fd: Descriptor, status: os.stat_result, file: ExpectedFile
+    question: Question, opened: OpenFile, status: os.stat_result, file: ExpectedFile
 ) -> _Answer:
     """Judge a file by each digest that is stated of it, and by the checksums that it has itself."""
     if not (file.digests or question.prove or question.algorithm):
@@ -274,16 +282,19 @@ def _judge_bytes(
     known = journal and journal.digests_of(status, stated, asked)
     if known and question.algorithm is None:
         return "unread"
-    size, n_threads = os.fstat(fd).st_size, question.digest_threads
-    found = known or digest.each_of_file(fd, asked, size, threads=n_threads, go_on=go_on)
+    size, n_threads = opened.size, question.digest_threads
+    by_store = opened.stated(asked)
+    found = known or by_store
+    found = found or digest.each_of_file(opened, asked, size, threads=n_threads, go_on=go_on)
     for promised, begin in stated:
         computed = found[promised.algorithm, begin]
         if promised != computed:
             return question.broken(file, FindingKind.DIGEST, str(promised), str(computed))
     is_whole = journal is not None and journal.is_whole
-    proof = is_whole or (question.prove(file, fd, size) if question.prove and size else False)
+    inside = question.prove if size and not by_store else None
+    proof = is_whole or (inside(file, opened, size) if inside else False)
     if isinstance(proof, Mismatch):
         return question.broken(file, FindingKind.DIGEST, proof.expected, proof.found)
     if question.algorithm is not None:
-        return FileRead(file.name, found, status, os.fstat(fd), time.time(), bool(known))
+        return FileRead(file.name, found, status, opened.status, time.time(), bool(known))
     return "kept" if stated or proof is True else proof or "unproven"

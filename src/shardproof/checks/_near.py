@@ -14,9 +14,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from shardproof._base import fanout
+from shardproof._base.addresses import remote_at
 from shardproof._base.messages import shown, told
-from shardproof._base.names import NotRegularError, folded, open_inside
-from shardproof._base.opening import closing_fd, mode_of, names_in
+from shardproof._base.names import NotRegularError, folded, open_file
+from shardproof._base.opening import mode_of, names_in
 from shardproof.checks._look import Question, judge
 from shardproof.manifest import ExpectedFile
 from shardproof.report import Finding, FindingKind
@@ -95,7 +96,7 @@ def _told(
         except NotRegularError:
             return finding
         # Or a part might get the name of the whole. No link is replaced: the command does nothing.
-        is_right = is_right and not mode_of(there)
+        is_right = is_right and not mode_of(there) and remote_at(there) is None
         mend = f"mv -n -- {shlex.quote(here)} {shlex.quote(there)}" if is_right else ""
     names = os.path.basename(here), os.path.basename(there)
     is_other_form = len({unicodedata.is_normalized("NFC", name) for name in names}) > 1
@@ -109,11 +110,11 @@ def _compared(question: Question, dir_fd: int, file: ExpectedFile, name: str) ->
     """Return what of a file is as expected of another one, or is not; and whether any is."""
     links = question.links != "none"
     try:
-        fd = open_inside(name, root=question.root, dir_fd=dir_fd, links=links)
+        opened = open_file(name, root=question.root, dir_fd=dir_fd, links=links)
     except OSError as error:
         return f"it can't be opened: {told(error)}", False
-    with closing_fd(fd):
-        answer = judge(question, fd, file)
+    with contextlib.closing(opened):
+        answer = judge(question, opened, file)
     if isinstance(answer, Finding):
         return f"expected {answer.expected}, found {answer.found}", False
     if answer != "kept" and file.size is None:

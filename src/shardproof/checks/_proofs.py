@@ -19,7 +19,7 @@ from shardproof._base import digest as _digest
 from shardproof._base import digest_lists
 from shardproof._base.liveness import SETTLED_SECONDS, Stamp, stamp_of
 from shardproof._base.names import opened
-from shardproof._base.opening import closing_fd
+from shardproof._base.opening import closing_fd, file_of
 from shardproof.errors import SealError
 
 _FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
@@ -106,11 +106,11 @@ def proofs_of(root: str, *list_names: str) -> Mapping[str, SealedProof]:
 
 
 def _lines(root: str, name: str) -> Iterator[bytes]:
-    with opened(name, root) as fd:
-        if fd is not None:
-            status = os.fstat(fd)
+    with opened(name, root) as found:
+        if found is not None:
+            status = found.status
             if _is_ours(status, {os.geteuid(), 0}) and status.st_size <= _MAX_BYTES:
-                with open(fd, "rb", closefd=False) as file:
+                with file_of(found, status.st_size) as file:
                     yield from file
 
 

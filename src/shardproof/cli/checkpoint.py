@@ -202,6 +202,8 @@ def convert(
 
 def _prefix_to_convert(source: str) -> str | None:
     """Return the prefix of the checkpoint to convert; None where the source is safetensors."""
+    if "://" in source:
+        return source.removesuffix(METADATA)
     if opening.is_directory(source):
         names = sorted(name for name in os.listdir(source) if name.endswith(_THEIRS))
         theirs = [os.path.join(source, name) for name in names]

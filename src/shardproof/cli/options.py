@@ -3,12 +3,12 @@
 import os
 import stat
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import click
 from click.shell_completion import CompletionItem
 
+from shardproof._base.addresses import path_of
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.opening import EMPTY, mode_of
 from shardproof.cli.exits import COULD_NOT_CHECK, end_with, errors_end_it
@@ -102,9 +102,8 @@ def workers_option(text: str, most: int | None = None) -> Callable[[F], F]:
 
 @_PathType
 def given_path(text: str) -> str:
-    """Return a path as `Path` writes it, or an address as it is, unless it is empty."""
-    given: str = given_text(text)
-    return given if "://" in given else str(Path(given))
+    """Return a path as `Path` writes it, or an address, unless it is empty."""
+    return str(path_of(given_text(text)))
 
 
 @_PathType

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 import shardproof
+from shardproof import remote
 from shardproof._base import files
 from shardproof._base.messages import shown
 from shardproof._base.opening import is_regular, is_there
@@ -53,9 +54,9 @@ def report(
     for target in targets.values():
         _refuse_other_file(target, rendering.MARK.encode())
     about = {"format": how["format"], "against": how["against"], "since": since}
-    with exits.errors_end_it("check", path):
+    with exits.errors_end_it("check", path), remote.mounted(path) as place:
         begin = time.monotonic()
-        found = shardproof.validate(path, progress=not quiet, **how)
+        found = shardproof.validate(place, progress=not quiet, **how)
         survey = rendering.survey(found, seconds=time.monotonic() - begin, **about)
     make = {"html": rendering.page, "junit": rendering.junit, "prometheus": rendering.prometheus}
     for form, target in targets.items():

@@ -1,5 +1,6 @@
 """The command ``validate``, which checks every file that is expected."""
 
+import contextlib
 import functools
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
@@ -8,6 +9,7 @@ import click
 
 import shardproof
 from shardproof import formats as _formats
+from shardproof import remote
 from shardproof._base.messages import shown
 from shardproof.checks import Links
 from shardproof.cli import engines, exits, options, output, reports
@@ -66,8 +68,9 @@ def validate(
         raise click.UsageError("--require-digests: expected --level valid")
     links: Links = "follow" if follow_links else "inside"
     look = functools.partial(shardproof.validate, links=links, progress=not quiet, **how)
-    paths = _all_below(paths) if recursive else paths
-    outcomes = [exits.outcome_of(path, functools.partial(look, path)) for path in paths]
+    with contextlib.ExitStack() as stack, output.log_shown("fetching", is_on=False):
+        paths = _all_below(paths, stack) if recursive else paths
+        outcomes = [exits.outcome_of(path, functools.partial(look, path)) for path in paths]
     if broken:
         for outcome in outcomes:
             files = BrokenFiles() if outcome.result is None else outcome.result.broken()
@@ -88,11 +91,12 @@ def validate(
     raise click.exceptions.Exit(max(codes))
 
 
-def _all_below(paths: Iterable[str]) -> list[str]:
+def _all_below(paths: Iterable[str], stack: contextlib.ExitStack) -> list[str]:
     """Return the shards directories below some paths; of none among them that is said."""
     found = []
     for path in paths:
         with exits.errors_end_it("check", path):
-            below = list(_formats.find(path))
+            # Of an address the listing stays, since it is that of each directory below, too.
+            below = list(_formats.find(stack.enter_context(remote.mounted(path))))
         found += below or [path]
     return found

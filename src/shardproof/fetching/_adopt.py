@@ -16,7 +16,7 @@ from shardproof._base import fanout, files
 from shardproof._base.arguments import checked, count
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import file_type
-from shardproof._base.opening import is_there, real_path, refuse_empty, tree
+from shardproof._base.opening import is_there, real_path, refuse_no_path, tree
 from shardproof._base.progress import reporting
 from shardproof._base.work import Deadline, Stop, apart, telling_of_stops
 from shardproof.errors import FetchError
@@ -83,7 +83,7 @@ def adopt(
         >>> report.ok, [file.name for file in report.unproven]
         (True, ['0.bin'])
     """
-    refuse_empty(path=path)
+    refuse_no_path(path=path)
     if workers is not None:
         count("workers", workers, 1)
 

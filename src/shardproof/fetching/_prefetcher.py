@@ -13,7 +13,7 @@ from typing import Literal, Self
 from shardproof._base.arguments import checked, count
 from shardproof._base.messages import joined, quoted
 from shardproof._base.names import refusals
-from shardproof._base.opening import refuse_empty
+from shardproof._base.opening import refuse_no_path
 from shardproof._base.progress import reporting
 from shardproof._base.work import apart, close_at_exit, go_on, tell_done
 from shardproof.errors import FetchError
@@ -83,7 +83,7 @@ class ShardPrefetcher:
         on_event: Callable[[PrefetchEvent], object] | None = None,
         progress: bool = False,
     ) -> None:
-        refuse_empty(cache_dir=cache_dir)
+        refuse_no_path(cache_dir=cache_dir)
         names = [str.__str__(name) for name in names]  # of numpy, of an enumeration: as Python's
         refused = refusals(names)
         if refused:

@@ -53,6 +53,8 @@ class Format:
         states_digests: Whether its manifest may state digests, which a seal takes over.
         store: The place that its files are links to, relative to the directory. Links to it are
             followed.
+        only_here: What to do instead of checking such a directory in a bucket, where that is not
+            possible.
         name_at_source: Returns the name of an expected file at its source.
         read_signed: Called with the path and a key: what did the key's owner sign? Raises a
             `ManifestError` if somebody else signed it. None if nothing is signed.
@@ -77,6 +79,7 @@ class Format:
     yields: bool = False
     states_digests: bool = False
     store: str = ""
+    only_here: str = ""
     name_at_source: Callable[[str], str] = str
     read_signed: "Callable[[str, SignerKey], Manifest] | None" = None
 

@@ -12,12 +12,12 @@ import glob
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from shardproof._base import digest, digest_lists, json
+from shardproof._base.addresses import path_of, remote_at
 from shardproof._base.names import opened
 from shardproof._base.opening import is_regular, mode_of, permission_denied, real_path
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
@@ -34,6 +34,9 @@ _BEGIN = re.compile(rb"(?m)^-----BEGIN (?:CERTIFICATE|(?:[A-Z]+ )*(?:PUBLIC|PRIV
 
 def read_manifest(form: Format, path: str, *, lists: bool = False) -> Manifest:
     """Return the manifest of a directory and its seal, and what other lists in it state of it."""
+    if form.only_here and remote_at(path) is not None:
+        problem = f"a directory of the format {form.name} can't be checked in a bucket"
+        raise ManifestError(f"{problem}: {form.only_here}", path=path)
     manifest = Manifest.without_refused(form.read_manifest, path)
     if form.name == LISTS:
         return manifest
@@ -64,7 +67,7 @@ def read_manifest(form: Format, path: str, *, lists: bool = False) -> Manifest:
     damaged = [*manifest.damaged, *(RefusedEntry.of(error, root) for error in remarks.wrong)]
     about = {"files": files, "damaged": damaged, "notes": [*manifest.notes, *remarks.notes]}
     make = functools.partial(dataclasses.replace, manifest, **about)
-    return Manifest.without_refused(make, listed_in=Path(root, *seals[:1]))
+    return Manifest.without_refused(make, listed_in=path_of(root, *seals[:1]))
 
 
 def seals_in(root: str) -> list[str]:
@@ -85,7 +88,7 @@ def read_lists(path: str) -> Manifest:
     remarks = digest_lists.Remarks([], [])
     stated = digest_lists.stated_by(path, lists, remarks)
     if not stated:
-        raise ManifestError("expected a digest of a file, found none", path=Path(path, lists[0]))
+        raise ManifestError("expected a digest of a file, found none", path=path_of(path, lists[0]))
     return Manifest.at(path, lists[0], LISTS, **fields_of(stated, remarks, path))
 
 

@@ -9,11 +9,20 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from shardproof import remote
+from shardproof._base.addresses import remote_at
 from shardproof._base.digest_lists import NAMES, lists_in
 from shardproof._base.json import MAX_BYTES, read_bytes
 from shardproof._base.messages import quoted, told, traced
 from shardproof._base.names import open_root, real_root
-from shardproof._base.opening import TEMPORARY, is_directory, is_never_a_shard, is_there, tree
+from shardproof._base.opening import (
+    TEMPORARY,
+    is_directory,
+    is_never_a_shard,
+    is_there,
+    listed_in,
+    tree,
+)
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.formats import hub, lists, plain, samples, signs, weights
 from shardproof.formats._format import Format
@@ -110,6 +119,8 @@ def locate(path: str | os.PathLike[str]) -> Located:
         OSError: It could not be looked at.
     """
     root = real_root(path)
+    if remote_at(root) is not None:
+        return Located(root, root)
     with permissions_told(root):
         folder, name = os.path.split(os.path.abspath(path))
         if name and not is_directory(root):
@@ -150,7 +161,7 @@ def detect(path: str) -> Format:
 
 def _unknown(path: str) -> str:
     """Return what is said of a directory that no format recognizes: what may be meant instead."""
-    entries = sorted(os.listdir(path))
+    entries = sorted(listed_in(path))
     if not entries:
         return "expected a shards directory, found nothing; is the path right?"
     lines = [f"near {line}" for line in nearest(path, entries, OURS.values())]
@@ -172,7 +183,7 @@ def claims(path: str) -> list[Format]:
     marks = {form.name: _marks_in(path, form) for form in OURS.values()}
     if found := _recognizing((form for form in OURS.values() if marks[form.name]), path):
         return found
-    names = os.listdir(path)
+    names = listed_in(path)
     _refuse_what_lost_its_manifest(path, names, {*itertools.chain(*marks.values())})
     known = _by_suffix(names)
     found = (
@@ -209,7 +220,13 @@ def find(path: str | os.PathLike[str]) -> Iterator[str]:
 
 def _looked(path: str | os.PathLike[str]) -> Iterator[tuple[str, bool]]:
     """Yield every directory that is looked at, and whether it is a shards directory."""
-    todo = [real_root(path)]
+    with remote.mounted(path) as place:
+        looked = _looked_from(real_root(place))
+        yield from looked if place is path else [*looked]  # those of an address as long as it lasts
+
+
+def _looked_from(root: str) -> Iterator[tuple[str, bool]]:
+    todo = [root]
     while todo:
         here, is_one, folders = todo.pop(), True, list[str]()
         with contextlib.suppress(ManifestError, OSError):
@@ -225,7 +242,7 @@ def _looked(path: str | os.PathLike[str]) -> Iterator[tuple[str, bool]]:
 
 def stating(path: str) -> list[Format]:
     """Return our formats that state digests and recognize a directory, whatever others include."""
-    by_suffix = _by_suffix(os.listdir(path))
+    by_suffix = _by_suffix(listed_in(path))
     return [
         form
         for form in OURS.values()
@@ -287,6 +304,8 @@ def _why_no_json(root: str, name: str) -> str:
 
 
 def _of_others(path: str) -> list[Format]:
+    if remote_at(path) is not None:  # they may ask the operating system: the user has to name them
+        return []
     try:
         return _recognizing(map(_loaded, _others().values()), path)
     except ValueError as error:  # it may be the one: to say that nobody knows it would be wrong

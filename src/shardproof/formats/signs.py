@@ -13,7 +13,8 @@ import re
 import stat
 from typing import TYPE_CHECKING
 
-from shardproof._base.opening import is_directory, is_there, matching, mode_of
+from shardproof._base.addresses import remote_at
+from shardproof._base.opening import is_directory, is_there, listed_in, matching, mode_of
 from shardproof.formats._format import Format, later
 
 if TYPE_CHECKING:
@@ -39,8 +40,12 @@ def is_prefix(path: str) -> bool:
 def begins_with(path: str | os.PathLike[str], *fields: bytes) -> bool:
     """Return whether a path is a regular file with all these fields in its first bytes."""
     # Not before a file is looked into: a test run without shards loads this module too.
-    from shardproof._base.names import NotRegularError, open_regular  # noqa: PLC0415
+    from shardproof._base.names import NotRegularError, open_regular, opened  # noqa: PLC0415
 
+    if (place := remote_at(path)) is not None:
+        with opened(place.name, place.directory.root) as there:
+            begin = b"" if there is None else there(_FIRST_BYTES)
+        return all(field in begin for field in fields)
     try:
         fd = open_regular(os.fspath(path))
     except NotRegularError:
@@ -55,7 +60,7 @@ def begins_with(path: str | os.PathLike[str], *fields: bytes) -> bool:
 def _recognizes_saev(path: str) -> bool:
     # Half-written, it may have shards alone.
     has_list = mode_of(os.path.join(path, "shards.json"))
-    return bool(has_list or fnmatch.filter(os.listdir(path), "acts*.bin"))
+    return bool(has_list or fnmatch.filter(listed_in(path), "acts*.bin"))
 
 
 def _recognizes_receipts(path: str) -> bool:
@@ -65,13 +70,13 @@ def _recognizes_receipts(path: str) -> bool:
     if mode_of(plan):  # a link is refused, and that is said; without receipts the plan has to tell
         is_folder = stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
         return is_folder or begins_with(plan, b'"plan_hash"')
-    return stat.S_ISDIR(mode) and any(n.startswith("shard_") for n in os.listdir(receipts))
+    return stat.S_ISDIR(mode) and any(n.startswith("shard_") for n in listed_in(receipts))
 
 
 def _recognizes_checkpoint(path: str) -> bool:
     if is_prefix(path):
         return True
-    names = os.listdir(path)
+    names = listed_in(path)
     if any(_SHARD.fullmatch(name) for name in names):
         return True
     for name in names:  # without shards, metadata say that there were some
@@ -116,6 +121,7 @@ RECEIPTS = Format(
     complete="the size of each output; that receipts and plan agree",
     valid="the checksum that each receipt states",
     blind_spots="outputs whose receipt has a placeholder instead of a checksum",
+    only_here="check it where the run writes, then copy outputs and a seal",
 )
 CHECKPOINT = Format(
     name="checkpoint",
@@ -127,6 +133,7 @@ CHECKPOINT = Format(
     suffixes=(".shard", ".json"),
     complete="the size and header of each shard; that all belong to one save",
     valid="the digest of each shard",
+    only_here="`shardproof checkpoint verify ADDRESS` does",
 )
 FORMATS = (SAEV, RECEIPTS, CHECKPOINT)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shardproof import formats
+from shardproof._base.addresses import path_of
 from shardproof._base.messages import shown
 from shardproof._base.opening import is_directory, is_there, real_path
 from shardproof.errors import ManifestError
@@ -57,7 +58,7 @@ def promise_of(
     shown = shown_address(address)
     manifest = Manifest.without_refused(
         Manifest,
-        root=Path(path),
+        root=path_of(path),
         path=shown if "://" in shown else Path(os.path.abspath(address)),
         format=shown,
         **expected_at(address, path, reads=level == "valid"),
@@ -71,7 +72,8 @@ def _refuse_itself(path: str, address: str) -> None:
     """Raise where a directory is to be compared with itself, by whatever way that leads there."""
     scheme = _ON_DISK.match(address)
     other = address[scheme.end() :] if scheme else "" if "://" in address else address
-    is_there_too = other and is_directory(path) and is_directory(other)
-    if is_there_too and os.path.samestat(os.stat(path), os.stat(other)):
+    is_there_too = other and "://" not in path and is_directory(path) and is_directory(other)
+    is_same = is_there_too and os.path.samestat(os.stat(path), os.stat(other))
+    if is_same or address.rstrip("/") == path:
         problem = f"expected a manifest from elsewhere, found the directory itself: '{shown(path)}'"
         raise ValueError(f"against: {problem}")

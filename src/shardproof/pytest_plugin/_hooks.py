@@ -153,6 +153,9 @@ def _named_directories(config: pytest.Config) -> list[Path]:
         raise pytest.UsageError(f"--shards-dir=PATH: {_EMPTY}")
     if not _NONE.isdisjoint(listed) or (not listed and listed is not _NOT_GIVEN):
         raise pytest.UsageError(f"ini option shards_dirs: {_EMPTY}")
+    if any("://" in each for each in (*given, *listed)):
+        problem = "expected a path, found an address: `shardproof validate` takes those"
+        raise pytest.UsageError(f"--shards-dir, shards_dirs: {problem}")
     here = config.invocation_params.dir
     base = here if config.inipath is None else config.inipath.parent
     named = [*((here, path) for path in given), *((base, path) for path in listed)]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shardproof._base.messages import shown, told
-from shardproof._base.opening import real_path, refuse_empty
+from shardproof._base.opening import real_path, refuse_no_path
 
 if TYPE_CHECKING:
     from shardproof import Level
@@ -31,7 +31,7 @@ class NeedsShards:
             options = sorted({"level": self._level, **mark.kwargs}.items())
             for path in mark.args or ("",):
                 try:
-                    refuse_empty(path=path)
+                    refuse_no_path(path=path)
                     why, may_be_whole = self._lack_of(real_path(self._root / path), *options)
                 except (OSError, TypeError, ValueError) as error:
                     why, may_be_whole = f"@pytest.mark.{_NEEDED}: {told(error)}", True

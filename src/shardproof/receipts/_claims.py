@@ -19,7 +19,7 @@ from shardproof._base.arguments import checked
 from shardproof._base.holds import MAX_SILENCE, Hold, HoldWatch, ObservedHold, observe
 from shardproof._base.messages import shown, told
 from shardproof._base.names import real_root
-from shardproof._base.opening import is_there, names_in, refuse_empty
+from shardproof._base.opening import is_there, names_in, refuse_no_path
 from shardproof.errors import ClaimLostError, ShardClaimedError
 from shardproof.receipts._directories import CLAIMS, RECEIPTS, folder_in, read_header
 
@@ -204,7 +204,7 @@ def claims_in(plan_dir: str | os.PathLike[str]) -> Iterator[tuple[int, ObservedH
         ...         print(index, claim.is_dead)
         1 False
     """
-    refuse_empty(plan_dir=plan_dir)
+    refuse_no_path(plan_dir=plan_dir)
     root = real_root(plan_dir)  # now: the current directory may be another one later
     read_header(root)
     matches = map(_NAME.fullmatch, sorted(names_in(folder_in(root, CLAIMS))))

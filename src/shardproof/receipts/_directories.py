@@ -17,7 +17,7 @@ from shardproof._base import json
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted
 from shardproof._base.names import file_type
-from shardproof._base.opening import mode_of, real_path, refuse_empty
+from shardproof._base.opening import mode_of, real_path, refuse_no_path
 from shardproof.errors import ManifestError
 
 PLAN_FILE = "plan.json"
@@ -148,7 +148,7 @@ def plan_dirs(
         >>> next(receipts.plan_dirs(plan_dir.parent)) == plan_dir
         True
     """
-    refuse_empty(path=path)
+    refuse_no_path(path=path)
     top = os.path.abspath(path)
     names = os.listdir(top)
 

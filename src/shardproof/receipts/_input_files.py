@@ -18,7 +18,7 @@ from shardproof._base.arguments import checked
 from shardproof._base.files import telling_where
 from shardproof._base.messages import quoted, shown
 from shardproof._base.names import OPEN_FLAGS, refusals
-from shardproof._base.opening import closing_fd, is_directory, is_regular, real_path, refuse_empty
+from shardproof._base.opening import closing_fd, is_directory, is_regular, real_path, refuse_no_path
 from shardproof.errors import ReceiptError
 from shardproof.receipts._canonical import canonical_path
 
@@ -101,7 +101,7 @@ def input_files(
         >>> tuple(file.path for file in corpus)
         ('a.txt', 'b.txt')
     """
-    refuse_empty(path=path)
+    refuse_no_path(path=path)
     base = Path(real_path(path))
     names = files_below(os.fspath(base), pattern)
     files = [describe(base / name, name, identity) for name in names]

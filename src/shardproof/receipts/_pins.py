@@ -15,7 +15,7 @@ import msgspec
 
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted, shown, told, traced
-from shardproof._base.opening import mode_of, real_path, refuse_empty
+from shardproof._base.opening import mode_of, real_path, refuse_no_path
 from shardproof.errors import ManifestError, ManifestPermissionError, RevisionError
 from shardproof.receipts._canonical import canonical_json
 from shardproof.receipts._directories import plan_dirs, read_plan_file
@@ -94,7 +94,7 @@ def pin_hub(
         >>> receipts.pin_hub("openai-community/gpt2", commit).revision == commit
         True
     """
-    refuse_empty(output_dir=output_dir)
+    refuse_no_path(output_dir=output_dir)
     if revision is not None and _COMMIT.fullmatch(revision):
         return Pin(kind=repo_type, name=repo_id, requested=revision, revision=revision)
     try:
@@ -190,7 +190,7 @@ def pin_files(path: str | os.PathLike[str]) -> Pin:
         >>> receipts.pin_files(text_dir / "a.txt").tokenizer()["model"]
         'a.txt'
     """
-    refuse_empty(path=path)
+    refuse_no_path(path=path)
     real = Path(real_path(path))
     mode = mode_of(real, follow=True)
     if not mode:

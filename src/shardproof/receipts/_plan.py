@@ -13,7 +13,7 @@ import msgspec
 from shardproof._base.arguments import as_int, checked, count
 from shardproof._base.messages import quoted, shown
 from shardproof._base.names import real_root, refusals
-from shardproof._base.opening import refuse_empty
+from shardproof._base.opening import refuse_no_path
 from shardproof.errors import ManifestError, ReceiptError
 from shardproof.receipts._canonical import canonical_json, canonical_path, hash_of, plain
 from shardproof.receipts._directories import (
@@ -102,7 +102,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
             >>> receipts.Plan.load(plan_dir).n_shards
             3
         """
-        refuse_empty(plan_dir=plan_dir)
+        refuse_no_path(plan_dir=plan_dir)
         root = real_root(plan_dir)
         plan = read_plan_file(root, Plan)
         refuse_version(plan.version, root)

@@ -12,7 +12,7 @@ from shardproof._base import files
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import real_root
-from shardproof._base.opening import is_there, names_in, real_path, refuse_empty
+from shardproof._base.opening import is_there, names_in, real_path, refuse_no_path
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.receipts._canonical import canonical_json, hash_of, plain
 from shardproof.receipts._claims import refuse_times
@@ -54,7 +54,7 @@ class Run(msgspec.Struct, frozen=True):
             >>> receipts.Run.load(run.path) == run
             True
         """
-        refuse_empty(path=path)
+        refuse_no_path(path=path)
         run_dir = Path(real_root(path))
         if not is_there(run_dir / _CONFIG_FILE):
             problem = "there is no such file, which each run has; open_run makes a run"
@@ -142,7 +142,7 @@ def open_run(
         >>> fresh.run_hash == run.run_hash + "-2"
         True
     """
-    refuse_empty(output_dir=output_dir)
+    refuse_no_path(output_dir=output_dir)
     if isinstance(datasets, str):
         raise TypeError("datasets: expected a list, found str")
     said = {

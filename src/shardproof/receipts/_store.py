@@ -9,7 +9,7 @@ from pathlib import Path
 from shardproof._base.arguments import checked, count
 from shardproof._base.messages import printable, shown, told
 from shardproof._base.names import real_root
-from shardproof._base.opening import refuse_empty
+from shardproof._base.opening import refuse_no_path
 from shardproof._base.progress import reporting
 from shardproof._base.work import apart
 from shardproof.errors import (
@@ -84,7 +84,7 @@ class ReceiptStore:
         plan: Plan | None = None,
         _clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        refuse_empty(plan_dir=plan_dir)
+        refuse_no_path(plan_dir=plan_dir)
         refuse_times(heartbeat, stale_after)
         root = real_root(plan_dir)
         header = read_header(root)

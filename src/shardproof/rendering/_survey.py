@@ -100,7 +100,7 @@ def _look(root: str, name: str, finding: Finding | None, state: str) -> FileStat
     if finding is None or finding.kind not in _NOT_OPENED:
         with contextlib.suppress(OSError):  # of an age that is not known, that is said
             if status := status_of(os.path.join(root, name)):
-                used = max(status.st_atime, status.st_mtime)
+                used = max(status.st_atime, status.st_mtime) or None  # a bucket lists no times
                 return FileState(name, state, finding, status.st_size, used)
     return FileState(name, state, finding, None, None)
 

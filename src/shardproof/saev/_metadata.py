@@ -12,7 +12,7 @@ from shardproof._base import json
 from shardproof._base.arguments import accepted_fields, checked, count
 from shardproof._base.messages import printable, quoted, shown
 from shardproof._base.names import real_root
-from shardproof._base.opening import is_link, refuse_empty
+from shardproof._base.opening import is_link, listed_in, refuse_no_path
 from shardproof.errors import ManifestNotFoundError
 
 METADATA_FILE = "metadata.json"
@@ -172,7 +172,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tru
             ManifestNotFoundError: There is no such directory or file.
             ManifestError: It is not what the protocol describes; the text names line and field.
         """
-        refuse_empty(shards_dir=shards_dir)
+        refuse_no_path(shards_dir=shards_dir)
         path = os.path.join(real_root(shards_dir), METADATA_FILE)
         data = read_json(*os.path.split(path))
         metadata = msgspec.structs.replace(json.decode(data, cls, path=path), _file="")
@@ -192,7 +192,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tru
         Raises:
             OSError: It could not be written.
         """
-        refuse_empty(shards_dir=shards_dir)
+        refuse_no_path(shards_dir=shards_dir)
         write_json(self._object(), shards_dir, METADATA_FILE)
 
 
@@ -231,7 +231,7 @@ def read_json(root: str, name: str) -> bytes:
         if is_link(path):
             problem = "it is a symbolic link that leads nowhere: mend the link, or restore the file"
             raise ManifestNotFoundError(problem, path=path) from None
-        names = sorted(os.listdir(root))
+        names = sorted(listed_in(root))
         acts = [each for each in names if each.startswith("acts") and each.endswith(".bin")]
         there = [f"{len(acts)} acts*.bin (the first is {quoted(acts[0])})"] if acts else []
         there += [each for each in (SHARDS_FILE, METADATA_FILE, LABELS_FILE) if each in names]

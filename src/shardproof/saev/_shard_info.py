@@ -12,7 +12,7 @@ from shardproof._base import json
 from shardproof._base.arguments import checked, count
 from shardproof._base.messages import shown
 from shardproof._base.names import real_root
-from shardproof._base.opening import is_there, permission_denied, refuse_empty
+from shardproof._base.opening import is_there, permission_denied, refuse_no_path
 from shardproof._base.work import apart
 from shardproof.checks import check
 from shardproof.errors import ManifestPermissionError
@@ -102,7 +102,7 @@ class ShardInfo:
             ManifestError: It is not what the protocol describes, or lists a name that could lead
                 out of the directory or to two files at once.
         """
-        refuse_empty(shards_dir=shards_dir)
+        refuse_no_path(shards_dir=shards_dir)
         root = real_root(shards_dir)
         shards = _read_shards(root)
         refuse_names([shard.name for shard in shards], os.path.join(root, SHARDS_FILE))
@@ -118,7 +118,7 @@ class ShardInfo:
         Raises:
             OSError: It could not be written.
         """
-        refuse_empty(shards_dir=shards_dir)
+        refuse_no_path(shards_dir=shards_dir)
         write_json(self.shards, shards_dir, SHARDS_FILE)
 
     @checked
@@ -133,7 +133,7 @@ class ShardInfo:
                 unreadable and non-regular file by absolute path, its ``report`` holds them as data.
             ManifestError: There is no such directory, or a listed name is refused.
         """
-        refuse_empty(shards_dir=shards_dir)
+        refuse_no_path(shards_dir=shards_dir)
         files = [ExpectedFile(name=shard.name) for shard in self.shards]
         manifest = Manifest.at(real_root(shards_dir), SHARDS_FILE, "saev", files)
         apart(lambda _: check(manifest)).raise_for_findings()

@@ -8,7 +8,7 @@ from typing import SupportsIndex, TypedDict, Unpack
 from shardproof._base.arguments import checked, count
 from shardproof._base.messages import quoted, shown
 from shardproof._base.names import refusals
-from shardproof._base.opening import refuse_empty
+from shardproof._base.opening import refuse_no_path
 from shardproof.datasets.rows import _listings
 from shardproof.datasets.rows._card import configs_of, told_default
 from shardproof.datasets.rows._rows import ShardedRows
@@ -141,7 +141,7 @@ def _listed(
     limits: Limits,
 ) -> ParquetShards:
     """Return the shards that are meant, as the source lists them."""
-    refuse_empty(cache_dir=cache_dir)
+    refuse_no_path(cache_dir=cache_dir)
     root = os.path.abspath("data" if cache_dir is None else cache_dir)
     with _listings.opened(origin) as source:
         url, listing = source.url, _listings.Listing()

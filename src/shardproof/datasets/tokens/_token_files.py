@@ -12,7 +12,14 @@ from shardproof._base.arguments import accepted_fields, count
 from shardproof._base.liveness import Mark, mark_of
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import NotRegularError, open_inside, open_root, refusals
-from shardproof._base.opening import Descriptor, HeldFile, Read, closing_fd, real_path, refuse_empty
+from shardproof._base.opening import (
+    Descriptor,
+    HeldFile,
+    Read,
+    closing_fd,
+    real_path,
+    refuse_no_path,
+)
 from shardproof.errors import ShardReadError
 from shardproof.manifest import Mismatch
 from shardproof.probes import npy
@@ -60,7 +67,7 @@ class TokenFiles:
 
     def __post_init__(self) -> None:
         found = accepted_fields(self)
-        refuse_empty(shards_path=self.shards_path)
+        refuse_no_path(shards_path=self.shards_path)
         found["sequence_length"] = count("sequence_length", self.sequence_length, 1, _MAX_LENGTH)
         if self.ids_prefix is None:
             beside = "" if self.file_prefix == "train" else f"_{self.file_prefix}"

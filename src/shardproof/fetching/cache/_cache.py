@@ -18,7 +18,7 @@ from pathlib import Path
 from shardproof._base import files
 from shardproof._base.liveness import mark_of
 from shardproof._base.messages import shown, told
-from shardproof._base.opening import real_path, refuse_empty
+from shardproof._base.opening import real_path, refuse_no_path
 from shardproof._base.work import Closing, Stop
 from shardproof.errors import FetchError
 from shardproof.fetching.cache._leases import Lease, Leases
@@ -43,7 +43,7 @@ class Cache(Closing):
         cleanup: Cleanup = "auto",
         max_cache_bytes: int | None = None,
     ) -> None:
-        refuse_empty(root=root)
+        refuse_no_path(root=root)
         self.cleanup, self.max_cache_bytes = cleanup, max_cache_bytes
         self.root = real_path(root)  # absolute, through no link
         dirs = make_state(self.root)

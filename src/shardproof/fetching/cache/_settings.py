@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 from shardproof._base.arguments import checked, count
 from shardproof._base.messages import quoted
-from shardproof._base.opening import refuse_empty
+from shardproof._base.opening import refuse_no_path
 from shardproof.fetching.sources._urls import WITHOUT_USERS, resource_of
 
 Cleanup = Literal["auto", "keep"]
@@ -36,7 +36,7 @@ def cache_root(
     resource: str | None = None,
 ) -> Path:
     """Return the directory for the shards of one source."""
-    refuse_empty(cache_dir=cache_dir)
+    refuse_no_path(cache_dir=cache_dir)
     kind, owner, name = _source(source_url)
     if resource is not None:
         said_by_url = {source_url, resource_of(source_url), resource_of(f"{source_url}/")}

@@ -9,7 +9,7 @@ from pathlib import Path
 from shardproof._base import files
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted
-from shardproof._base.opening import is_regular, refuse_empty
+from shardproof._base.opening import is_regular, refuse_no_path
 from shardproof.errors import SourceError
 from shardproof.fetching.sources._source import (
     Cancellation,
@@ -56,7 +56,7 @@ class CallableSource(SourceContext):
         name: str = "default",
         scratch: str | os.PathLike[str] | None = None,
     ) -> None:
-        refuse_empty(scratch=scratch)
+        refuse_no_path(scratch=scratch)
         if not name or not set(name.lower()) <= set("abcdefghijklmnopqrstuvwxyz0123456789._-"):
             raise ValueError(f"name: expected letters, digits, '.', '_', '-', found {quoted(name)}")
         self.url = f"own://{name}"

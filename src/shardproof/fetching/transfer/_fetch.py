@@ -20,7 +20,7 @@ from shardproof._base import files
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import OPEN_FLAGS, file_type, refusals
-from shardproof._base.opening import closing_fd, is_there, refuse_empty
+from shardproof._base.opening import closing_fd, is_there, refuse_no_path
 from shardproof._base.progress import reporting
 from shardproof._base.work import Deadline, apart, telling_of_stops, to_waiter
 from shardproof.errors import FetchError, FetchTimeoutError, SourceError, UnsyncedError
@@ -102,7 +102,7 @@ def fetch(
         >>> fetched.path.name, fetched.path.read_bytes(), fetched.proven
         ('0.bin', b'1234', False)
     """
-    refuse_empty(to=to)
+    refuse_no_path(to=to)
     if name is None:
         if not isinstance(source, str):
             raise ValueError("name: expected the name of a file of the source, found None")
@@ -179,7 +179,7 @@ def fetch_file(
         >>> fetched.path.read_bytes(), fetched.proven
         (b'1234', False)
     """
-    refuse_empty(path=path)
+    refuse_no_path(path=path)
     name = _accepted_name(name)
     target = os.path.abspath(path)
 

@@ -12,7 +12,7 @@ import msgspec
 
 from shardproof._base import digest as _digest
 from shardproof._base.messages import quoted, shown, told
-from shardproof._base.work import Deadline, Settled, settle
+from shardproof._base.work import Deadline, Settled, Stop, current, settle
 from shardproof.errors import SourceError
 from shardproof.fetching.sources._fsspec import FsspecSource
 from shardproof.fetching.sources._http import HttpSource
@@ -121,6 +121,24 @@ def read_range(
         return data
 
     return retry(once, goal, limits, Deadline(limits.deadline, threading.Event()))
+
+
+def read_listed(
+    source: Source, file: RemoteFile, start: int, stop: int, *, limits: Limits
+) -> bytes:
+    """Return bytes of a file that was listed, if it is still that one."""
+    if not isinstance(source, FsspecSource):  # the Hub's are those of one commit
+        known = None if isinstance(source, HubSource) else file
+        return read_range(source, file.name, start, stop, known=known, limits=limits)
+    goal = Goal(f"bytes {start} to {stop} of {quoted(file.name)}", f"{source.url}/{file.name}", "")
+
+    def once(deadline: Deadline) -> bytes:
+        data = _call(source, lambda _: source.part_of(file, start, stop), limits, deadline)
+        if len(data) != stop - start:
+            raise SourceError(f"expected {stop - start} bytes, found {len(data)}")
+        return data
+
+    return retry(once, goal, limits, Deadline(limits.deadline, current.stop or Stop()))
 
 
 def _call(

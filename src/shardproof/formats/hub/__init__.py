@@ -28,6 +28,7 @@ CACHE = Format.of_module(
     "place of links, without a listing; copies whose names differ only in case",
     includes=_INCLUDED,
     store="../../blobs",
+    only_here="its links are lost there; check the cache, or `--against hf://...` what was copied",
     name_at_source=lambda name: re.sub(r"^snapshots/[^/]*/", "", name),
 )
 LOCAL_DIR = Format.of_module(

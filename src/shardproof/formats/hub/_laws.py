@@ -11,7 +11,7 @@ import msgspec
 
 from shardproof._base import json
 from shardproof._base.names import refusals
-from shardproof._base.opening import names_in
+from shardproof._base.opening import names_in, status_of
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 from shardproof.manifest import Contradiction, Count, ExpectedFile, Manifest, Mismatch
 from shardproof.probes.safetensors import WeightsIndex
@@ -108,7 +108,8 @@ def _may_be_sound(root: str, name: str) -> bool:
     """Whether a listing is none that is torn: it is of another version, or of a million files."""
     with contextlib.suppress(ManifestError):
         return json.read(root, name, _VersionOfTree).format_version != 1
-    return os.lstat(os.path.join(root, name)).st_size > json.MAX_BYTES
+    status = status_of(os.path.join(root, name))
+    return status is not None and status.st_size > json.MAX_BYTES
 
 
 def owed_weights(

@@ -59,6 +59,7 @@ DVC = Format.of_module(
     "digests of DVC 2, which changed the line ends of texts first; folders that DVC does not "
     "cache; stages in folders whose names are templates; DVC files in folders below; MD5 detects "
     "accidents only",
+    only_here="run `dvc pull`, and check what it makes",
 )
 DIGESTS = Format(
     name="digests",

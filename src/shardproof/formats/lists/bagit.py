@@ -14,7 +14,14 @@ from typing import NamedTuple
 from shardproof._base import digest, digest_dialects, json
 from shardproof._base.messages import quoted
 from shardproof._base.names import entries_of, refusals, spelled
-from shardproof._base.opening import files_below, is_directory, is_there, names_in, status_of
+from shardproof._base.opening import (
+    files_below,
+    is_directory,
+    is_there,
+    listed_in,
+    names_in,
+    status_of,
+)
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch, RefusedEntry
 
@@ -56,7 +63,7 @@ class _BagList(NamedTuple):
 
 def recognizes(path: str) -> bool:
     """Whether there is ``bagit.txt``, or what is written before it."""
-    names = os.listdir(path)
+    names = listed_in(path)
     return _BAGIT in names or (_PAYLOAD in names and any(map(_BEGUN.fullmatch, names)))
 
 

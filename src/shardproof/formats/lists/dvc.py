@@ -20,7 +20,14 @@ import msgspec
 from shardproof._base import json
 from shardproof._base.messages import quoted, told
 from shardproof._base.names import refusals
-from shardproof._base.opening import files_below, is_directory, is_of_a_desktop, names_in, real_path
+from shardproof._base.opening import (
+    files_below,
+    is_directory,
+    is_of_a_desktop,
+    listed_in,
+    names_in,
+    real_path,
+)
 from shardproof._base.yaml import NotYamlError, YamlReader
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.manifest import Contradiction, Count, ExpectedFile, Manifest, Mismatch
@@ -84,7 +91,7 @@ class _DvcStage(msgspec.Struct):
 
 
 def recognizes(path: str) -> bool:
-    return any(_is_one(name) for name in os.listdir(path))
+    return any(_is_one(name) for name in listed_in(path))
 
 
 def _is_one(name: str) -> bool:

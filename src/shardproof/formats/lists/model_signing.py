@@ -21,7 +21,7 @@ import msgspec
 from shardproof._base import digest, digest_lists, json
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import spelled
-from shardproof._base.opening import Read, files_below, is_conclusive, real_path
+from shardproof._base.opening import Read, files_below, real_path, status_of
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats._format import SignerKey
 from shardproof.manifest import Contradiction, ExpectedFile, Manifest, Mismatch
@@ -271,12 +271,9 @@ def _permits(path: str, how: _Serialization, signed: set[str], name: str, follow
     if name in signed:
         return True
     place = os.path.join(path, name)
-    try:
-        status = os.stat(place, follow_symlinks=follow or how.links)
-    except OSError as error:
-        if is_conclusive(error.errno):  # a link that leads nowhere
-            return False
-        raise
+    status = status_of(place, follow=follow or how.links)
+    if status is None:  # a link that leads nowhere
+        return False
     if stat.S_ISDIR(status.st_mode):
         real = os.path.relpath(real_path(place), path)
         is_inside = real != name and not f"{real}/".startswith("../")  # if it is a link even now

@@ -17,7 +17,7 @@ import msgspec
 
 from shardproof._base import json
 from shardproof._base.messages import shown
-from shardproof._base.opening import Read, names_in
+from shardproof._base.opening import Read, listed_in, names_in
 from shardproof.errors import ManifestError, ManifestNotFoundError
 from shardproof.formats import signs
 from shardproof.formats.weights._pickle import Pairs, PickledObject, read_pickle
@@ -56,7 +56,7 @@ class _Item(NamedTuple):
 
 
 def recognizes(path: str) -> bool:
-    names = os.listdir(path)
+    names = listed_in(path)
     if any(_SHARD.fullmatch(name) or _OF_A_RANK.fullmatch(name) for name in names):
         return True
     # Others have files of that name too, and Eclipse has a directory.

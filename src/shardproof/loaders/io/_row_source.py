@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardproof._base.names import real_root
-from shardproof._base.opening import refuse_empty
+from shardproof._base.opening import refuse_no_path
 from shardproof._base.work import apart
 from shardproof.checks import check
 from shardproof.errors import ShardReadError
@@ -85,7 +85,7 @@ class RowSource:
 
 def open_source(path: str | os.PathLike[str], layer: LayerChoice, tokens: TokenChoice) -> RowSource:
     """Prove a directory at level ``complete`` and return what is to be read of it."""
-    refuse_empty(shards_dir=path)
+    refuse_no_path(shards_dir=path)
     return apart(lambda _: _opened(real_root(path), layer, tokens))
 
 
