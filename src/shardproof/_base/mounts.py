@@ -1,7 +1,8 @@
 """On which file system a path is."""
 
 import contextlib
-import os
+
+from shardproof._base.opening import real_path
 
 LOCAL = {"btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "unknown", "xfs", "zfs"}
 """Kinds of file systems that no other machine writes to."""
@@ -9,10 +10,12 @@ LOCAL = {"btrfs", "ext2", "ext3", "ext4", "f2fs", "overlay", "tmpfs", "unknown",
 
 def mount_of(path: str) -> tuple[str, str, str]:
     """Return the kind of a path's file system, where it is mounted, and how, as Linux tells it."""
-    device = os.stat(path).st_dev
+    found, longest = ("unknown", "unknown", "unknown"), 0
+    real = f"{real_path(path)}/".replace("\\", r"\134").replace(" ", r"\040")
     with contextlib.suppress(OSError), open("/proc/self/mountinfo", errors="replace") as mounts:
-        for mount in mounts:  # proc(5)
+        for mount in mounts:  # proc(5); of those in one place, the last one counts
             before, _, after = (part.split() for part in mount.partition(" - "))
-            if before[2] == f"{os.major(device)}:{os.minor(device)}":
-                return after[0], before[4], before[5]
-    return "unknown", "unknown", "unknown"
+            place, lazy = before[4], ",lazytime" * ("lazytime" in after[2].split(","))
+            if len(place) >= longest and real.startswith(f"{place.rstrip('/')}/"):
+                found, longest = (after[0], place, before[5] + lazy), len(place)
+    return found
