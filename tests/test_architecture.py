@@ -40,16 +40,17 @@ MAY_IMPORT = {
     "validation": {"_base", "formats", "promises", "remote"} | LOOK,
     "sealing": {"_base", "formats", "probes"} | LOOK,
     "repairing": {"_base", "fetching", "formats", "promises"} | LOOK,
+    "forecasting": {"_base", "formats"} | PROMISE,
     "rendering": {"_base", "formats", "promises"} | LOOK - {"checks"},
     "cli": {
-        *("", "_base", "checkpoint", "fetching", "formats", "receipts", "remote", "rendering"),
-        *("repairing", "sealing", "staging", "testing", "validation"),
+        *("", "_base", "checkpoint", "fetching", "forecasting", "formats", "receipts", "remote"),
+        *("rendering", "repairing", "sealing", "staging", "testing", "validation"),
     }
     | LOOK,
     "__main__": {"cli"},
     "": {
         *("_base", "checkpoint", "datasets", "fetching", "loaders", "receipts", "report", "saev"),
-        *("formats", "repairing", "sealing", "staging", "testing", "validation"),
+        *("forecasting", "formats", "repairing", "sealing", "staging", "testing", "validation"),
     },  # the public names, when asked for
     "pytest_plugin": {"", "_base", "formats", "testing"},
     "testing": set(),

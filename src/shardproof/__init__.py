@@ -21,7 +21,7 @@ __version__ = "0.1.0"
 _NAMES = {
     "": (
         *("checkpoint", "datasets", "errors", "fetching", "formats", "loaders", "receipts", "saev"),
-        *("staging", "testing"),
+        *("forecasting", "staging", "testing"),
     ),
     "checkpoint": (
         "MultiShardCheckpointFormat",
@@ -57,6 +57,7 @@ _NAMES = {
         "UnsyncedError",
     ),
     "fetching": ("ShardPrefetcher", "fetch"),
+    "forecasting": ("Forecast", "forecast"),
     "loaders": ("Batch", "IndexedDataset", "OrderedDataLoader", "ShuffledDataLoader"),
     "receipts": ("ReceiptStore",),
     "repairing": ("Repair", "repair"),

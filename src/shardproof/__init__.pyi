@@ -2,6 +2,7 @@ from shardproof import checkpoint as checkpoint
 from shardproof import datasets as datasets
 from shardproof import errors as errors
 from shardproof import fetching as fetching
+from shardproof import forecasting as forecasting
 from shardproof import formats as formats
 from shardproof import loaders as loaders
 from shardproof import receipts as receipts
@@ -37,6 +38,8 @@ from shardproof.errors import SourceError as SourceError
 from shardproof.errors import UnsyncedError as UnsyncedError
 from shardproof.fetching import ShardPrefetcher as ShardPrefetcher
 from shardproof.fetching import fetch as fetch
+from shardproof.forecasting import Forecast as Forecast
+from shardproof.forecasting import forecast as forecast
 from shardproof.loaders import Batch as Batch
 from shardproof.loaders import IndexedDataset as IndexedDataset
 from shardproof.loaders import OrderedDataLoader as OrderedDataLoader

@@ -25,6 +25,8 @@ SAVER, LOADER = shardproof.MultiShardSaver(), shardproof.MultiShardLoader()
 ENTRANCES = {
     "validate path": lambda: shardproof.validate(""),
     "validate against": lambda: shardproof.validate("/nowhere", against=""),
+    "forecast path": lambda: shardproof.forecast("", purge_after=1),
+    "forecast victims": lambda: shardproof.forecast("/nowhere", victims=""),
     "seal path": lambda: shardproof.seal(""),
     "repair path": lambda: shardproof.repair("", "https://example.org"),
     "repair source": lambda: shardproof.repair("/nowhere", ""),

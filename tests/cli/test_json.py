@@ -23,6 +23,7 @@ COMMANDS = dict(every(app))
 
 WHOLE = {
     "validate": "validate {whole}",
+    "forecast": "forecast {whole} --purge-after 9999w",
     "report": "report {whole}",
     "explain": "explain {whole}",
     "seal": "seal {whole}",
@@ -43,6 +44,8 @@ WHOLE = {
 WRONG = {
     "validate {damaged}": 1,
     "validate {damaged} {empty}": 2,
+    "forecast {whole}": 2,
+    "forecast {empty} --purge-after 1d": 2,
     "explain {empty}": 2,
     "seal {damaged}": 1,
     "seal {empty}": 2,

@@ -122,6 +122,7 @@ SCENES: dict[str, Callable[[Scene, Hub], object]] = {
     "checkpoints.md": checkpoints,
     "command-line.md": command_line,
     "examples.md": nothing,
+    "forecast.md": nothing,
     "failures.md": failures,
     "index.md": nothing,
     "loaders.md": nothing,

@@ -34,6 +34,7 @@ PLACES = re.compile(r"(?<![\w./:~-])/(?:backup|data|home|project|scratch|tmp)\b"
 
 UNSTABLE = {
     r"\b\d+(\.\d+)? ?(ms|s|min|[kMG]i?B/s)\b": "TIME",  # seconds, and rates
+    r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ": "WHEN",
     r"/pytest-of-\w+/pytest-\d+": "/pytest",
     r" *\b\d+ Killed +": " Killed ",  # of bash
     r"(?m)^[=_]+ | [=_]+$": "",  # pytest centres its titles

@@ -28,6 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _MAX_ITEMS = 64
 _MAX_SHOWN = 100  # characters of a value in a message
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SECRETS = {"headers", "token"}
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = _MAX_SHOWN
@@ -173,6 +174,16 @@ def number(name: str, value: object, least: float = 0.0) -> float:
             expected = f"{least:g} to {sys.float_info.max:g}"
         raise ValueError(f"{name}: expected {expected}, found {_shown(found)}")
     return found
+
+
+def duration(name: str, value: str | float) -> float:
+    """Return a time in seconds: of a number, or of text such as ``"60d"``, in s, m, h, d or w."""
+    if isinstance(value, str):
+        match = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhdw])", value.strip())
+        if match is None:
+            raise ValueError(f"{name}: expected a time such as '60d', found {quoted(value)}")
+        value = float(match[1]) * _SECONDS[match[2]]
+    return number(name, value)
 
 
 def rank_of(rank: object, world_size: object) -> tuple[int, int]:

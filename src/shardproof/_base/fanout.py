@@ -123,7 +123,7 @@ def in_threads(
             yield work(item)
         return
     own = Stop()
-    known = own, current.calls, mounted.directories
+    known = own, current.calls, current.flags, mounted.directories
     executor = ThreadPoolExecutor(n_threads, name, _begin, known)
     begun: collections.deque[Future[Result]] = collections.deque()
     try:
@@ -197,8 +197,11 @@ class Behind:
                 self._executor.shutdown(cancel_futures=True)
 
 
-def _begin(stop: Stop, calls: Calls | None, directories: tuple[RemoteDirectory, ...]) -> None:
-    current.stop, current.calls, mounted.directories = stop, calls, directories
+def _begin(
+    stop: Stop, calls: Calls | None, flags: int, directories: tuple[RemoteDirectory, ...]
+) -> None:
+    current.stop, current.calls, current.flags = stop, calls, flags
+    mounted.directories = directories
 
 
 def _chunks(items: Sequence[Item], size: int) -> list[Sequence[Item]]:

@@ -28,6 +28,7 @@ from shardproof._base.opening import (
     real_path,
     status_of,
 )
+from shardproof._base.work import current
 from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPermissionError
 
 MAX_PATH_BYTES = 4095  # PATH_MAX of Linux, less its closing NUL
@@ -253,7 +254,7 @@ def open_regular(path: str, dir_fd: int | None = None) -> int | None:
     if not stat.S_ISREG(mode):
         raise NotRegularError(file_type(mode))
     try:
-        fd = os.open(path, OPEN_FLAGS, dir_fd=dir_fd)
+        fd = _open(path, dir_fd)
     except OSError as error:
         if error.errno == errno.ELOOP:  # it became one meanwhile
             return None
@@ -266,6 +267,15 @@ def open_regular(path: str, dir_fd: int | None = None) -> int | None:
     except BaseException:
         os.close(fd)
         raise
+
+
+def _open(path: str, dir_fd: int | None) -> int:
+    try:
+        return os.open(path, OPEN_FLAGS | current.flags, dir_fd=dir_fd)
+    except PermissionError:  # O_NOATIME is for the owner of a file (open(2))
+        if not current.flags:
+            raise
+        return os.open(path, OPEN_FLAGS, dir_fd=dir_fd)
 
 
 def file_type(mode: int) -> str:

@@ -49,6 +49,7 @@ class Cancelled(BaseException):
 class _Current(threading.local):
     """What stops the work of a thread, takes calls for its waiter, and shows how much is done."""
 
+    flags = 0  # of open(2), with which it opens files
     stop: Stop | None = None
     calls: Calls | None = None
     show: Show | None = None
@@ -67,6 +68,16 @@ def go_on() -> None:
     """Return, unless the work that this thread is at was stopped; costs a tenth of a µs."""
     if current.stop is not None and current.stop.is_set():
         raise Cancelled
+
+
+@contextlib.contextmanager
+def keeping_atime() -> Iterator[None]:
+    """Let reads of this thread leave atime as it is, of files that belong to the user."""
+    current.flags = getattr(os, "O_NOATIME", 0)
+    try:
+        yield
+    finally:
+        current.flags = 0
 
 
 @contextlib.contextmanager

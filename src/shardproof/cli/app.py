@@ -24,6 +24,7 @@ COMPLETE = "_SHARDPROOF_COMPLETE"
 
 _MODULES = {
     "validate": "validate",
+    "forecast": "forecast",
     "report": "report",
     "explain": "explain",
     "seal": "repair",

@@ -69,7 +69,7 @@ def validate(
     links: Links = "follow" if follow_links else "inside"
     look = functools.partial(shardproof.validate, links=links, progress=not quiet, **how)
     with contextlib.ExitStack() as stack, output.log_shown("fetching", is_on=False):
-        paths = _all_below(paths, stack) if recursive else paths
+        paths = all_below(paths, stack) if recursive else paths
         outcomes = [exits.outcome_of(path, functools.partial(look, path)) for path in paths]
     if broken:
         for outcome in outcomes:
@@ -91,7 +91,7 @@ def validate(
     raise click.exceptions.Exit(max(codes))
 
 
-def _all_below(paths: Iterable[str], stack: contextlib.ExitStack) -> list[str]:
+def all_below(paths: Iterable[str], stack: contextlib.ExitStack) -> list[str]:
     """Return the shards directories below some paths; of none among them that is said."""
     found = []
     for path in paths:
