@@ -18,8 +18,9 @@ else:
         group = parser.getgroup("shardproof", UNSUPPORTED)
         for name in ("--validate-shards", "--shards-recursive"):
             group.addoption(name, action="store_true", help="Not on Windows.")
-        for name in ("dir", "level", "format", "against"):
+        for name in ("dir", "level", "format", "against", "purge-after", "policy", "clock"):
             group.addoption(f"--shards-{name}", action="append", help="Not on Windows.")
+        group.addoption("--shards-fail-within", action="append", help="Not on Windows.")
         parser.addini("validate_shards", "Not on Windows.", type="bool", default=False)
         for name in ("shards_dirs", "shards_level", "shards_recursive", "needs_shards"):
             parser.addini(name, "Not on Windows.")

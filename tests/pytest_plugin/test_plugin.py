@@ -695,3 +695,29 @@ class TestLoading:
             *(f"shardproof.formats{name}" for name in ("", "._format", ".signs")),
             *(f"shardproof.pytest_plugin{name}" for name in ("", "._hooks", "._needs", "._nodes")),
         }
+
+
+class TestForecast:
+    def test_a_directory_that_a_purge_takes_soon_fails(self, run: Run, outside: Make) -> None:
+        path = outside()
+        os.utime(path / "acts000000.bin", (0, 0))
+        args = ("--validate-shards", f"--shards-dir={path}")
+        assert run(*args, "--shards-purge-after=9999w").ret == 0
+        result = run(*args, "--shards-purge-after=60d", "--shards-clock=atime")
+        assert result.ret == 1
+        result.stdout.fnmatch_lines(
+            ["*- acts000000.bin: 1970-03-02T00:00:00Z", "FAILED*1 of *may go*"]
+        )
+        assert run(*args, "--shards-policy=purdue", "--shards-clock=ctime").ret == 0
+        late = ("--shards-policy=purdue", "--shards-clock=ctime", "--shards-fail-within=61d")
+        assert run(*args, *late).ret == 1
+
+    def test_wrong_usage_is_said_in_a_line(self, run: Run, outside: Make) -> None:
+        args = ("--validate-shards", f"--shards-dir={outside()}")
+        assert run(*args, "--shards-clock=xtime", "--shards-purge-after=1d").ret == 4
+        result = run(*args, "--shards-purge-after=soon")
+        assert result.ret == 1
+        result.stdout.fnmatch_lines(["purge_after: expected a time such as '60d', found 'soon'"])
+        result = run("--shards-purge-after=60d")
+        assert result.ret == 4
+        result.stderr.fnmatch_lines(["*--shards-purge-after does nothing without*"])

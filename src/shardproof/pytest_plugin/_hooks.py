@@ -34,6 +34,8 @@ _NONE = {"", "''", '""'}
 _NOT_GIVEN: list[str] = []
 _PATTERN = frozenset("*?[")
 
+_UNSEEN = "could not be validated"
+_PURGE = ("purge_after", "policy", "clock", "fail_within")  # arguments of `forecast`, and options
 _LEVELS: tuple[Level, ...] = ("present", "complete", "valid")
 
 
@@ -73,6 +75,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="What every directory must hold: hf://..., a list of digests or its address, another "
         "directory; write --shards-against=SOURCE",
     )
+    for name, text in {
+        "purge-after": "From which age the site's purge takes a file, such as 60d: fail before.",
+        "policy": "The same, as sites publish it: such as nersc-perlmutter.",
+        "fail-within": "How long before, by default 7d.",
+    }.items():
+        group.addoption(f"--shards-{name}", metavar="TEXT", help=text)
+    clocks, text = ("atime", "mtime", "ctime", "birth"), "By which its age is told; repeatable."
+    group.addoption("--shards-clock", action="append", choices=clocks, default=[], help=text)
     parser.addini("validate_shards", "As --validate-shards.", type="bool", default=False)
     parser.addini(
         "shards_dirs",
@@ -118,11 +128,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[VALIDATION] = validation
         config.pluginmanager.register(validation, "shardproof-validation")
         return
-    for name in ("dir", "format", "against"):
+    for name in ("dir", "format", "against", *_PURGE):
         if config.getoption(f"shards_{name}") not in (None, []):
-            raise pytest.UsageError(
-                f"--shards-{name} does nothing without --validate-shards: give both"
-            )
+            option = f"--shards-{name}".replace("_", "-")
+            raise pytest.UsageError(f"{option} does nothing without --validate-shards: give both")
 
 
 def _known_format(config: pytest.Config) -> str | None:
@@ -190,6 +199,8 @@ class _ShardsValidation:
         self.named = _named_directories(config)
         self.form = _known_format(config)
         self.against = _expectation(config)
+        found = {name: config.getoption(f"shards_{name}") for name in _PURGE}
+        self.purge: dict[str, Any] = {name: value for name, value in found.items() if value}
         self.is_recursive = config.getoption("shards_recursive") or config.getini(
             "shards_recursive"
         )
@@ -293,7 +304,7 @@ class _ShardsValidation:
             terminalreporter.write_line(f"{files} without a {lacking} to prove{tip}")
         for root, counts in failed.items():
             n_findings = counts.get("shards_findings", 0)
-            why = counts["shards_summary"] if n_findings else "could not be validated"
+            why = counts["shards_summary"] if n_findings else counts.get("shards_purge", _UNSEEN)
             terminalreporter.write_line(f"FAILED {shown(root)}: {why}")
 
 

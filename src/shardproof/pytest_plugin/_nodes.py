@@ -28,6 +28,7 @@ class Validation(Protocol):
     level: Level
     form: str | None
     against: str | None
+    purge: dict[str, Any]
 
     def owns(self, node: ShardsManifest) -> bool:
         """Return whether this node is the first for its directory."""
@@ -136,6 +137,13 @@ class ShardsItem(_Node, pytest.Item):
             ("shards_summary", report.summary),
         ]
         report.raise_for_findings()
+        if asked.purge:
+            from shardproof import forecast  # noqa: PLC0415 - as above
+
+            soon = forecast(self.root, **{"format": asked.form, "fail_within": "7d", **asked.purge})
+            self.user_properties.append(("shards_purge", str(soon).partition("\n")[0]))
+            if not soon.ok:
+                pytest.fail(str(soon), pytrace=False)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return the report's text, or the manifest's error: a traceback would say nothing."""
@@ -149,11 +157,10 @@ class ShardsItem(_Node, pytest.Item):
             blind = {each.found for each in error.report.findings if not each.conclusive}
             why = ", ".join(sorted(blind))
             return f"{told(error)}\n\nOf these, {files} could not be looked at ({why})."
-        # No source has such an address, or what it needs is not installed.
+        # No source has such an address, what it needs is not installed, or an age is no age.
+        asked = self.config.stash[VALIDATION]
         is_promise = isinstance(error, (ImportError, ValueError))
-        if isinstance(error, ShardproofError) or (
-            is_promise and self.config.stash[VALIDATION].against
-        ):
+        if isinstance(error, ShardproofError) or (is_promise and (asked.against or asked.purge)):
             return told(error)
         if isinstance(error, OSError):
             return (
