@@ -139,6 +139,12 @@ def validate(shards_dir: Path, level: str = "present", workers: str = "") -> Run
     return run
 
 
+def forecast(shards_dir: Path) -> Run:
+    import shardproof  # noqa: PLC0415
+
+    return functools.partial(shardproof.forecast, shards_dir, purge_after="60d")
+
+
 CONTENDERS: dict[str, Callable[..., Run]] = {
     "names": names_loop,
     "listing": listing_loop,
@@ -147,6 +153,7 @@ CONTENDERS: dict[str, Callable[..., Run]] = {
     "saev": saev_validate,
     "shard_info": shard_info_validate,
     "validate": validate,
+    "forecast": forecast,
 }
 
 
@@ -254,6 +261,8 @@ def make_shards_dir(parent: Path, n_files: int, *, d_model: int = 4, files: bool
 
 # The sections.
 
+_FORECAST = '`forecast(path, purge_after="60d")`'
+
 
 def warm(options: argparse.Namespace, place: Path) -> Section:
     """A local disk whose inodes are all cached."""
@@ -269,6 +278,7 @@ def warm(options: argparse.Namespace, place: Path) -> Section:
         child(ours, "validate", shards_dir),
         child("`ShardInfo.validate(path)`", "shard_info", shards_dir),
         child('`validate(path, level="complete")`', "validate", shards_dir, "complete"),
+        child(_FORECAST, "forecast", shards_dir),
     ]
     note = f"{options.files} files of {len(SHARD)} bytes, {options.rounds} rounds."
     if loop:
@@ -286,6 +296,7 @@ def warm(options: argparse.Namespace, place: Path) -> Section:
     found = {figure.what: figure for figure in section.figures}
     section.rulers = [
         Ruler("`validate(path)` over the C loop", 1.8, ratio_of(found, ours, c_loop)),
+        Ruler(f"{_FORECAST} over `validate(path)`", 1.3, ratio_of(found, _FORECAST, ours)),
         Ruler(f"{slowest} over `validate(path)`", 7, ratio_of(found, slowest, ours), at_least=True),
     ]
     return section
@@ -328,6 +339,7 @@ def _slow_commands(
         "Python: open, fstat, close over names": ("names", str(shards_dir)),
         _SEQUENTIAL: ("validate", str(shards_dir), "present", "1"),
         _DEFAULT: ("validate", str(shards_dir)),
+        _FORECAST: ("forecast", str(shards_dir)),
     }
     base = {
         "LD_PRELOAD": os.fspath(shim),
