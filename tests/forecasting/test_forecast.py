@@ -198,6 +198,7 @@ def stamps(path: Path) -> dict[str, tuple[int, int]]:
 
 
 class TestNoTimeIsTouched:
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", [each.name for each in GOLDENS])
     def test_of_any_format(self, name: str, tmp_path) -> None:
         path = golden(name).copy(tmp_path)
@@ -216,10 +217,12 @@ class TestNoTimeIsTouched:
             pytest.skip("no read renews atime on this file system")
 
     @pytest.mark.usefixtures("reads_are_seen")
-    def test_a_check_renews_atime_of_the_manifest(self, shards) -> None:
+    def test_a_check_renews_atime_of_the_manifest_and_a_forecast_does_not(self, shards) -> None:
         for file in shards.iterdir():
             os.utime(file, (NOW - 9 * DAY, NOW - 8 * DAY))
         before = stamps(shards)
+        forecast(shards, purge_after="60d", now=NOW)
+        assert stamps(shards) == before
         shardproof.validate(shards)
         assert {n for n, at in stamps(shards).items() if at != before[n]} >= {
             str(shards / "shards.json")
