@@ -23,7 +23,7 @@ from shardproof.manifest import ExpectedFile, Manifest
 from tests.formats.looking import sampled
 from tests.goldens import GOLDENS
 from tests.helpers import ROOT
-from tests.helpers.engine_faults import context, recorded, shards
+from tests.helpers.engine_faults import Deadly, context, recorded, shards
 
 ENDS = "that it ends each process that reads it"
 
@@ -59,7 +59,7 @@ class Duck:
     def submit(self, work, /, *args):
         self.n_open += 1
         self.most = max(self.most, self.n_open)
-        self.sizes.append(len(args[0]))
+        self.sizes.append(len(work.files))
         future: Future[object] = Future()
         future.add_done_callback(lambda _: setattr(self, "n_open", self.n_open - 1))
         threading.Thread(target=lambda: future.set_result(work(*args))).start()
@@ -310,9 +310,7 @@ import os, pickle, sys
 import socket
 socket.sethostname("node17")
 sys.path[:] = pickle.load(sys.stdin.buffer)
-work, files = pickle.load(sys.stdin.buffer)
-answer = work(files)
-pickle.dump(answer, sys.stdout.buffer)
+pickle.dump(pickle.load(sys.stdin.buffer)(), sys.stdout.buffer)
 """
 
 
@@ -324,13 +322,13 @@ class Elsewhere:
 
         self.hidden, self.dumps, self.loads = hidden, pickle.dumps, pickle.loads
 
-    def submit(self, work, files):
+    def submit(self, work):
         future: Future[object] = Future()
         script = f"mount -t tmpfs none {self.hidden} && exec {sys.executable} -c '{ELSEWHERE}'"
         command = ["unshare", "--uts", "--mount", "--pid", "--fork", "sh", "-c", script]
         if os.geteuid():
             command[1:1] = ["--user", "--map-root-user"]
-        data = self.dumps(sys.path) + self.dumps((work, files))
+        data = self.dumps(sys.path) + self.dumps(work)
         done = subprocess.run(command, input=data, stdout=subprocess.PIPE, check=True)
         future.set_result(self.loads(done.stdout))
         return future
@@ -550,7 +548,7 @@ def test_a_seal_sends_no_more_of_checksums_than_a_batch_needs(tmp_path: Path) ->
 
 def test_a_seal_is_refused_where_a_file_could_not_be_checked(tmp_path: Path, monkeypatch) -> None:
     np.save(tmp_path / "a.npy", np.arange(9))
-    monkeypatch.setattr(_engine, "_answer_of", os._exit)
+    monkeypatch.setattr(_engine, "_Task", Deadly)
     with pytest.raises(ShardValidationError) as caught:
         shardproof.seal(tmp_path, executor=Broken())
     assert caught.value.exit_code == 3

@@ -121,6 +121,7 @@ SCENES: dict[str, Callable[[Scene, Hub], object]] = {
     "README.md": readme,
     "checkpoints.md": checkpoints,
     "command-line.md": command_line,
+    "engines.md": nothing,
     "examples.md": nothing,
     "forecast.md": nothing,
     "failures.md": failures,

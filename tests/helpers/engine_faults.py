@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardproof.manifest import ExpectedFile, Manifest, Mismatch
 
@@ -50,6 +50,17 @@ def harm(how: str) -> None:
         os._exit(3)
     os.kill(os.getpid(), signal.Signals[how])
     time.sleep(60)
+
+
+class Deadly(NamedTuple):
+    """Stands for what a worker is sent."""
+
+    question: object
+    place: object
+    files: object
+
+    def __call__(self) -> None:
+        os._exit(3)
 
 
 def probe(how: str, caller: int, file: ExpectedFile, fd: int, size: int) -> Mismatch | None:

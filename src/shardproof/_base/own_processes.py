@@ -21,8 +21,7 @@ tasks, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
 os.dup2(2, 1)
 sys.path[:] = pickle.load(tasks)
 while tasks.peek(1):
-    work, items = pickle.load(tasks)
-    pickle.dump(work(items), answers)
+    pickle.dump(pickle.load(tasks)(), answers)
     answers.flush()
 """
 
@@ -39,12 +38,12 @@ class OwnProcesses:
         self._lock, self._is_closed = threading.Lock(), False
         self._begun, self._thread = list[Any](), threading.local()  # of each thread its process
 
-    def submit(self, work: Callable[[Any], Any], items: object) -> "Future[Any]":
+    def submit(self, work: Callable[[], Any]) -> "Future[Any]":
         """Have some work done in one of them."""
-        return self._threads.submit(self._do, (work, items))
+        return self._threads.submit(self._do, work)
 
-    def _do(self, task: object) -> Any:
-        data = pickle.dumps(task)
+    def _do(self, work: Callable[[], Any]) -> Any:
+        data = pickle.dumps(work)
         child = self._thread.child = getattr(self._thread, "child", None) or self._begin()
         try:
             child.stdin.write(data)

@@ -8,12 +8,13 @@ What killed a worker may kill the next one: a memory limit, or one file. So what
 is done again in processes of our own, never in the caller, and halved until the file is found.
 """
 
+import dataclasses
 import errno
-import functools
 import os
 import pickle
 import queue
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -110,17 +111,16 @@ class Engine:
     def _send(self, batch: _FileBatch) -> None:
         files, future = self._files[batch.start : batch.stop], None
         question = _narrowed(self._question, {file.name for file in files})
-        number = id(self), self._heard, batch  # makes it a new task: Dask keeps what it has done
-        task = functools.partial(_answer_of, question, self._place, number)
+        task = _Task(question, self._place, files)
         if not (batch.n_lost or self._is_dead):
             try:
-                future = self._executor.submit(task, files)
+                future = self._executor.submit(task)
             except BrokenExecutor as error:
                 self._is_dead, self._reason = True, self._reason or with_kind(error)
             except _NOT_SENT as error:
                 raise self._not_sent(error) from error
         is_own = future is None
-        future = future or self._own.submit(task, files)
+        future = future or self._own.submit(task)
         self._sent[future] = batch._replace(is_own=is_own, at=time.monotonic())
         future.add_done_callback(self._answered.put)
 
@@ -201,28 +201,36 @@ def _place_of(dir_fd: int) -> _Place:
     return os.uname().nodename, this_process(), status.st_dev, status.st_ino
 
 
-def _answer_of(
-    question: Question,
-    place: _Place,
-    _number: object,
-    files: Sequence[ExpectedFile],
-) -> _BatchAnswer:
-    """Look at as many files as a second allows: in a worker."""
-    begin = last = time.perf_counter()
-    n_done, step, said = 0, 1, list[Said]()
-    try:
-        with closing_fd(_opened(question.root, *place)) as dir_fd:
-            while n_done < len(files) and last - begin < _MOST_SECONDS:
-                some = files[n_done : n_done + step]
-                said += look_at_all(question, dir_fd, frozenset(), some)
-                n_done += len(some)
-                now = time.perf_counter()
-                step = min(2 * step, _MOST_FILES) if now - last < _BRIEF else max(1, step // 2)
-                last = now
-        return n_done, said, max(last - begin, 1e-6), None
-    except Exception as error:  # of others' classes some break a pool, as they can't be unpickled
-        is_ours = type(error).__module__ in {"builtins", ManifestError.__module__}
-        return n_done, said, 0.0, error if is_ours else RuntimeError(with_kind(error))
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Task:
+    """What a worker is sent."""
+
+    question: Question
+    place: _Place
+    files: Sequence[ExpectedFile]
+
+    def __dask_tokenize__(self) -> str:
+        return (
+            uuid.uuid4().hex
+        )  # or Dask looks at each file's entry, and keeps what it has answered
+
+    def __call__(self) -> _BatchAnswer:
+        """Look at as many files as a second allows."""
+        begin = last = time.perf_counter()
+        n_done, step, said = 0, 1, list[Said]()
+        try:
+            with closing_fd(_opened(self.question.root, *self.place)) as dir_fd:
+                while n_done < len(self.files) and last - begin < _MOST_SECONDS:
+                    some = self.files[n_done : n_done + step]
+                    said += look_at_all(self.question, dir_fd, frozenset(), some)
+                    n_done += len(some)
+                    now = time.perf_counter()
+                    step = min(2 * step, _MOST_FILES) if now - last < _BRIEF else max(1, step // 2)
+                    last = now
+            return n_done, said, max(last - begin, 1e-6), None
+        except Exception as error:  # some of others' can't be unpickled, at which a pool breaks
+            is_ours = type(error).__module__ in {"builtins", ManifestError.__module__}
+            return n_done, said, 0.0, error if is_ours else RuntimeError(with_kind(error))
 
 
 def _opened(root: str, host: str, process: str, *identity: int) -> int:
