@@ -41,9 +41,10 @@ def validate(
     """Check every file that the manifest of a shards directory lists, and report what is wrong.
 
     Args:
-        path: The shards directory; or the prefix of a checkpoint whose metadata file is there, and
-            then nothing else in its directory is checked. An empty text is refused: mostly a
-            variable is not set.
+        path: The shards directory; or its address, such as ``s3://bucket/folder``, as text: it is
+            listed once, and read in parts; or the prefix of a checkpoint whose metadata file is
+            there, and then nothing else in its directory is checked. An empty text is refused:
+            mostly a variable is not set.
         level: ``"present"``: each listed file exists, is a regular file, is not empty and opens.
             ``"complete"``: also has the size and structure that the manifest implies.
             ``"valid"``: also has the digest that the manifest states.
@@ -76,14 +77,16 @@ def validate(
         ``report.raise_for_findings()`` the assertion.
 
     Raises:
-        ManifestNotFoundError: There is no shards directory; also a `FileNotFoundError`.
+        ManifestNotFoundError: There is no shards directory, or no object below an address; also a
+            `FileNotFoundError`.
         ManifestPermissionError: It may not be read; also a `PermissionError`.
         ManifestError: Its manifest can't be read.
-        OSError: The file system failed before any file could be checked (EIO, ESTALE, ...); or
-            the directory was replaced meanwhile (ESTALE).
+        OSError: The file system failed before any file could be checked (EIO, ESTALE, ...), or a
+            store could not be asked (EIO); or the directory was replaced meanwhile (ESTALE).
         TypeError: An argument of the wrong type.
         ValueError: An empty path; an unknown level or format; ``workers`` below 1, or together with
-            ``executor``; ``strict`` of a prefix.
+            ``executor``; ``strict`` of a prefix; ``quick`` or ``executor`` with an address; an
+            address whose files can't be listed.
 
     Example:
         >>> import shardproof

@@ -76,6 +76,18 @@ def command_line(scene: Scene, hub: Hub) -> None:
     scene.env["PLAN_DIR"] = str(plan)
 
 
+def buckets(scene: Scene, hub: Hub) -> None:
+    pytest.importorskip("huggingface_hub")
+    path = saev(scene, "/data/train", n_shards=3)
+    prepared(scene, "shardproof seal train")
+    for file in path.iterdir():
+        hub.put(f"train/{file.name}", file.read_bytes(), repo="org/shards")
+        cut = file.read_bytes()[:100] if file.name == "acts000001.bin" else file.read_bytes()
+        if file.name != "acts000002.bin":
+            hub.put(f"old/{file.name}", cut, repo="org/shards")
+    scene.env.update(HF_ENDPOINT=hub.url)
+
+
 def checkpoints(scene: Scene, _hub: Hub) -> None:
     slurm(scene)
     scene.env.update(RUN="run")
@@ -119,6 +131,7 @@ def failures(scene: Scene, hub: Hub) -> None:
 
 SCENES: dict[str, Callable[[Scene, Hub], object]] = {
     "README.md": readme,
+    "buckets.md": buckets,
     "checkpoints.md": checkpoints,
     "command-line.md": command_line,
     "engines.md": nothing,

@@ -6,6 +6,8 @@ import io
 import json
 import os
 import pickle
+import signal
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -35,7 +37,7 @@ from shardproof.fetching.sources import _fsspec
 from shardproof.remote import _mounted
 from shardproof.testing import Layout, write_layout
 from shardproof.testing.faults import Hub, serve_hub
-from tests.helpers.commands import run
+from tests.helpers.commands import run, started
 from tests.helpers.in_memory import in_memory
 
 MEMORY = fsspec.filesystem("memory")
@@ -398,3 +400,48 @@ def test_no_address_is_taken_for_a_path(call, tmp_path, monkeypatch) -> None:
         ELSEWHERE[call]()
     assert "scratch" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("form", ["receipts", "checkpoint"])
+def test_formats_that_are_read_on_a_disk_only(form, tmp_path) -> None:
+    path = write_layout(Layout(format=form), tmp_path / "d" / "model")
+    where = path if path.is_dir() else path.parent
+    with (
+        in_memory(where) as address,
+        pytest.raises(ManifestError, match=f"format {form} can't be checked in a bucket: .*check"),
+    ):
+        validate(address)
+
+
+def test_a_path_that_was_an_address(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ManifestNotFoundError, match="Give it as text, no `Path`"):
+        validate(Path("s3://bucket/dir"))
+
+
+def test_a_probe_that_takes_a_descriptor_is_told_what_it_gets(arrays, monkeypatch) -> None:
+    monkeypatch.setattr("shardproof.probes.npy.probe", lambda _, fd, size: os.pread(fd, size, 0))
+    with pytest.raises(TypeError, match=r"reads by `read\(n_bytes, offset\)`"):
+        validate(arrays, level="complete")
+
+
+def test_an_interrupt_ends_a_read_that_hangs(tmp_path) -> None:
+    """In half a minute nothing would come."""
+    np.save(tmp_path / "0.npy", np.arange(3))
+    script = f"""
+import signal, threading, time
+import fsspec, shardproof
+memory = fsspec.filesystem("memory")
+memory.pipe("/x/0.npy", open({str(tmp_path / "0.npy")!r}, "rb").read())
+type(memory).cat_file = lambda *_, **__: (print("hangs", flush=True), time.sleep(30))
+try:
+    shardproof.validate("memory://x", level="complete")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    process = started([sys.executable, "-c", script])
+    assert process.stdout is not None
+    assert process.stdout.readline() == "hangs\n"
+    process.send_signal(signal.SIGINT)
+    said, wrong = process.communicate(timeout=10)
+    assert said == "interrupted\n", wrong

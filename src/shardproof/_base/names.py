@@ -187,6 +187,9 @@ def open_root(root: str) -> int:
             "there is no such directory. If the path is right, a scratch file system may have "
             "purged it: make the shards again or restore them"
         )
+        if re.search(r"/[a-z0-9]+:/", root):
+            problem = "there is no such directory. Is it an address? Give it as text, no `Path`, "
+            problem += "which makes `s3:/` of `s3://`"
         raise ManifestNotFoundError(problem, path=root) from None
     except PermissionError:
         raise ManifestPermissionError(permission_denied(), path=root) from None

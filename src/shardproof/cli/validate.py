@@ -58,7 +58,8 @@ def validate(
 ) -> None:
     """Check every expected file of shards directories.
 
-    Each PATH is a shards directory, or the prefix of a checkpoint.
+    Each PATH is a shards directory, its address such as s3://bucket/folder, or the prefix of a
+    checkpoint.
 
     Exit codes: 0 all is as expected; 1 findings; 2 nothing expected (no readable manifest), or
     wrong usage; 3 a file could not be read, or the report not be printed. Of several paths the

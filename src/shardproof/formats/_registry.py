@@ -200,7 +200,7 @@ def claims(path: str) -> list[Format]:
 
 
 def find(path: str | os.PathLike[str]) -> Iterator[str]:
-    """Yield the shards directories at and below a path, sorted; nothing below one that is read.
+    """Yield the shards directories at and below a path, or an address; none below one that is.
 
     Hidden directories are left out, and others that never hold shards; links are not followed. A
     directory that two formats claim is one, and so is one that could not be looked at, or whose
@@ -222,7 +222,7 @@ def _looked(path: str | os.PathLike[str]) -> Iterator[tuple[str, bool]]:
     """Yield every directory that is looked at, and whether it is a shards directory."""
     with remote.mounted(path) as place:
         looked = _looked_from(real_root(place))
-        yield from looked if place is path else [*looked]  # those of an address as long as it lasts
+        yield from [*looked] if "://" in place else looked  # its listing lasts no longer than this
 
 
 def _looked_from(root: str) -> Iterator[tuple[str, bool]]:

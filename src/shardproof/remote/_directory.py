@@ -139,6 +139,10 @@ class _ListedFile:
         self._windows = [*self._windows[-1:], (begin, block)]
         return block[offset - begin : stop - begin]
 
+    def __index__(self) -> int:
+        problem = "a file in a bucket has no descriptor: a probe reads by `read(n_bytes, offset)`"
+        raise TypeError(problem)
+
     def _window(self, offset: int, stop: int) -> tuple[int, int]:
         """Return what is read at once: more where reads follow one another, the end as a whole."""
         last, block = self._windows[-1] if self._windows else (0, b"")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from shardproof._base.addresses import mounted_at, mounting, remote_at
 from shardproof._base.messages import shown
 from shardproof._base.work import Deadline, apart
-from shardproof.errors import FetchError, ManifestError, ManifestNotFoundError, SourceError
+from shardproof.errors import FetchError, ManifestError, ManifestNotFoundError
 from shardproof.fetching import HttpSource, Limits, Source, open_source, sources
 from shardproof.fetching.transfer import listed
 from shardproof.remote._directory import ListedDirectory, unseen
@@ -38,10 +38,10 @@ def _listed(source: Source) -> ListedDirectory:
     try:
         files = apart(lambda stop: listed(source, limits, Deadline(None, stop), source.url))
     except FetchError as error:
-        if isinstance(error.__cause__, SourceError) and error.__cause__.kind == "refused":
-            said = f"the store says that it is not there: {error.__cause__.problem}"
-            raise ManifestNotFoundError(said, path=source.url) from error
-        raise unseen(error, source.url) from error
+        unread = unseen(error, source.url)
+        if error.__cause__ is not None and isinstance(error.__cause__.__cause__, FileNotFoundError):
+            raise ManifestNotFoundError(str(unread.strerror), path=source.url) from error
+        raise unread from error
     if [file.name for file in files] == [""]:
         raise ManifestError("expected the address of a directory, found a file", path=source.url)
     if not files:

@@ -30,6 +30,8 @@ def stated_in(info: Mapping[str, Any]) -> tuple[str, ...]:
 def _stated(info: Mapping[str, Any]) -> Iterator[str]:
     keys = (_OF_S3 if _is_of_whole(info) else {}) | ({} if _is_encoded(info) else _OF_GCS)
     for key, (algorithm, n_bytes) in keys.items():
+        if key not in info:  # as of most objects of a listing, which may have a million
+            continue
         with contextlib.suppress(ValueError):  # no base64; S3 writes "...=-3" for 3 parts
             value = base64.b64decode(str(info.get(key, "")), validate=True)
             if len(value) == n_bytes:
