@@ -7,7 +7,7 @@ import google.auth.exceptions
 import pytest
 from gcsfs.retry import HttpError, validate_response
 
-from shardproof import FetchError, SourceError
+from shardproof import FetchError, ManifestNotFoundError, SourceError, validate
 from shardproof.fetching import FsspecSource, Limits, fetch_file, open_source
 from shardproof.fetching.sources._store_errors import explaining
 from tests.helpers.object_store import SECRET, Fault
@@ -29,7 +29,7 @@ def _asked_once(monkeypatch) -> None:
         (429, "TooManyRequests", "broken", "the store throttles"),
         (403, "AccessDenied", "refused", "FSSPEC_S3_REQUESTER_PAYS=true"),
         (403, "RequestTimeTooSkewed", "refused", "the clock of this machine"),
-        (403, "SignatureDoesNotMatch", "refused", "not credentials of this store"),
+        (403, "SignatureDoesNotMatch", "refused", "check the key"),
         (400, "ExpiredToken", "refused", "the credentials have expired"),
         (400, "AuthorizationHeaderMalformed", "refused", "AWS_DEFAULT_REGION"),
         (404, "NoSuchBucket", "refused", "check the bucket's name"),
@@ -122,6 +122,16 @@ def test_a_host_that_is_not_there_ends_a_command_by_3(store, monkeypatch, tmp_pa
         fetch_file(source, "a.bin", tmp_path / "a", limits=LIMITS)
 
     assert caught.value.exit_code == 3
+
+
+def test_what_may_not_be_listed_is_never_said_to_be_gone(store) -> None:
+    store.faults.append(Fault("GET", "list-type", 403, "AccessDenied", times=2))
+    with pytest.raises(OSError, match="two rights") as caught:
+        validate("s3://shards/dir")
+    assert not isinstance(caught.value, FileNotFoundError)
+
+    with pytest.raises(ManifestNotFoundError, match="check the bucket's name"):
+        validate("s3://no-such-bucket/dir")
 
 
 def raised_by_gcsfs(status: int, message: str) -> BaseException:

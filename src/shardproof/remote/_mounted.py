@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from shardproof._base.addresses import mounted_at, mounting, remote_at
 from shardproof._base.messages import shown
 from shardproof._base.work import Deadline, apart
-from shardproof.errors import FetchError, ManifestError, ManifestNotFoundError
+from shardproof.errors import FetchError, ManifestError, ManifestNotFoundError, RevisionError
 from shardproof.fetching import HttpSource, Limits, Source, open_source, sources
 from shardproof.fetching.transfer import listed
 from shardproof.remote._directory import ListedDirectory, unseen
@@ -38,10 +38,12 @@ def _listed(source: Source) -> ListedDirectory:
     try:
         files = apart(lambda stop: listed(source, limits, Deadline(None, stop), source.url))
     except FetchError as error:
-        unread = unseen(error, source.url)
-        if error.__cause__ is not None and isinstance(error.__cause__.__cause__, FileNotFoundError):
-            raise ManifestNotFoundError(str(unread.strerror), path=source.url) from error
-        raise unread from error
+        cause = error.__cause__
+        is_gone = isinstance(getattr(cause, "__cause__", None), FileNotFoundError)
+        if is_gone or isinstance(cause, RevisionError):
+            said = f"the store says that it is not there: {error.causes[-1]}"
+            raise ManifestNotFoundError(said, path=source.url) from error
+        raise unseen(error, source.url) from error
     if [file.name for file in files] == [""]:
         raise ManifestError("expected the address of a directory, found a file", path=source.url)
     if not files:

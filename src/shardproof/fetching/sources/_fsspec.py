@@ -240,50 +240,41 @@ class FsspecSource(SourceContext):
         with contextlib.closing(chunks()) as blocks:
             yield Response(file, start, end, blocks)
 
+    def part_of(self, file: RemoteFile, start: int, stop: int) -> bytes:
+        """Return bytes of a file that was listed, if it is still that one: of S3 by one request."""
+        from fsspec.asyn import sync  # noqa: PLC0415 - takes 60 ms
+
+        path, identity = self._path_of(file.name), file.identity or ""
+        with explaining():
+            if hasattr(type(self._fs), "call_s3") and identity.startswith("ETag="):
+                bucket, key, _ = self._fs.split_path(path)
+                how = {
+                    "Range": f"bytes={start}-{stop - 1}",
+                    "IfMatch": identity.removeprefix("ETag="),
+                }
+                body = self._fs.call_s3("get_object", Bucket=bucket, Key=key, **how)["Body"]
+                with contextlib.closing(body):
+                    return bytes(sync(self._fs.loop, body.read))
+            data = bytes(self._fs.cat_file(path, start=start, end=stop))
+            told = self.stat(file.name, timeout=0)
+            # A time of change is told by some listings in other words.
+            if told.size != file.size or (file.is_lasting and told.identity != file.identity):
+                raise SourceError("the file has changed since it was listed", kind="unusable")
+            return data
+
     def put(self, name: str, data: bytes, *, replace: bool = False) -> None:
-        """Write a file in one request: a reader finds all of it, or what was there before.
-
-        Args:
-            name: Its name.
-            data: All of its bytes.
-            replace: Whether it may be there already.
-
-        Raises:
-            FileExistsError: It is there already. S3, Cloud Storage and Azure compare and write in
-                one step; with packages that can't, another process may be faster unseen.
-            OSError: It could not be written.
-
-        Example:
-            >>> FsspecSource("memory://written").put("SHA256SUMS", b"", replace=True)
-        """
+        """Write a file in one request; a FileExistsError if it is there, and not to be replaced."""
         fs, path, how = self._fs, self._path_of(name), dict[str, Any]()
         with explaining():
             if not replace:
                 named = inspect.signature(getattr(fs, "_pipe_file", fs.pipe_file)).parameters
                 how |= {"mode": "create"} if "mode" in named else {}
                 how |= {"overwrite": False} if "overwrite" in named else {}  # adlfs
+                # Of older packages: then another process may be faster.
                 with contextlib.suppress(FileNotFoundError):
                     if not how and fs.info(path):
                         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
             fs.pipe_file(path, data, **how)
-
-    def part_of(self, file: RemoteFile, start: int, stop: int) -> bytes:
-        """Return bytes of a file that was listed, if it is still that one: of S3 by one request."""
-        from fsspec.asyn import sync  # noqa: PLC0415 - takes 60 ms
-
-        path, identity = self._path_of(file.name), file.identity or ""
-        if hasattr(type(self._fs), "call_s3") and identity.startswith("ETag="):
-            bucket, key, _ = self._fs.split_path(path)
-            how = {"Range": f"bytes={start}-{stop - 1}", "IfMatch": identity.removeprefix("ETag=")}
-            body = self._fs.call_s3("get_object", Bucket=bucket, Key=key, **how)["Body"]
-            with contextlib.closing(body):
-                return bytes(sync(self._fs.loop, body.read))
-        data = bytes(self._fs.cat_file(path, start=start, end=stop))
-        told = self.stat(file.name, timeout=0)
-        # A time of change is told by some listings in other words.
-        if told.size != file.size or (file.is_lasting and told.identity != file.identity):
-            raise SourceError("the file has changed since it was listed", kind="unusable")
-        return data
 
     @contextlib.contextmanager
     def _reader(self, path: str, start: int) -> Iterator[Callable[[int, int], bytes]]:
