@@ -20,3 +20,9 @@ def in_memory(directory: Path) -> Iterator[str]:
     finally:
         with contextlib.suppress(FileNotFoundError):
             memory.rm(f"/{name}", recursive=True)
+
+
+def contents_of(address: str) -> dict[str, bytes]:
+    """Return the bytes of each file below an address."""
+    memory, root = fsspec.filesystem("memory"), f"/{address.partition('://')[2]}"
+    return {name.removeprefix(f"{root}/"): memory.cat(name) for name in memory.find(root)}

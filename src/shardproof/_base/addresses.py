@@ -11,7 +11,7 @@ import pathlib
 import posixpath
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple, Protocol
 
 _ADDRESS = re.compile(r"(?a)([A-Za-z][\w+.-]*)(?:::[\w+.-]+)*://((?s:.*))")
@@ -50,6 +50,9 @@ class RemoteDirectory(Protocol):
     root: str
     """Its address, without credentials."""
 
+    source: Any
+    """Where its files come from: a `shardproof.fetching.Source`."""
+
     def status(self, name: str) -> os.stat_result | None:
         """Return what is known of a file or a folder; None where there is none."""
 
@@ -58,6 +61,9 @@ class RemoteDirectory(Protocol):
 
     def open(self, name: str) -> OpenFile:
         """Open a file; raises as `os.open` does where there is none."""
+
+    def changed(self, names: Iterable[str]) -> list[str]:
+        """List it again, and return which files are others by now, or gone."""
 
     def notes(self) -> tuple[str, ...]:
         """Return what a report says of it."""

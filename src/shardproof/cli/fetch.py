@@ -142,15 +142,17 @@ def adopt(
 def stage(*, path: str, to: str | None, as_json: bool, quiet: bool, **how: Any) -> None:
     """Copy shards to a local disk, and print the copy's path.
 
-    PATH is a shards directory, or the prefix of a checkpoint. The copy is verified. A copy that an
-    earlier call made is used again. In a script: dir=$(shardproof stage PATH) && train "$dir"; in
-    the argument of another command, as in train "$(shardproof stage PATH)", the exit code is lost.
+    PATH is a shards directory, its address (s3://bucket/folder), or the prefix of a checkpoint. The
+    copy is verified. A copy that an earlier call made is used again.
+
+    In a script: dir=$(shardproof stage PATH) && train "$dir"; in the argument of another command,
+    as in train "$(shardproof stage PATH)", the exit code is lost.
 
     Exit codes: 0 copied; 1 findings in the source; 2 nothing expected (no readable manifest), or
     wrong usage; 3 could not read, copy or print.
     """
     from shardproof import staging  # noqa: PLC0415 - not for the other commands
 
-    with exits.errors_end_it("stage", path):
+    with exits.errors_end_it("stage", path, refused=exits.COULD_NOT_CHECK):
         copy = staging.stage(path, to, progress=not quiet, **how)
     output.print_path(copy, {"path": exits.absolute(path), "copy": copy} if as_json else None)

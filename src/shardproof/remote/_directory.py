@@ -5,9 +5,10 @@ Names come from outside: those by which no file could lie in a directory are pas
 
 import collections
 import errno
+import hashlib
 import os
 import stat
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 from shardproof._base import digest
 from shardproof._base.beneath import NotRegularError
@@ -18,7 +19,7 @@ from shardproof._base.opening import OpenFile
 from shardproof._base.work import Deadline, Stop, current
 from shardproof.errors import FetchError
 from shardproof.fetching import HubSource, Limits, RemoteFile, Source
-from shardproof.fetching.transfer import Goal, ask, read_listed
+from shardproof.fetching.transfer import Goal, ask, listed, read_listed
 
 _WINDOW, _MOST_WINDOW = 2**16, 2**21
 """Bytes that are read at once, at first and where reads follow one another."""
@@ -36,7 +37,7 @@ class ListedDirectory:
     """What a source listed; see `RemoteDirectory`."""
 
     def __init__(self, source: Source, files: Sequence[RemoteFile], limits: Limits) -> None:
-        self.root, self._source, self._limits = source.url, source, limits
+        self.root, self.source, self._limits = source.url, source, limits
         names = [file.name.removesuffix("/") for file in files]
         self._refused = refusals(names, twins=True)
         odd = {refusal.entry for refusal in self._refused}
@@ -83,14 +84,14 @@ class ListedDirectory:
 
     def read(self, file: RemoteFile, start: int, stop: int) -> bytes:
         """Return bytes of a file, if it is the one that was listed."""
-        return read_listed(self._source, file, start, stop, limits=self._limits)
+        return read_listed(self.source, file, start, stop, limits=self._limits)
 
     def digests_of(self, file: RemoteFile) -> Mapping[tuple[str, int], Digest]:
         """Return the digests that the store states of a file: as listed, else as it is asked."""
-        if file.digest is None and not isinstance(self._source, HubSource):
+        if file.digest is None and not isinstance(self.source, HubSource):
             where = f"{self.root}/{file.name}"
             told = ask(
-                self._source,
+                self.source,
                 file.name,
                 goal=Goal(quoted(file.name), where, where),
                 limits=self._limits,
@@ -99,6 +100,13 @@ class ListedDirectory:
             file = told if told.size == file.size else file
         stated = (text for text in (file.digest, *file.checksums) if text is not None)
         return {(each.algorithm, 0): each for each in map(digest.parse, digest.provable(stated))}
+
+    def changed(self, names: Iterable[str]) -> list[str]:
+        """List it again, and return which files are others by now, or gone."""
+        deadline = Deadline(None, current.stop or Stop())
+        files = listed(self.source, self._limits, deadline, self.root)
+        now = ListedDirectory(self.source, files, self._limits)
+        return [name for name in names if now.status(name) != self.status(name)]
 
     def notes(self) -> tuple[str, ...]:
         """Return what a report says: by what files were proven, and what was passed over."""
@@ -112,9 +120,12 @@ class ListedDirectory:
 
 
 def _status(kind: int, file: RemoteFile) -> os.stat_result:
-    size = file.size or 0
-    fields = kind | 0o444, hash(file.name), 0, 0, 0, 0, size, 0, 0, 0
-    return os.stat_result(fields, {"st_blocks": -(-size // _BLOCK_BYTES)})
+    # The number of a file is another one once the file is, as far as its store tells.
+    size, name = file.size or 0, f"{file.name}\0{file.identity}"
+    told = hashlib.blake2b(name.encode(errors="backslashreplace"), digest_size=7)
+    fields = kind | 0o444, int.from_bytes(told.digest()), 0, 0, 0, 0, size, 0, 0, 0
+    more = {"st_blocks": -(-size // _BLOCK_BYTES), "st_mtime_ns": 0, "st_ctime_ns": 0}
+    return os.stat_result(fields, more)
 
 
 class _ListedFile:

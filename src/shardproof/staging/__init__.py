@@ -20,6 +20,7 @@ from shardproof._base.opening import is_directory, is_there, real_path, refuse_e
 from shardproof._base.progress import reporting
 from shardproof._base.work import apart
 from shardproof.errors import ShardproofError
+from shardproof.remote import mounted
 from shardproof.report import Level
 from shardproof.staging._copy import StagedCopy
 from shardproof.staging._source import StageSource
@@ -47,8 +48,9 @@ def stage(
     source no longer has. The directory has its name only when all of it is there and proven.
 
     Args:
-        path: The shards directory, of any format that `shardproof.validate` knows; or the prefix
-            of a checkpoint, and then nothing else in its directory is copied.
+        path: The shards directory, of any format that `shardproof.validate` knows, or its address,
+            such as ``s3://bucket/folder``; or the prefix of a checkpoint on a disk, and then
+            nothing else in its directory is copied.
         to: An existing directory on a local disk; None for ``$TMPDIR``, or ``/tmp`` where that is
             not set.
         level: How thoroughly both are checked; see `shardproof.validate`. A digest that the
@@ -66,6 +68,7 @@ def stage(
         ShardValidationError: The source is not what its manifest expects; nothing was copied.
         ManifestError: The source's manifest can't be read.
         ShardReadError: The source changed while it was copied.
+        FetchError: A file of a bucket could not be fetched; with the cause of each attempt.
         OSError: The disk is too small, or full; the directory of the copies belongs to another
             user; files were added to the copy's manifest; the file system failed, be it only in
             a check. What was copied is used next time.
@@ -88,7 +91,13 @@ def _staged(
     path: str | os.PathLike[str], to: str | os.PathLike[str] | None, level: Level, threads: int
 ) -> Path:
     """Make the copy, or mend it, until this process or another one has finished it."""
-    source = StageSource.read(formats.locate(path))
+    with mounted(path) as place:
+        return _copied(StageSource.read(formats.locate(place)), to, level, threads)
+
+
+def _copied(
+    source: StageSource, to: str | os.PathLike[str] | None, level: Level, threads: int
+) -> Path:
     # Jobs put their files there; no other disk is tried if that one is full or gone.
     here = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - in it, a directory of mode 700
     directory = CopyDirectory(real_path(here if to is None else to), source.name, source.folders)

@@ -13,12 +13,13 @@ import msgspec
 
 from shardproof._base import digest as _digest
 from shardproof._base import files as _files
+from shardproof._base.addresses import RemotePlace, remote_at
 from shardproof._base.fanout import in_threads
 from shardproof._base.liveness import stamp_of
-from shardproof._base.messages import printable, shown, told
+from shardproof._base.messages import printable, quoted, shown, told
 from shardproof._base.names import NotRegularError, open_inside, open_root
-from shardproof._base.opening import closing_fd, is_directory, is_there, telling_where
-from shardproof._base.work import Cancelled, go_on, tell_done
+from shardproof._base.opening import closing_fd, is_directory, is_there, status_of, telling_where
+from shardproof._base.work import Cancelled, Stop, current, go_on, tell_done
 from shardproof.errors import ManifestError, ShardReadError
 from shardproof.manifest import ExpectedFile
 from shardproof.report import Finding, FindingKind, Level, Report, ShardValidationError
@@ -33,6 +34,7 @@ _POLL = 0.02
 _WAIT_SECONDS = 60.0  # a check of a large source takes a while
 _TURNS = 2  # where both that had one hang, or locks do, each process copies for itself
 _LEAST_SPEED = 20e6  # bytes a second: a process that copies no file for so long is not waited for
+_LEAST_SPEED_OF_STORE = 1e6
 
 
 class StagedCopy:
@@ -86,7 +88,8 @@ class StagedCopy:
     def _bring(self, distrusted: Collection[str]) -> None:
         """Copy what is not proven: the manifest after what it lists, the listing last of all."""
         sizes = {file.name: self._size_of(file) for file in self._source.files}
-        with self._alone(_WAIT_SECONDS + max(sizes.values(), default=0) / _LEAST_SPEED):
+        least = _LEAST_SPEED if remote_at(self._source.root) is None else _LEAST_SPEED_OF_STORE
+        with self._alone(_WAIT_SECONDS + max(sizes.values(), default=0) / least):
             self._proofs.read()
             todo = {name for name in sizes if name in distrusted or not self._is_proven(name)}
             self._refuse_small_disk(sum(map(sizes.__getitem__, todo)), len(todo))
@@ -120,17 +123,19 @@ class StagedCopy:
         if file.size is not None:
             return file.size
         with contextlib.suppress(OSError):
-            return os.stat(os.path.join(self._source.root, file.name)).st_size
+            if (status := status_of(os.path.join(self._source.root, file.name))) is not None:
+                return status.st_size
         return 0
 
     def _is_proven(self, name: str) -> bool:
         """Whether the copy of a file is the one that was proven, of the file that is there."""
         try:
-            source = os.stat(os.path.join(self._source.root, name))
+            source = status_of(os.path.join(self._source.root, name))
             copy = os.lstat(os.path.join(self._place, name))
         except OSError:  # not proven, then: a copy of the file says why it can't be
             return False
-        return self._proofs.fit(name, source, copy, hashed=self._level == "valid")
+        hashed = self._level == "valid"
+        return source is not None and self._proofs.fit(name, source, copy, hashed=hashed)
 
     def _refuse_small_disk(self, wanted: int, n_files: int) -> None:
         found = os.statvfs(self._place)
@@ -189,6 +194,9 @@ class StagedCopy:
         """Make the copy, and write down that it is one."""
         path, target = (os.path.join(at, file.name) for at in (self._source.root, self._place))
         self._go_on()
+        if (place := remote_at(path)) is not None:
+            self._fetch(place, target)
+            return
         with self._opened(file.name) as fd:
             before = os.fstat(fd)
             with _files.being_written(target, sync=False) as copy:
@@ -208,6 +216,29 @@ class StagedCopy:
                     self._refuse(FindingKind.DIGEST, path, file.digest, str(digest))
                 # Whatever call this is killed at, a copy that has its name is known to be one.
                 self._proofs.add(file.name, before, made, digest)
+
+    def _fetch(self, place: RemotePlace, target: str) -> None:
+        """Make the copy of a file that is in a bucket, as its listing tells it."""
+        from shardproof.fetching import Limits, transfer  # noqa: PLC0415 - HTTP clients take long
+
+        store, listed = place.directory.source, place.directory.status(place.name)
+        parts = transfer.parts_beneath(self._place)
+        keys = [transfer.key_in(parts, path) for path in (target, f"{target}/proven")]
+        with transfer.own_part(parts, keys[1]) as own:
+            fetched = transfer.fetch_to(
+                store,
+                place.name,
+                own.data,
+                goal=transfer.Goal(quoted(place.name), f"{store.url}/{place.name}", target),
+                file=None,
+                limits=Limits(),
+                stop=current.stop or Stop(),
+                parts=parts,
+                key=keys[0],
+            )
+            if listed is not None:  # as in `_copy`, before it has its name
+                self._proofs.add(place.name, listed, os.lstat(own.data), fetched.digest)
+            _files.move(own.data, target)
 
     @contextlib.contextmanager
     def _opened(self, name: str) -> Iterator[int]:

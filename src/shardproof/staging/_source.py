@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from shardproof import formats
 from shardproof._base import files as _files
 from shardproof._base import json
+from shardproof._base.addresses import remote_at
 from shardproof._base.messages import listed, quoted
 from shardproof._base.opening import names_in
 from shardproof.checks import check
@@ -23,7 +24,7 @@ from shardproof.staging._proofs import PROOFS
 
 LOCK = ".shardproof-stage.lock"
 _SHOWN_NAME = 100
-_STAGED = ("saev", "receipts", "checkpoint")
+_STAGED: tuple[str, ...] = ("saev", "receipts", "checkpoint")
 """Formats of whose manifest every file is known: without one of them, a copy could not be read."""
 
 _CHANGED = "it changed while it was staged: stage it when no process writes to it"
@@ -51,8 +52,11 @@ class StageSource:
         """Return what there is to copy; raises as `shardproof.validate` does."""
         root = located.root
         form = formats.detect(located.path)
-        if form.name not in _STAGED:
-            problem = f"only directories of {', '.join(_STAGED)} are staged, this is one of"
+        where, staged = "", _STAGED
+        if remote_at(root) is not None:  # where receipts and checkpoints can't be checked
+            where, staged = " from a bucket", _STAGED[:1]
+        if form.name not in staged:
+            problem = f"only directories of {', '.join(staged)} are staged{where}, this is one of"
             raise ManifestError(f"{problem} {form.name}: copy it and validate the copy", path=root)
         prefix = "" if located.path == root else os.path.basename(located.path)
         names = _parts_of(form, root, prefix)
