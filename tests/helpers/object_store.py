@@ -68,7 +68,7 @@ class ObjectStore:
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
         path += "?" + environ["QUERY_STRING"] if environ["QUERY_STRING"] else ""
-        self.requests.append(f"{method} {path}")
+        self.requests.append(f"{method} {path} {environ.get('HTTP_RANGE', '')}".rstrip())
         for fault in self.faults:
             if not fault.times or not re.fullmatch(fault.method, method):
                 continue

@@ -30,6 +30,9 @@ from shardproof.sealing import SealAlgorithm
 def seal(*, path: str, update: bool, as_json: bool, quiet: bool, **how: Any) -> None:
     """Record the digests of a directory's files.
 
+    DIR is a directory, or its address (s3://bucket/folder). There the digests that the store states
+    are taken, and the list is written by one request; a killed seal begins anew.
+
     From then on --level valid verifies them, and `sha256sum -c` accepts the list. A directory with
     findings is refused, and so is one with a file that differs from a recorded digest or checksum.
     A killed seal continues when you call it again. --update keeps the recorded digests, whatever
@@ -83,6 +86,8 @@ def repair(
     *, path: str, source: str, dry_run: bool, as_json: bool, verbose: bool, quiet: bool, **how: Any
 ) -> None:
     """Fetch the files of a directory that are missing or damaged.
+
+    DIR is a directory on a disk. In a bucket nothing is repaired: upload the files again.
 
     Each file is fetched beside its place, and gets its name once it is verified. A file that can't
     be fetched stays as it is. After an interrupt, the same command continues.

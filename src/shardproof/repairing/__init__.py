@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shardproof import formats
+from shardproof._base.addresses import is_address
 from shardproof._base.arguments import checked, count
 from shardproof._base.messages import shown
 from shardproof._base.names import open_root, replaced
@@ -144,9 +145,9 @@ def repair(
         (True, ('acts000001.bin',))
     """
     refuse_empty(path=path, source=source if isinstance(source, str) else None, against=against)
-    if "://" in (address := os.fspath(path)):
-        problem = f"'{shown(sources.bare(address))}' is not repaired in place: {_IN_STORE}"
-        raise ValueError(f"path: {problem}")
+    if is_address(path):
+        where = shown(sources.bare(os.fspath(path)))
+        raise ValueError(f"path: '{where}' is not repaired in place: {_IN_STORE}")
     if workers is not None:
         count("workers", workers, 1)
     form = None if format is None else formats.get(format)

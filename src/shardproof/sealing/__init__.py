@@ -1,13 +1,16 @@
 """Seal a directory: write down the digests of its files once, so that `valid` proves them."""
 
+import contextlib
 import dataclasses
+import errno
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from shardproof import formats
 from shardproof._base import digest, digest_lists, files, json
+from shardproof._base.addresses import is_address, RemotePlace, path_of, remote_at
 from shardproof._base.arguments import checked, count
 from shardproof._base.liveness import stamp_of
 from shardproof._base.names import open_root
@@ -15,8 +18,9 @@ from shardproof._base.opening import closing_fd, is_there, refuse_empty
 from shardproof._base.progress import reporting
 from shardproof._base.work import apart
 from shardproof.checks import Executor, FileRead, Noting, check, journal, journal_name, proofs_of
-from shardproof.errors import SealError
+from shardproof.errors import SealError, SourceError
 from shardproof.manifest import Manifest
+from shardproof.remote import mounted
 from shardproof.report import MOST_KEPT
 from shardproof.sealing._contents import contents_of, manifest_of
 
@@ -24,6 +28,8 @@ __all__ = ["Seal", "SealAlgorithm", "seal"]
 
 SealAlgorithm = Literal["sha256", "sha512", "blake3", "xxh3-128"]
 """Algorithms of which a list can be made; ``blake3`` where it is installed."""
+
+_CHANGED = "it changed while it was read: wait for its writer"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,8 +74,12 @@ def seal(
     its manifest lists; of a directory of no format, all files but hidden ones. The manifest file
     is not, since it changes when shards are added.
 
+    In a bucket, digests by the same algorithm that the store states are believed, and all else is
+    read. The list is written by one request. There is no journal: a seal that was killed begins
+    anew.
+
     Args:
-        path: The directory.
+        path: The directory, or its address: ``s3://bucket/folder``.
         algorithm: ``"sha256"`` for ``sha256sum -c``; ``"blake3"`` for ``b3sum -c`` (``pip install
             'shardproof[blake3]'``); ``"xxh3-128"`` for ``xxh128sum -c``, against accidents only.
         format: Name of its format, where the directory does not tell it.
@@ -82,7 +92,8 @@ def seal(
 
     Raises:
         ShardValidationError: The directory is not whole.
-        SealError: It is sealed already; or a file changed while it was read.
+        SealError: It is sealed already; or a file changed while it was read; or nothing can be
+            written there, as to ``hf://``.
         ManifestError: Its manifest can't be read.
         ValueError: An algorithm that is not installed; ``workers`` together with ``executor``.
         OSError: A file could not be read, or the list not be written.
@@ -100,17 +111,20 @@ def seal(
         count("workers", workers, 1)
         if executor is not None:
             raise ValueError("expected workers or executor, found both")
+    if executor is not None and is_address(path):
+        problem = "expected a path on this machine, found an address"
+        raise ValueError(f"executor: {problem}: leave it out")
     how = {"workers": workers, "executor": executor}
     digest.begin(algorithm, 0)  # which may not be installed
     form = None if format is None else formats.get(format)
     with reporting(progress, "seal") as show:
 
         def work(_: object) -> Seal:
-            root = formats.locate(path).path
-            # What is written lies in the directory that was read.
-            with closing_fd(open_root(root)) as dir_fd:
-                files.sweep_leftovers(dir_fd)
-                return _seal(root, dir_fd, form, algorithm, update=update, **how)
+            with mounted(path) as place:
+                root = formats.locate(place).path
+                # What is written lies in the directory that was read.
+                with closing_fd(open_root(root)) as dir_fd:
+                    return _seal(root, dir_fd, form, algorithm, update=update, **how)
 
         return apart(work, show)
 
@@ -118,6 +132,11 @@ def seal(
 def _seal(
     root: str, dir_fd: int, form: formats.Format | None, algorithm: str, *, update: bool, **how: Any
 ) -> Seal:
+    if (place := remote_at(root)) is None:
+        files.sweep_leftovers(dir_fd)
+    elif not hasattr(place.directory.source, "put"):
+        problem = "nothing is written there: seal a copy on a disk, and upload the list"
+        raise SealError(problem, path=root)
     list_name = digest_lists.NAMES[algorithm]
     list_path = os.path.join(root, list_name)
     if not update:
@@ -144,10 +163,14 @@ def _seal(
             raise SealError(problem, path=list_path)
     else:
         _refuse_sealed(list_path)  # by another one, meanwhile
-    files.write_whole(list_path, data, dir_fd=dir_fd)
+    if place is None:
+        files.write_whole(list_path, data, dir_fd=dir_fd)
+    else:
+        names = [*digests, list_name] if before else digests
+        _put(place, list_path, data, replace=bool(before), names=names)
     return Seal(
-        path=Path(root),
-        list_path=Path(list_path),
+        path=path_of(root),
+        list_path=path_of(list_path),
         algorithm=algorithm,
         n_files=len(before) + len(digests),
         added=tuple(digests),
@@ -162,6 +185,28 @@ def _refuse_sealed(list_path: str) -> None:
         raise SealError(problem, path=list_path)
 
 
+def _put(
+    place: RemotePlace, list_path: str, data: bytes, *, replace: bool, names: Iterable[str]
+) -> None:
+    """Write the list by one request, if the files are as they were when they were read."""
+    from shardproof.fetching import transfer  # noqa: PLC0415 - HTTP clients take long
+
+    directory, name = place.directory, os.path.join(place.name, os.path.basename(list_path))
+    if changed := directory.changed(os.path.join(place.name, each) for each in names):
+        path = os.path.join(directory.root, changed[0])
+        raise SealError(_CHANGED, path=path, has_changed=True)
+    try:
+        transfer.put(directory.source, name, data, replace=replace)
+    except SourceError as error:
+        if not isinstance(error.__cause__, FileExistsError):
+            problem = f"the list could not be written: {error.problem}"
+            raise OSError(errno.EIO, problem, list_path) from error
+        # A client asks again where an answer got lost: then the list is there, and ours.
+        if transfer.read_range(directory.source, name) != data:
+            problem = "another process has written it meanwhile: look, and seal again"
+            raise SealError(problem, path=list_path) from error
+
+
 def _digests_of(
     manifest: Manifest, algorithm: str, dir_fd: int, **how: Any
 ) -> tuple[Mapping[str, str], int]:
@@ -171,15 +216,16 @@ def _digests_of(
 
     def note(read: FileRead) -> None:
         if stamp_of(read.after) != stamp_of(read.before):
-            path, problem = os.path.join(root, read.name), "it changed while it was read"
-            raise SealError(f"{problem}: wait for its writer", path=path, has_changed=True)
+            raise SealError(_CHANGED, path=os.path.join(root, read.name), has_changed=True)
         if read.is_known:
             resumed.append(read.name)
         else:
             note_down(read)
         digests[read.name] = str(read.found[algorithm, 0])
 
-    with journal(root, list_name, dir_fd=dir_fd) as note_down:
+    noted = contextlib.nullcontext(lambda *_: None)  # a bucket keeps no journal
+    is_here = remote_at(root) is None
+    with journal(root, list_name, dir_fd=dir_fd) if is_here else noted as note_down:
         how |= {"proofs": proofs_of(root, list_name), "noting": Noting(algorithm, note)}
         report = check(manifest, level="valid", most=MOST_KEPT, is_told=True, **how)
         report.raise_for_findings()

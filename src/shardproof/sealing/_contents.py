@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shardproof import formats
 from shardproof._base import digest, digest_dialects, digest_lists
+from shardproof._base.addresses import is_address
+from shardproof._base.fanout import in_threads
 from shardproof._base.names import opened, spelled
 from shardproof._base.opening import Read, is_never_a_shard, tree
 from shardproof.checks import check
@@ -25,6 +27,7 @@ Stated = dict[str, list[tuple[str, int]]]
 
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _DIGITS = re.compile(rb"[0-9A-Fa-f]{8}")
+_AT_ONCE = 32  # files of a bucket whose first bytes are looked at
 _LISTED, _HEAD_BYTES, _MAX_LIST_BYTES = "a list of digests", 4096, 256 * 2**20
 
 
@@ -41,9 +44,14 @@ def contents_of(root: str) -> tuple[Reasons, Stated, list[ManifestError]]:
             if is_never_a_shard(name.rstrip("/")):
                 why = "hidden" if name.startswith(".") else "never expected"
             files[os.path.join(below, name)] = why
+    unlisted = [name for name, why in files.items() if why is None]
+    look = functools.partial(_entries_of, root, files=files)
+    n_threads = _AT_ONCE if is_address(root) else 1  # a disk answers faster than threads begin
+    heads = in_threads(look, unlisted, n_threads=n_threads, name="shardproof-seal")
+    stating = dict(zip(unlisted, heads, strict=True))
     for name, why in files.items():
         entries = digest_lists.read(root, name, remarks) if why == _LISTED else ()
-        for file, text in entries if why else _entries_of(root, name, files):
+        for file, text in stating.get(name, entries):
             meant = _meant(root, name, file, files)
             if meant is None and why and "/" in name:  # it is gone
                 meant = os.path.normpath(os.path.join(os.path.dirname(name), file))
@@ -76,7 +84,7 @@ def _meant(root: str, lister: str, name: str, files: Reasons) -> str | None:
     last = os.path.basename(name)
     ways = [direct, name, name.rpartition(f"/{os.path.basename(root)}/")[2]]
     ways += [os.path.join(folder, last)] * base.startswith(f"{last}.")
-    found = (os.path.normpath(os.path.join(root, way)).removeprefix(f"{root}/") for way in ways)
+    found = (os.path.normpath(way).removeprefix(f"{root}/") for way in ways)
     return next((each for each in found if each in files), None)
 
 

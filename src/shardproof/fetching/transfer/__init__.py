@@ -3,7 +3,7 @@
 from shardproof.fetching.transfer._attempts import Goal, Limits
 from shardproof.fetching.transfer._fetch import FetchResult, fetch, fetch_file, fetch_to
 from shardproof.fetching.transfer._kept import key_in, own_part, parts_beneath, sweep_parts
-from shardproof.fetching.transfer._requests import ask, listed, read_listed, read_range
+from shardproof.fetching.transfer._requests import ask, listed, put, read_listed, read_range
 
 __all__ = [
     "FetchResult",
@@ -17,6 +17,7 @@ __all__ = [
     "listed",
     "own_part",
     "parts_beneath",
+    "put",
     "read_listed",
     "read_range",
     "sweep_parts",

@@ -141,6 +141,13 @@ def read_listed(
     return retry(once, goal, limits, Deadline(limits.deadline, current.stop or Stop()))
 
 
+def put(source: FsspecSource, name: str, data: bytes, *, replace: bool) -> None:
+    """Write a file of a store, asked once: its client asks again by itself."""
+    limits = Limits(stall_timeout=Limits().timeout)  # nobody tells how far it is
+    deadline = Deadline(limits.timeout, current.stop or Stop())
+    _call(source, lambda _: source.put(name, data, replace=replace), limits, deadline)
+
+
 def _call(
     source: Source, work: Callable[[Cancellation], Result], limits: Limits, deadline: Deadline
 ) -> Result:
