@@ -426,12 +426,12 @@ class TestTheDirectory:
 
         class Spy(ThreadPoolExecutor):
             def submit(self, work, /, *args, **keywords):
-                seen.append(args)
+                seen.append(work.files)
                 return super().submit(work, *args, **keywords)
 
         with Spy(1) as executor:
             assert check(manifest(root, "a"), executor=executor).ok
-        assert seen == [([ExpectedFile(name="a")],)]
+        assert seen == [[ExpectedFile(name="a")]]
         assert set(os.listdir("/dev/fd")) == before
 
     @pytest.mark.parametrize("executor", [None, "threads"])

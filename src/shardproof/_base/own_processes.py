@@ -21,7 +21,11 @@ tasks, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
 os.dup2(2, 1)
 sys.path[:] = pickle.load(tasks)
 while tasks.peek(1):
-    pickle.dump(pickle.load(tasks)(), answers)
+    try:
+        answer = pickle.load(tasks)()
+    except Exception as error:  # of what is not there, such as a function of the caller's script
+        answer = error
+    pickle.dump(answer, answers)
     answers.flush()
 """
 
@@ -48,10 +52,13 @@ class OwnProcesses:
         try:
             child.stdin.write(data)
             child.stdin.flush()
-            return pickle.load(child.stdout)  # noqa: S301 - our own
+            answer = pickle.load(child.stdout)  # noqa: S301 - our own
         except (OSError, EOFError, pickle.UnpicklingError):
             self._thread.child = None
             raise ProcessLostError(_ending_of(child)) from None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     def _begin(self) -> Any:
         with self._lock:

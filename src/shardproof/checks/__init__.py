@@ -12,7 +12,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from shardproof._base import fanout
 from shardproof._base.addresses import remote_at
@@ -46,7 +46,6 @@ __all__ = [
     "Executor",
     "FileRead",
     "Links",
-    "Noting",
     "SealedProof",
     "check",
     "flaw_of",
@@ -54,13 +53,6 @@ __all__ = [
     "journal_name",
     "proofs_of",
 ]
-
-
-class Noting(NamedTuple):
-    """A digest that is computed of each file besides, and who is told of what has no finding."""
-
-    algorithm: str
-    note: Callable[[FileRead], None]
 
 
 def check(
@@ -75,13 +67,14 @@ def check(
     beside: Sequence[str] | None = None,
     proofs: Mapping[str, SealedProof] | None = None,
     most: int | None = None,
-    noting: Noting | None = None,
+    algorithm: str | None = None,
+    note: Callable[[FileRead], None] | None = None,
 ) -> Report:
     """Return what a look at each expected file found; the arguments are those of `validate`."""
-    # A file that is as ``proofs`` tell is not read again. What ``noting`` is told, it may refuse by
-    # an error, which ends the look. Of more than ``most`` findings the others are counted.
+    # A file that is as ``proofs`` tell is not read again. Digests by ``algorithm`` are told to
+    # ``note``, whose errors end the look. Of more than ``most`` findings the others are counted.
     to_hash = manifest.files if level == "valid" else ()
-    n_hashed = sum(noting is not None or bool(file.digests) for file in to_hash)
+    n_hashed = sum(algorithm is not None or bool(file.digests) for file in to_hash)
     question = Question(
         root=os.fspath(manifest.root),
         level=level,
@@ -92,7 +85,7 @@ def check(
         links="none" if links == "inside" and not manifest.links else links,
         stores=manifest.stores,
         proofs=proofs or {},
-        algorithm=noting.algorithm if noting else None,
+        algorithm=algorithm,
     )
     files, notes = manifest.files, list(manifest.notes)
     found = _Collected(question.root, files, most)
@@ -104,7 +97,7 @@ def check(
         # Closed before the descriptor, which the threads use until they are joined.
         with contextlib.closing(fanout.telling(runs, len(files)) if is_told else runs) as runs:
             for _, said in runs:
-                found.take(said, noting and noting.note)
+                found.take(said, note)
         found.kept = with_near_files(question, dir_fd, files, found.kept)
     found.add(_about_the_manifest(manifest, level, {each.path for each in found.kept}))
     if beside is not None or manifest.permits is not None:

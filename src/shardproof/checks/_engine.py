@@ -14,10 +14,9 @@ import os
 import pickle
 import queue
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from shardproof._base.fanout import Done
 from shardproof._base.liveness import is_here, this_process
@@ -109,7 +108,7 @@ class Engine:
         return _FileBatch(start, self._n_begun)
 
     def _send(self, batch: _FileBatch) -> None:
-        files, future = self._files[batch.start : batch.stop], None
+        files, future = self._files[batch.start : batch.stop], cast("Any", None)
         question = _narrowed(self._question, {file.name for file in files})
         task = _Task(question, self._place, files)
         if not (batch.n_lost or self._is_dead):
@@ -120,7 +119,7 @@ class Engine:
             except _NOT_SENT as error:
                 raise self._not_sent(error) from error
         is_own = future is None
-        future = future or self._own.submit(task)
+        future = self._own.submit(task) if is_own else future
         self._sent[future] = batch._replace(is_own=is_own, at=time.monotonic())
         future.add_done_callback(self._answered.put)
 
@@ -140,11 +139,13 @@ class Engine:
             return self._lose(batch, "no memory was left")
         if error is not None:
             raise error
-        start, stop, self._heard, self._has_answered = *batch[:2], time.monotonic(), True
+        start, stop, *_ = batch
         self._said[start] = (start + n_done, said)
         self._length = max(1, min(int(n_done * _SECONDS / seconds), 4 * n_done, _MOST_FILES))
-        did_wait = self._heard - batch.at > 2 * seconds
-        self._window = min(self._window + (not did_wait), _MOST_BATCHES)
+        if not batch.is_own:
+            self._heard, self._has_answered = time.monotonic(), True
+            did_wait = self._heard - batch.at > 2 * seconds
+            self._window = min(self._window + (not did_wait), _MOST_BATCHES)
         rest = range(start + n_done, stop, self._length)
         self._again += [_FileBatch(at, min(at + self._length, stop)) for at in reversed(rest)]
         return int(n_done)
@@ -153,11 +154,8 @@ class Engine:
         """Have a batch done again at which a process ended; return how many files are done then."""
         start, stop, n_lost, is_own, _ = batch
         if n_lost and stop - start == 1:
-            expected, found = (
-                "a readable file",
-                f"that it ends each process that reads it ({reason})",
-            )
-            how = (FindingKind.UNREADABLE, expected, found, errno.EOWNERDEAD)
+            found = f"that it ends each process that reads it ({reason})"
+            how = (FindingKind.UNREADABLE, "a readable file", found, errno.EOWNERDEAD)
             self._said[start] = (stop, [self._question.broken(self._files[start], *how)])
             return 1
         if not is_own:
@@ -210,9 +208,8 @@ class _Task:
     files: Sequence[ExpectedFile]
 
     def __dask_tokenize__(self) -> str:
-        return (
-            uuid.uuid4().hex
-        )  # or Dask looks at each file's entry, and keeps what it has answered
+        # Or Dask makes one of all files, and answers another task of the same from memory.
+        return f"{id(self)}-{time.monotonic_ns()}"
 
     def __call__(self) -> _BatchAnswer:
         """Look at as many files as a second allows."""

@@ -10,14 +10,14 @@ from typing import Any, Literal
 
 from shardproof import formats
 from shardproof._base import digest, digest_lists, files, json
-from shardproof._base.addresses import is_address, RemotePlace, path_of, remote_at
+from shardproof._base.addresses import RemotePlace, is_address, path_of, remote_at
 from shardproof._base.arguments import checked, count
 from shardproof._base.liveness import stamp_of
 from shardproof._base.names import open_root
 from shardproof._base.opening import closing_fd, is_there, refuse_empty
 from shardproof._base.progress import reporting
 from shardproof._base.work import apart
-from shardproof.checks import Executor, FileRead, Noting, check, journal, journal_name, proofs_of
+from shardproof.checks import Executor, FileRead, check, journal, journal_name, proofs_of
 from shardproof.errors import SealError, SourceError
 from shardproof.manifest import Manifest
 from shardproof.remote import mounted
@@ -226,7 +226,7 @@ def _digests_of(
     noted = contextlib.nullcontext(lambda *_: None)  # a bucket keeps no journal
     is_here = remote_at(root) is None
     with journal(root, list_name, dir_fd=dir_fd) if is_here else noted as note_down:
-        how |= {"proofs": proofs_of(root, list_name), "noting": Noting(algorithm, note)}
+        how |= {"proofs": proofs_of(root, list_name), "algorithm": algorithm, "note": note}
         report = check(manifest, level="valid", most=MOST_KEPT, is_told=True, **how)
         report.raise_for_findings()
     return digests, len(resumed)
