@@ -25,6 +25,7 @@ from tests.formats.looking import sampled
 from tests.goldens import GOLDENS
 from tests.helpers import ROOT
 from tests.helpers.engine_faults import Deadly, context, recorded, shards
+from tests.helpers.waiting import until
 
 ENDS = "that it ends each process that reads it"
 
@@ -479,6 +480,23 @@ def test_an_interrupt_cancels_what_is_sent_and_waits_for_nothing(tmp_path: Path)
     assert sum(future.cancelled() for future in sent) == len(sent) - 2
     gate.set()
     pool.shutdown()
+
+
+def test_an_interrupt_ends_processes_of_our_own_at_a_long_file(tmp_path: Path) -> None:
+    begun, ended = tmp_path / "begun", tmp_path / "ended"
+    manifest = shards(tmp_path / "x", f"sleeps {begun} {ended}", n=9, deadly=(3,))
+
+    def interrupt() -> None:
+        until(begun.exists)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        looked(manifest, Broken())
+    thread.join()
+    assert not children()
+    assert not ended.exists()
 
 
 def test_cancellation_ends_a_repair(tmp_path: Path) -> None:

@@ -46,6 +46,12 @@ def harm(how: str) -> None:
         raise OthersError("a", "b")
     if how == "MemoryError":
         raise MemoryError
+    if how.startswith("sleeps "):
+        _, begun, ended = how.split(" ")
+        Path(begun).touch()
+        time.sleep(3)
+        Path(ended).touch()
+        return
     if how == "exit":
         os._exit(3)
     os.kill(os.getpid(), signal.Signals[how])
