@@ -36,6 +36,7 @@ MAY_IMPORT = {
     "loaders": {"_base", "saev"} | LOOK,
     "datasets": {"_base", "fetching", "probes"} | LOOK,
     "staging": {"_base", "fetching", "formats", "remote"} | LOOK,
+    "distributed": {"", "_base", "formats", "validation"} | LOOK,
     "promises": {"_base", "fetching", "formats", "probes"} | LOOK,
     "validation": {"_base", "formats", "promises", "remote"} | LOOK,
     "sealing": {"_base", "fetching", "formats", "probes", "remote"} | LOOK,
@@ -50,7 +51,8 @@ MAY_IMPORT = {
     "__main__": {"cli"},
     "": {
         *("_base", "checkpoint", "datasets", "fetching", "loaders", "receipts", "report", "saev"),
-        *("forecasting", "formats", "repairing", "sealing", "staging", "testing", "validation"),
+        *("distributed", "forecasting", "formats", "repairing", "sealing", "staging", "testing"),
+        *("validation",),
     },  # the public names, when asked for
     "pytest_plugin": {"", "_base", "formats", "testing"},
     "testing": set(),
@@ -92,6 +94,8 @@ THIRD_PARTY = {
     "cli": {"click", "rich"},
     "cli.checkpoint": {"click", "msgspec"},
     "cli.engines": {"click", "distributed", "mpi4py"},
+    "distributed": {"msgspec"},
+    "distributed._groups": {"mpi4py"},
     "datasets.rows": {"msgspec", "pyarrow"},
     "datasets.rows._rows": {"datasets", "msgspec", "pyarrow"},
     "datasets.tokens": {"msgspec", "numpy"},

@@ -51,7 +51,7 @@ def test_they_have_what_errors_of_the_operating_system_have(kind, number: int) -
 def test_every_public_error_is_in_the_tree() -> None:
     errors = [getattr(shardproof, name) for name in shardproof.__all__ if name.endswith("Error")]
 
-    assert len(errors) == 18
+    assert len(errors) == 19
     assert all(issubclass(error, ShardproofError) for error in errors)
 
 

@@ -20,8 +20,8 @@ __version__ = "0.1.0"
 
 _NAMES = {
     "": (
-        *("checkpoint", "datasets", "errors", "fetching", "formats", "loaders", "receipts", "saev"),
-        *("forecasting", "staging", "testing"),
+        *("checkpoint", "datasets", "distributed", "errors", "fetching", "forecasting", "formats"),
+        *("loaders", "receipts", "saev", "staging", "testing"),
     ),
     "checkpoint": (
         "MultiShardCheckpointFormat",
@@ -46,6 +46,7 @@ _NAMES = {
         "ManifestError",
         "ManifestNotFoundError",
         "ManifestPermissionError",
+        "RankError",
         "ReceiptError",
         "RevisionError",
         "SealError",

@@ -1,5 +1,6 @@
 from shardproof import checkpoint as checkpoint
 from shardproof import datasets as datasets
+from shardproof import distributed as distributed
 from shardproof import errors as errors
 from shardproof import fetching as fetching
 from shardproof import forecasting as forecasting
@@ -27,6 +28,7 @@ from shardproof.errors import FetchTimeoutError as FetchTimeoutError
 from shardproof.errors import ManifestError as ManifestError
 from shardproof.errors import ManifestNotFoundError as ManifestNotFoundError
 from shardproof.errors import ManifestPermissionError as ManifestPermissionError
+from shardproof.errors import RankError as RankError
 from shardproof.errors import ReceiptError as ReceiptError
 from shardproof.errors import RevisionError as RevisionError
 from shardproof.errors import SealError as SealError

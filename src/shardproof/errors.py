@@ -10,6 +10,7 @@
     |                                  it is in `shardproof.report`, whose report it carries
     +-- ShardReadError                 a shard that was proven can't be read now  (also an OSError)
     +-- SealError                      a directory can't be sealed
+    +-- RankError                      a rank of a job is silent, or not at the same call
     +-- UnsyncedError                  written, but perhaps not for good         (also an OSError)
     +-- FetchError                     a shard can't be fetched and proven  (also an OSError and a
     |   |                                RuntimeError)
@@ -49,6 +50,7 @@ __all__ = [
     "ManifestError",
     "ManifestNotFoundError",
     "ManifestPermissionError",
+    "RankError",
     "ReceiptError",
     "RevisionError",
     "SealError",
@@ -195,6 +197,19 @@ class SealError(ShardproofError):
     def exit_code(self) -> int:
         """A file that changed is a finding."""
         return 1 if self.has_changed else 2
+
+
+class RankError(ShardproofError):
+    """The ranks of a job can't do something together; the message names who is why.
+
+    A rank has not answered in time, was interrupted, can't be reached, sees another directory,
+    asks for something else, or runs another version.
+
+    Args:
+        problem: Which rank, on which host, and what is the matter with it.
+    """
+
+    _EXIT_CODE = 3  # what they were to check was not checked
 
 
 class UnsyncedError(ShardproofError, OSError):

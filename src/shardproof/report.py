@@ -96,6 +96,7 @@ class Finding:
         is_of_entry: Whether it is about one entry of a manifest file, which ``found`` names.
         mend: The shell command that makes a missing file of one that is there under nearly its name
             and is right; empty where none does.
+        host: On which the file was checked, where each host has a directory of its own.
     """
 
     kind: FindingKind
@@ -106,6 +107,7 @@ class Finding:
     index: int | None = None
     is_of_entry: bool = False
     mend: str = ""
+    host: str = ""
 
     @property
     def conclusive(self) -> bool:
@@ -131,6 +133,7 @@ class Finding:
             "index": self.index,
             "conclusive": self.conclusive,
             "mend": self.mend,
+            **({"host": self.host} if self.host else {}),
         }
 
 
@@ -188,6 +191,12 @@ class MoreFindings:
         self.n_unseen += not finding.conclusive
         if finding.index is not None and finding.conclusive:
             self.broken[finding.index] = name
+
+    def add_all(self, others: "MoreFindings") -> None:
+        """Count findings that were counted elsewhere."""
+        self.counts += others.counts
+        self.n_unseen += others.n_unseen
+        self.broken |= others.broken
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -362,7 +371,8 @@ def _verdict_of(report: Report) -> Iterator[str]:
         for finding in found:
             # An impostor says what to do; of an entry, the path tells nothing.
             is_told = kind is FindingKind.IMPOSTOR or finding.is_of_entry
-            yield f"  - {shown(finding.path)}" + (f": {finding.found}" if is_told else "")
+            where = shown(finding.path) + (f" on {shown(finding.host)}" if finding.host else "")
+            yield f"  - {where}" + (f": {finding.found}" if is_told else "")
         if n_findings > len(found):
             yield f"  and {n_findings - len(found)} more"
     # None are broken where the findings are about the manifest itself, or a receipt.

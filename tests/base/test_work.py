@@ -169,7 +169,6 @@ class TestToWaiter:
 
         def work(_: object) -> None:
             tell = _work.to_waiter(lambda n: seen.append((n, threading.get_ident())))
-            assert tell is not None
             for number in range(100):
                 tell(number)
 
@@ -181,7 +180,6 @@ class TestToWaiter:
 
         def work(stop: threading.Event) -> None:
             tell = _work.to_waiter(lambda: 1 // 0)
-            assert tell is not None
             with pytest.raises(_work.Cancelled):
                 tell()
             ended.append(stop.is_set())
@@ -192,11 +190,63 @@ class TestToWaiter:
 
     def test_where_nobody_waits_it_is_called_here(self) -> None:
         seen: list[int] = []
-        tell = _work.to_waiter(seen.append)
-        assert tell is not None
-        tell(1)
+        _work.to_waiter(seen.append)(1)
         assert seen == [1]
-        assert _work.to_waiter(None) is None
+
+    def test_what_a_call_returns_comes_back(self) -> None:
+        assert (
+            _work.apart(lambda _: _work.to_waiter(threading.get_ident)()) == threading.get_ident()
+        )
+
+
+class TestWatched:
+    def test_it_is_watched_from_here_until_its_result_is_there(self) -> None:
+        seen: list[int] = []
+
+        def work() -> int:
+            while not seen:
+                go_on()
+            return threading.get_ident()
+
+        here = threading.get_ident()
+        assert _work.watched(work, lambda: seen.append(here), None) not in seen
+        assert {*seen} == {here}
+
+    def test_what_a_watch_raises_stops_the_work(self) -> None:
+        ended = []
+
+        def work() -> None:
+            try:
+                while True:
+                    go_on()
+            finally:
+                ended.append(True)
+
+        with pytest.raises(ZeroDivisionError):
+            _work.watched(work, lambda: 1 // 0, None)
+        assert ended == [True]
+
+
+class TestInTime:
+    def test_what_takes_too_long_is_left_behind(self) -> None:
+        is_over = threading.Event()
+        with pytest.raises(TimeoutError):
+            _work.in_time(is_over.wait, 0.1)
+        is_over.set()
+        assert _work.in_time(lambda: 3, 30.0) == 3
+        with pytest.raises(ZeroDivisionError):
+            _work.in_time(lambda: 1 // 0, 30.0)
+
+    def test_an_interrupt_ends_the_wait(self) -> None:
+        is_over = threading.Event()
+
+        def work(stop: threading.Event) -> None:
+            stop.set()
+            with pytest.raises(_work.Cancelled):
+                _work.in_time(is_over.wait, 30.0)
+
+        _work.apart(work)
+        is_over.set()
 
 
 class Looker:

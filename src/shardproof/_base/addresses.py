@@ -14,6 +14,9 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple, Protocol
 
+NOT_ELSEWHERE = "expected a path on this machine, found an address: leave it out"
+"""What is said of an argument that is of no use for an address."""
+
 _ADDRESS = re.compile(r"(?a)([A-Za-z][\w+.-]*)(?:::[\w+.-]+)*://((?s:.*))")
 _OF_DISKS = {"file", "local"}
 _CUT_SHORT = re.compile(r"(?a)((?:^|::)[A-Za-z][\w+.-]*:)/(?!/)")

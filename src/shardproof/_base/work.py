@@ -178,9 +178,10 @@ class _WorkThread(Generic[Result]):
             threading._active.pop(threading.get_ident(), None)  # type: ignore[attr-defined]
         self.calls.put(None)
 
-    def serve(self) -> None:
-        """Make the calls that the work wants made, until it has ended."""
+    def serve(self, watch: Callable[[], object] = lambda: None) -> None:
+        """Make the calls that the work wants made, until it has ended; ``watch`` meanwhile."""
         while True:
+            watch()
             try:
                 call = self.calls.get(timeout=TICK)
             except queue.Empty:
@@ -224,6 +225,35 @@ def apart(work: Callable[[Stop], Result], show: Show | None = None) -> Result:
     except BaseException:
         task.stop()
         raise
+    return task.settled.pop().get()
+
+
+def watched(work: Callable[[], Result], watch: Callable[[], object], show: Show | None) -> Result:
+    """Return what the work returns, done in another thread; ``watch`` is called every moment."""
+    # What that raises stops the work. Calls that the work wants made are made in this thread.
+    task = _WorkThread(lambda _: work(), show)
+    try:
+        if not task.begin():
+            raise RuntimeError("no thread can be started")
+        task.serve(watch)
+    except BaseException:
+        task.stop()
+        raise
+    return task.settled.pop().get()
+
+
+def in_time(work: Callable[[], Result], seconds: float) -> Result:
+    """Return what the work returns; if it takes longer, leave it behind, and raise TimeoutError."""
+    # For calls of others that no one can stop. An interrupt of this one's work ends the wait.
+    task, end = _WorkThread(lambda _: work()), time.monotonic() + seconds
+    if not task.begin():
+        return work()
+    while not task.settled and (left := end - time.monotonic()) > 0:
+        go_on()
+        task.wait(min(TICK, left))
+    if not task.settled:
+        raise TimeoutError
+    task.join()
     return task.settled.pop().get()
 
 
@@ -302,33 +332,28 @@ def in_thread(method: Callable[P, Result]) -> Callable[P, Coroutine[Any, Any, Re
     return twin
 
 
-def to_waiter(call: Callable[P, object] | None) -> Callable[P, None] | None:
+def to_waiter(call: Callable[P, Result]) -> Callable[P, Result]:
     """Return what has a call made in the thread that waits for this one's work, and waits."""
     # Should the call raise an error, the work is stopped, and the error goes to the caller.
     calls = current.calls
-    if call is None:
-        return None
 
-    def ask(*args: P.args, **keywords: P.kwargs) -> None:
+    def ask(*args: P.args, **keywords: P.kwargs) -> Result:
         if calls is None:
-            call(*args, **keywords)
-            return
-        made: queue.SimpleQueue[object] = queue.SimpleQueue()
+            return call(*args, **keywords)
+        made: queue.SimpleQueue[Result] = queue.SimpleQueue()
         calls.put(lambda: made.put(call(*args, **keywords)))
         while True:
             go_on()
             with contextlib.suppress(queue.Empty):
-                made.get(timeout=TICK)
-                return
+                return made.get(timeout=TICK)
 
     return ask
 
 
 def tell_done(n_done: int, n_all: int) -> None:
     """Show how much of this thread's work is done, in the thread that waits, if that asked."""
-    show = to_waiter(current.show)
-    if show is not None:
-        show(n_done, n_all)
+    if current.show is not None:
+        to_waiter(current.show)(n_done, n_all)
 
 
 def closed_apart(close: Callable[[], object]) -> None:

@@ -12,7 +12,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardproof._base import fanout
 from shardproof._base.addresses import remote_at
@@ -43,9 +43,11 @@ from shardproof.manifest import Contradiction, ExpectedFile, Manifest, RefusedEn
 from shardproof.report import Finding, FindingKind, Level, MoreFindings, Report
 
 __all__ = [
+    "CheckJob",
     "Executor",
     "FileRead",
     "Links",
+    "Said",
     "SealedProof",
     "check",
     "flaw_of",
@@ -69,10 +71,13 @@ def check(
     most: int | None = None,
     algorithm: str | None = None,
     note: Callable[[FileRead], None] | None = None,
+    share: slice = slice(None),
+    joining: Callable[[fanout.Done[Said]], fanout.Done[Said]] = lambda runs: runs,
 ) -> Report:
     """Return what a look at each expected file found; the arguments are those of `validate`."""
     # A file that is as ``proofs`` tell is not read again. Digests by ``algorithm`` are told to
-    # ``note``, whose errors end the look. Of more than ``most`` findings the others are counted.
+    # ``note``, whose errors end the look. Of more than ``most`` findings the others are counted. Of
+    # a ``share`` of the files, ``joining`` adds to what is said of them what is said of the others.
     to_hash = manifest.files if level == "valid" else ()
     n_hashed = sum(algorithm is not None or bool(file.digests) for file in to_hash)
     question = Question(
@@ -90,13 +95,14 @@ def check(
     files, notes = manifest.files, list(manifest.notes)
     found = _Collected(question.root, files, most)
     with closing_fd(open_root(question.root)) as dir_fd:
+        own = files[share]
         if executor is None:
-            runs = _looks(question, dir_fd, files, workers, list_first=list_first)
+            runs = _looks(question, dir_fd, own, workers, list_first=list_first)
         else:
-            runs = Engine(executor, question, dir_fd, files).run(notes)
+            runs = Engine(executor, question, dir_fd, own).run(notes)
         # Closed before the descriptor, which the threads use until they are joined.
-        with contextlib.closing(fanout.telling(runs, len(files)) if is_told else runs) as runs:
-            for _, said in runs:
+        with contextlib.closing(fanout.telling(runs, len(own)) if is_told else runs) as runs:
+            for _, said in joining(runs):
                 found.take(said, note)
         found.kept = with_near_files(question, dir_fd, files, found.kept)
     found.add(_about_the_manifest(manifest, level, {each.path for each in found.kept}))
@@ -115,6 +121,14 @@ def check(
         notes=tuple(notes),
         more=found.more,
     )
+
+
+class CheckJob(NamedTuple):
+    """What is expected, how `check` is to check it, and what makes its report the user's."""
+
+    manifest: Manifest
+    how: Mapping[str, Any]
+    concluded: Callable[[Report], Report] = lambda report: report
 
 
 class _Collected:

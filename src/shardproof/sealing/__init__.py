@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from shardproof import formats
 from shardproof._base import digest, digest_lists, files, json
-from shardproof._base.addresses import RemotePlace, is_address, path_of, remote_at
+from shardproof._base.addresses import NOT_ELSEWHERE, RemotePlace, is_address, path_of, remote_at
 from shardproof._base.arguments import checked, count
 from shardproof._base.liveness import stamp_of
 from shardproof._base.names import open_root
@@ -112,8 +112,7 @@ def seal(
         if executor is not None:
             raise ValueError("expected workers or executor, found both")
     if executor is not None and is_address(path):
-        problem = "expected a path on this machine, found an address"
-        raise ValueError(f"executor: {problem}: leave it out")
+        raise ValueError(f"executor: {NOT_ELSEWHERE}")
     how = {"workers": workers, "executor": executor}
     digest.begin(algorithm, 0)  # which may not be installed
     form = None if format is None else formats.get(format)

@@ -195,7 +195,7 @@ def fetch_file(
                 digest=digest,
                 limits=limits,
                 stop=stop,
-                on_bytes=to_waiter(on_bytes),
+                on_bytes=on_bytes and to_waiter(on_bytes),
             )
 
     return apart(work)

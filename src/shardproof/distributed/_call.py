@@ -1,0 +1,266 @@
+"""One call of all ranks: in each round every rank says something, and rank 0 answers each.
+
+Whatever ends the call of one rank ends it for all, with the same error. Every rank says all along
+that it lives, from the thread that waits for its work: it is silence that is timed, of a process
+that was stopped or killed, and not how long a check takes.
+"""
+
+import contextlib
+import math
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+import msgspec
+
+import shardproof
+from shardproof._base import work
+from shardproof._base.messages import with_kind
+from shardproof._base.work import Cancelled, current, in_time, to_waiter
+from shardproof.distributed._groups import Group, group_of
+from shardproof.distributed._messages import CallEnded, Message, SentError, decoded, joint, who
+
+TIMEOUT = 300.0
+"""Seconds of silence after which a rank is given up, where the caller does not say."""
+
+_BEATS = 10  # signs of life in that time
+_LONGER = 1.5  # times as long ranks wait for rank 0: it may be about to name another one
+_LINGER = 5.0  # seconds that rank 0 stays for those who read the end: it may host torch's store
+_LAST_WORD = 0.1  # seconds in which an interrupted rank says so
+_PAUSE = 0.005
+
+Result = TypeVar("Result")
+Answers = Callable[[Sequence[Message]], Iterable[bytes]]
+"""What rank 0 answers to each rank, of what all of them have said."""
+
+
+class Peer(msgspec.Struct):
+    """What is known of a rank that this one talks to."""
+
+    heard: float  # when
+    token: str = ""
+    said: Message | None = None
+    is_over: bool = False  # nothing more comes of it
+
+
+class JointCall:
+    """This rank's side: rank 0 talks to all others, and they to rank 0."""
+
+    def __init__(self, group: Group, timeout: float) -> None:
+        self.group, self.rank, self.timeout = group, group.rank, timeout
+        self.hosts = {group.rank: group.host}
+        ranks, now = [0] if group.rank else range(1, group.size), time.monotonic()
+        self._peers = {rank: Peer(now) for rank in ranks}
+        self._token, self._next_beat, self._at = secrets.token_hex(8), 0.0, 0
+        self._has_begun = self._owes = False  # whether all have spoken once; and wait for answers
+        self._end: SentError | None = None
+
+    def gather(self, body: bytes, error: SentError | None = None, tip: str = "") -> list[Message]:
+        """Return what each rank says in this round, by rank 0."""
+        said = {0: Message("", self.group.host, "", "", "said", body, error), **self._await()}
+        self._has_begun = self._owes = True
+        if met := {rank: each.error for rank, each in said.items() if each.error}:
+            raise CallEnded(joint(met, self.hosts, tip))
+        return [*said.values()]
+
+    def answer(self, bodies: Sequence[bytes]) -> None:
+        """Answer each rank what is for it."""
+        for rank, peer in self._peers.items():
+            peer.heard = time.monotonic()
+            self._send(rank, "said", bodies[rank])
+        self._owes = False
+
+    def exchange(self, body: bytes, error: SentError | None = None) -> bytes:
+        """Say something to rank 0, and return its answer."""
+        while not self._peers[0].token:
+            self.watch(_PAUSE)
+        self._send(0, "said", body, error)
+        return self._await()[0].body
+
+    def _await(self) -> dict[int, Message]:
+        while not all(peer.said for peer in self._peers.values()):
+            self.watch(_PAUSE)
+        said = {rank: peer.said for rank, peer in self._peers.items() if peer.said}
+        for peer in self._peers.values():
+            peer.said = None
+        return said
+
+    def watch(self, pause: float = 0.0) -> None:
+        """Hear what there is; show life; raise how the call ends, if a rank is silent, too."""
+        work.go_on()
+        found = self._reach(self._look)
+        if not found:
+            time.sleep(pause)
+        if ends := [end for rank, data in found if (end := self._heed(rank, data))]:
+            raise ends[0]
+        now = time.monotonic()
+        if now >= self._next_beat:
+            self._next_beat = now + self.timeout / _BEATS
+            for rank, peer in self._peers.items():
+                if (peer.token or self.rank) and not peer.is_over:
+                    self._send(rank, "alive")
+        patience = self.timeout * (_LONGER if self.rank else 1)
+        late = [
+            rank
+            for rank, peer in self._peers.items()
+            if not (peer.said or peer.is_over) and now - peer.heard > patience
+        ]
+        if late and not self._owes:
+            raise self._without(late, f"not answered for {patience:g} s")
+
+    def _look(self) -> list[tuple[int, bytes | Exception]]:
+        """Return the next message of each rank that has one, or why it can't be had."""
+        found: list[tuple[int, bytes | Exception]] = []
+        for rank in [rank for rank, peer in self._peers.items() if not peer.is_over]:
+            self._at = rank
+            try:
+                data = self.group.receive(rank, 0.0)
+            except Exception as error:
+                found.append((rank, error))
+            else:
+                found += [] if data is None else [(rank, data)]
+        return found
+
+    def _heed(self, rank: int, data: bytes | Exception) -> CallEnded | None:
+        """Take what came of a rank; return how that ends the call, if it does."""
+        if isinstance(data, Exception):
+            return self._without([rank], f"been lost: {with_kind(data)}")
+        peer = self._peers[rank]
+        try:
+            message = decoded(data, who([rank], self.hosts))
+        except CallEnded as end:
+            self._send(rank, "alive")  # by which it finds that out, too
+            peer.is_over = True
+            return end
+        if message.to != (self._token if message.to or self._has_begun else ""):
+            return None  # it is left from an earlier call
+        peer.said = None if message.token != peer.token else peer.said
+        peer.heard, peer.token, self.hosts[rank] = time.monotonic(), message.token, message.host
+        peer.is_over = message.kind == "end"
+        if message.kind == "said":
+            peer.said = message
+        if not message.to:
+            self._send(rank, "alive", error=self._end)
+        if message.error and (peer.is_over or rank == 0):
+            self._end = message.error
+            return CallEnded(message.error)
+        return None
+
+    def _send(self, to: int, kind: str, body: bytes = b"", error: SentError | None = None) -> None:
+        version, token, self._at = shardproof.__version__, self._peers[to].token, to
+        message = Message(version, self.group.host, self._token, token, kind, body, error)
+        self._reach(lambda: self.group.send(msgspec.msgpack.encode(message), to))
+
+    def _reach(self, call: Callable[[], Result]) -> Result:
+        """Return what a call of the engine does, in a thread that is left behind if it is stuck."""
+        # Those of torch's store are, while the process that has it is stopped.
+        try:
+            return in_time(call, self.timeout)
+        except TimeoutError:
+            raise self._without([self._at], f"not answered for {self.timeout:g} s") from None
+        except Exception as error:  # whatever an engine raises
+            raise self._without([self._at], f"been lost: {with_kind(error)}") from error
+
+    def _without(self, ranks: Sequence[int], problem: str) -> CallEnded:
+        for rank in ranks:
+            self._peers[rank].is_over = True
+        verb = "have" if len(ranks) > 1 else "has"
+        return CallEnded(f"{who(ranks, self.hosts)} {verb} {problem}")
+
+    def fail(self, error: SentError) -> None:
+        """Tell of an error that this rank met, and raise what all ranks raise."""
+        if self.rank:
+            self.exchange(b"", error)
+        elif not self._owes:
+            self.gather(b"", error)
+        raise CallEnded(joint({self.rank: error}, self.hosts, ""))
+
+    def finish(self) -> None:
+        """Return when every rank has come to the end without an error, and knows that."""
+        if self.rank:
+            self.exchange(b"")
+        else:
+            self.gather(b"")
+            self.answer([b""] * self.group.size)
+        self.end()
+
+    def end(self, error: SentError | None = None, seconds: float = _LINGER) -> None:
+        """Tell the others how the call ends; rank 0 stays until they know, or for a while."""
+        error = None if self.rank and self._end else error  # rank 0 has told it
+        self._end, self._owes, self._has_begun, self._next_beat = error, True, False, math.inf
+        self.timeout, until = min(seconds, self.timeout), time.monotonic() + seconds
+        for rank, peer in self._peers.items():
+            if self.rank or (error and peer.token and not peer.is_over):
+                with contextlib.suppress(CallEnded):
+                    self._send(rank, "end" if self.rank else "alive", error=error)
+        while not (self.rank or all(peer.is_over for peer in self._peers.values())):
+            if time.monotonic() > until:
+                break
+            with contextlib.suppress(CallEnded):
+                self.watch(_PAUSE)
+
+
+def in_round(call: JointCall, body: bytes, answers: Answers, tip: str = "") -> bytes:
+    """Say something, and return the answer; rank 0 makes the answers."""
+    if call.rank:
+        return to_waiter(call.exchange)(body)
+    bodies = [*answers(to_waiter(call.gather)(body, tip=tip))]
+    to_waiter(call.answer)(bodies)
+    return bodies[0]
+
+
+def on_all_ranks(
+    group: object,
+    part: Callable[[JointCall], Result],
+    *,
+    timeout: float = TIMEOUT,
+    show: work.Show | None = None,
+) -> Result:
+    """Return what this rank's part of a call returns; raise on each what any of them raises."""
+
+    def run(_: object) -> Result:
+        try:
+            try:
+                found = work.watched(
+                    lambda: part(call), call.watch, current.show and work.tell_done
+                )
+            except (CallEnded, Cancelled):
+                raise
+            except Exception as error:
+                call.fail(SentError.of(error))
+                raise
+            call.finish()
+            return found
+        except CallEnded as end:
+            call.end(end.error)
+            raise end.error.as_error() from None
+        except Cancelled:
+            said = CallEnded(f"{who([call.rank], call.hosts)} was interrupted").error
+            work.stoppable(lambda: call.end(said, _LAST_WORD), work.Stop())
+            raise
+
+    call = JointCall(group_of(group), timeout)
+    return work.apart(run, show)
+
+
+def one_answer(
+    group: object, find: Callable[[], Result], kind: type[Result], *, each_host: bool = False
+) -> Result:
+    """Return what rank 0 finds, or the first rank of each host: plain data of a kind."""
+
+    def finders(said: Sequence[Message]) -> Iterator[bytes]:
+        hosts = [each.host for each in said]
+        for rank, host in enumerate(hosts):
+            yield b"!" * (host not in hosts[:rank] if each_host else rank == 0)
+
+    def answers(said: Sequence[Message]) -> Iterator[bytes]:
+        found = {each.host: each.body for each in reversed(said) if each.body}
+        yield from (found[each.host if each_host else said[0].host] for each in said)
+
+    def part(call: JointCall) -> Result:
+        is_finder = in_round(call, b"", finders)
+        own = msgspec.msgpack.encode(find()) if is_finder else b""
+        return msgspec.msgpack.decode(in_round(call, own, answers), type=kind)
+
+    return on_all_ranks(group, part)

@@ -1,0 +1,141 @@
+"""The ranks of a job, and how bytes go from one to another: by torch, by MPI, or otherwise.
+
+Only calls are used that can be polled: a collective neither times out on every rank nor names who
+is silent. Those of torch are the ones of the store that each process group has, whatever its
+backend, and not isend and irecv: with gloo (torch 2.13) an irecv is completed only once it was
+waited for, and a wait that times out closes the connections to all ranks, so that nobody could be
+told who is silent. A duplicate of an MPI communicator would be made by a collective: messages have
+a tag of their own instead.
+"""
+
+import os
+import sys
+import time
+from typing import Any, Protocol, runtime_checkable
+
+from shardproof._base.arguments import rank_of
+from shardproof._base.messages import quoted
+
+_TAG = 29_041  # MPI allows at least 32 767
+_PIECE = 2**22  # bytes; torch's TCPStore takes 8 MiB in one value
+_PAUSE = 0.002
+
+
+@runtime_checkable
+class Group(Protocol):
+    """The processes that take part in a call; anything with these five is one.
+
+    Messages from one rank to another arrive whole, in order, and once. A call may raise any
+    exception where a rank can't be reached.
+
+    Attributes:
+        rank: Which of them this process is, from 0.
+        size: How many there are.
+        host: Name of the host on which this process runs, the same for all ranks on it.
+    """
+
+    rank: int
+    size: int
+    host: str
+
+    def send(self, data: bytes, to: int) -> None:
+        """Send a message to a rank, without a wait until it receives it."""
+
+    def receive(self, source: int, timeout: float) -> bytes | None:
+        """Return the next message of a rank; None if there is none within so many seconds."""
+
+
+class TorchGroup:
+    """A process group of torch: its store holds each piece of a message until it is read."""
+
+    def __init__(self, group: Any) -> None:
+        self.rank, self.size, self.host = group.rank(), group.size(), os.uname().nodename
+        self._store = group.get_group_store()
+        self._n_read, self._pieces = dict[int, int](), dict[int, bytes]()
+
+    def send(self, data: bytes, to: int) -> None:
+        """Put down each piece; its first byte says whether it is the last."""
+        way = f"shardproof/{self.rank}>{to}"
+        for start in range(0, len(data), _PIECE):
+            piece = bytes([start + _PIECE >= len(data)]) + data[start : start + _PIECE]
+            self._store.set(f"{way}/{self._store.add(way, 1)}", piece)
+
+    def receive(self, source: int, timeout: float) -> bytes | None:
+        """Take pieces away until one is the last."""
+        way, end = f"shardproof/{source}>{self.rank}", time.monotonic() + timeout
+        if source not in self._n_read:  # by earlier calls
+            self._n_read[source] = self._store.add(f"{way}/read", 0)
+        while True:
+            key = f"{way}/{self._n_read[source] + 1}"
+            if self._store.check([key]):
+                piece = self._store.get(key)
+                self._store.delete_key(key)
+                self._n_read[source] = self._store.add(f"{way}/read", 1)
+                self._pieces[source] = self._pieces.get(source, b"") + piece[1:]
+                if piece[0]:
+                    return self._pieces.pop(source)
+            elif time.monotonic() >= end:
+                return None
+            else:
+                time.sleep(_PAUSE)
+
+
+_unsent: list[tuple[Any, bytes]] = []
+"""What MPI has not sent yet: its memory has to stay."""
+
+
+class MpiGroup:
+    """A communicator of mpi4py."""
+
+    def __init__(self, communicator: Any) -> None:
+        from mpi4py import MPI  # noqa: PLC0415 - the caller has it
+
+        if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
+            tip = "leave mpi4py.rc.thread_level as it is"
+            raise ValueError(f"group: MPI was initialized for one thread, and others wait: {tip}")
+        self._mpi, self._communicator, self.host = MPI, communicator, MPI.Get_processor_name()
+        self.rank, self.size = communicator.Get_rank(), communicator.Get_size()
+
+    def send(self, data: bytes, to: int) -> None:
+        """Begin to send."""
+        _unsent[:] = [each for each in _unsent if not each[0].Test()]
+        request = self._communicator.Isend([data, self._mpi.BYTE], dest=to, tag=_TAG)
+        _unsent.append((request, data))
+
+    def receive(self, source: int, timeout: float) -> bytes | None:
+        """Match a message, whose size is known then, and take it."""
+        status, end = self._mpi.Status(), time.monotonic() + timeout
+        while (found := self._communicator.Improbe(source, _TAG, status)) is None:
+            if time.monotonic() >= end:
+                return None
+            time.sleep(_PAUSE)
+        data = bytearray(status.Get_count(self._mpi.BYTE))
+        found.Recv([data, self._mpi.BYTE])
+        return bytes(data)
+
+
+def group_of(group: object) -> Group:
+    """Return the ranks that a caller means: of torch, of MPI, or as they are."""
+    if group is None:
+        torch: Any = sys.modules.get("torch.distributed")
+        if torch is None or not (torch.is_available() and torch.is_initialized()):
+            tip = "call torch.distributed.init_process_group() first, or pass MPI.COMM_WORLD"
+            raise ValueError(f"group: expected a process group, found none: {tip}")
+        group = torch.group.WORLD
+    if all(hasattr(group, name) for name in ("Get_rank", "Get_size", "isend", "iprobe")):
+        return MpiGroup(group)
+    if hasattr(group, "get_group_store"):
+        return TorchGroup(group)
+    if isinstance(group, Group):
+        return group
+    expected = "a process group of torch.distributed, a communicator of mpi4py or a Group"
+    raise TypeError(f"group: expected {expected}, found {quoted(group)}")
+
+
+def rank_in(group: object, rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """Return what a caller gave as rank and world size, else those of the group, if any."""
+    if group is not None:
+        ranks = group_of(group)
+        rank = ranks.rank if rank is None else rank
+        world_size = ranks.size if world_size is None else world_size
+    return rank_of(0 if rank is None else rank, 1 if world_size is None else world_size)
