@@ -28,14 +28,14 @@ MAY_IMPORT = {
     "probes": {"_base", "manifest"},
     "checks": {"_base", "probes"} | PROMISE,
     "saev": {"_base"} | LOOK,
-    "receipts": {"_base"} | LOOK,
-    "checkpoint": {"_base"} | LOOK,
+    "receipts": {"_base", "distributed"} | LOOK,
+    "checkpoint": {"_base", "distributed"} | LOOK,
     "fetching": {"_base"} | LOOK,
     "remote": {"_base", "fetching"},
     "formats": {"_base", "checkpoint", "probes", "receipts", "remote", "saev"} | PROMISE,
-    "loaders": {"_base", "saev"} | LOOK,
+    "loaders": {"_base", "distributed", "saev"} | LOOK,
     "datasets": {"_base", "fetching", "probes"} | LOOK,
-    "staging": {"_base", "fetching", "formats", "remote"} | LOOK,
+    "staging": {"_base", "distributed", "fetching", "formats", "remote"} | LOOK,
     "distributed": {"", "_base", "formats", "validation"} | LOOK,
     "promises": {"_base", "fetching", "formats", "probes"} | LOOK,
     "validation": {"_base", "formats", "promises", "remote"} | LOOK,
@@ -68,7 +68,15 @@ INSIDE = {
 }
 """Rooms in rooms: each may import those before it, and what lies beside them may import all."""
 
-DOORS = {"_base", "cli", "formats.signs", "probes", "testing.faults", "testing.samples"}
+DOORS = {
+    "_base",
+    "cli",
+    "distributed.calls",
+    "formats.signs",
+    "probes",
+    "testing.faults",
+    "testing.samples",
+}
 """What is in these is a door."""
 
 FOR_ALL = {"_base.imports"}

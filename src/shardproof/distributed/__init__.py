@@ -9,9 +9,8 @@ _HOMES = {
     "Group": "_groups",
     "Spread": "_checks",
     "check_together": "_checks",
-    "on_all_ranks": "_call",
-    "one_answer": "_call",
-    "rank_in": "_groups",
+    "group_of": "_groups",
+    "on_all_ranks": "calls",
     "validate": "_checks",
 }
 

@@ -25,8 +25,8 @@ from shardproof._base.opening import closing_fd
 from shardproof._base.progress import reporting
 from shardproof._base.work import to_waiter
 from shardproof.checks import CheckJob, Said, check
-from shardproof.distributed._call import TIMEOUT, JointCall, in_round, on_all_ranks
 from shardproof.distributed._messages import CallEnded, Message, who
+from shardproof.distributed.calls import TIMEOUT, JointCall, in_round, on_all_ranks
 from shardproof.manifest import Manifest
 from shardproof.report import MOST_KEPT, Finding, FindingKind, MoreFindings, Report
 
@@ -98,7 +98,7 @@ def check_together(
     call: JointCall,
     asked: str,
     opened: Opened,
-    root: Callable[[], str],
+    root: Callable[[], str] = str,
     spread: Spread | None = None,
 ) -> Report:
     """Return the one report of all ranks, each of which calls this.

@@ -13,7 +13,6 @@ import sys
 import time
 from typing import Any, Protocol, runtime_checkable
 
-from shardproof._base.arguments import rank_of
 from shardproof._base.messages import quoted
 
 _TAG = 29_041  # MPI allows at least 32 767
@@ -130,12 +129,3 @@ def group_of(group: object) -> Group:
         return group
     expected = "a process group of torch.distributed, a communicator of mpi4py or a Group"
     raise TypeError(f"group: expected {expected}, found {quoted(group)}")
-
-
-def rank_in(group: object, rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Return what a caller gave as rank and world size, else those of the group, if any."""
-    if group is not None:
-        ranks = group_of(group)
-        rank = ranks.rank if rank is None else rank
-        world_size = ranks.size if world_size is None else world_size
-    return rank_of(0 if rank is None else rank, 1 if world_size is None else world_size)

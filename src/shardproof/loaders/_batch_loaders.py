@@ -2,14 +2,14 @@
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from shardproof._base.arguments import checked, count
 from shardproof.loaders._delivery import DeviceName, Dtype, delivery_of
-from shardproof.loaders._loader import BatchLoader, refuse_options
+from shardproof.loaders._loader import BatchLoader, rank_for
 from shardproof.loaders.io._row_source import UNLABELLED, Framework_co, RowSource, open_source
 from shardproof.loaders.order._epoch_plan import RankShare
 from shardproof.loaders.order._orders import Order, ShuffledOrder
@@ -32,8 +32,9 @@ class OrderedDataLoader(BatchLoader[Framework_co]):
         tokens: ``"content"``, ``"special"`` or ``"all"``.
         batch_size: Rows of a batch.
         drop_last: Leave out a last batch that is not full.
-        rank: Which of the ranks this is.
-        world_size: Among how many ranks the rows are dealt, batch by batch.
+        rank: Which of the ranks this is; by default that of the group, or 0.
+        world_size: Among how many ranks the rows are dealt, batch by batch; by default those of the
+            group, or 1.
         even_batches: Leave out last batches that not every rank has.
         workers: How many threads read ahead, and so how many batches. None for as many as help: one
             for each processor, 2 to 8, and 8 where the file system is on a network.
@@ -43,6 +44,8 @@ class OrderedDataLoader(BatchLoader[Framework_co]):
             of the directory.
         n_ahead: How many batches are on the device before they are asked for.
         pin_memory: Whether tensors on the host are in pinned memory.
+        group: The ranks that open it at once, as for `shardproof.distributed.validate`: they share
+            one check, or one on each host where hosts see directories of their own.
 
     Raises:
         ShardValidationError: Something in the directory is not as expected.
@@ -69,8 +72,8 @@ class OrderedDataLoader(BatchLoader[Framework_co]):
         tokens: TokenChoice = "content",
         batch_size: int = 16384,
         drop_last: bool = False,
-        rank: int = 0,
-        world_size: int = 1,
+        rank: int | None = None,
+        world_size: int | None = None,
         even_batches: bool = False,
         workers: int | None = None,
         framework: Framework_co = "numpy",  # type: ignore[assignment] # it is what a checker infers
@@ -78,12 +81,13 @@ class OrderedDataLoader(BatchLoader[Framework_co]):
         dtype: Dtype | None = None,
         n_ahead: int = 2,
         pin_memory: bool = False,
+        group: Any = None,
     ) -> None:
-        refuse_options(batch_size, rank, world_size, workers)
+        share_of = rank_for(batch_size, rank, world_size, workers, group)
         delivery = delivery_of(framework, device, dtype, pin_memory=pin_memory, n_ahead=n_ahead)
-        source = open_source(shards_dir, layer, tokens)
+        source = open_source(shards_dir, layer, tokens, group)
         order = Order(n_rows=source.selection.n_rows, window_rows=batch_size)
-        share = RankShare(order, rank, world_size, batch_size, drop_last, even_batches)
+        share = RankShare(order, *share_of, batch_size, drop_last, even_batches)
         super().__init__(source, share, workers, delivery)
 
 
@@ -107,8 +111,8 @@ class ShuffledDataLoader(BatchLoader[Framework_co]):
         workers: How many threads read; 1024 at most do. None for as many as help: one for each
             processor, 2 to 8, and 8 where the file system is on a network.
         drop_last: Leave out a last batch that is not full.
-        rank: Which of the ranks this is.
-        world_size: Among how many ranks the rows are dealt.
+        rank: Which of the ranks this is; by default that of the group, or 0.
+        world_size: Among how many ranks the rows are dealt; by default those of the group, or 1.
         even_batches: Leave out last batches that not every rank has.
         framework: ``"numpy"`` for arrays, ``"torch"`` for tensors over the same memory.
         device: Where the tensors are: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or a ``torch.device``.
@@ -116,6 +120,8 @@ class ShuffledDataLoader(BatchLoader[Framework_co]):
             of the directory.
         n_ahead: How many batches are on the device before they are asked for.
         pin_memory: Whether tensors on the host are in pinned memory.
+        group: The ranks that open it at once, as for `shardproof.distributed.validate`: they share
+            one check, or one on each host where hosts see directories of their own.
 
     Raises:
         ShardValidationError: Something in the directory is not as expected.
@@ -145,22 +151,23 @@ class ShuffledDataLoader(BatchLoader[Framework_co]):
         buffer_size: int | None = 2**17,
         workers: int | None = None,
         drop_last: bool = False,
-        rank: int = 0,
-        world_size: int = 1,
+        rank: int | None = None,
+        world_size: int | None = None,
         even_batches: bool = False,
         framework: Framework_co = "numpy",  # type: ignore[assignment] # it is what a checker infers
         device: DeviceName = "cpu",
         dtype: Dtype | None = None,
         n_ahead: int = 2,
         pin_memory: bool = False,
+        group: Any = None,
     ) -> None:
-        refuse_options(batch_size, rank, world_size, workers)
+        share_of = rank_for(batch_size, rank, world_size, workers, group)
         delivery = delivery_of(framework, device, dtype, pin_memory=pin_memory, n_ahead=n_ahead)
         count("seed", seed)
         if buffer_size is not None:
             count("buffer_size", buffer_size, 1)
         ignored = sorted({count("ignore_labels", label, 0, UNLABELLED) for label in ignore_labels})
-        source = open_source(shards_dir, layer, tokens)
+        source = open_source(shards_dir, layer, tokens, group)
         kept = _rows_kept(source, ignored) if ignored else None
         n_batches = 1 if buffer_size is None else max(1, buffer_size // 2 // batch_size)
         order = ShuffledOrder(
@@ -172,7 +179,7 @@ class ShuffledDataLoader(BatchLoader[Framework_co]):
             selection=source.selection,
             kept=kept,
         )
-        share = RankShare(order, rank, world_size, batch_size, drop_last, even_batches)
+        share = RankShare(order, *share_of, batch_size, drop_last, even_batches)
         super().__init__(source, share, workers, delivery)
 
 

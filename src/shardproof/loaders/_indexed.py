@@ -42,6 +42,8 @@ class IndexedDataset(DirectoryReader):
         device: Where the tensors are: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or a ``torch.device``.
         dtype: Of ``act``, cast there: ``"float32"``, ``"float16"``, ``"bfloat16"``. By default that
             of the directory.
+        group: The ranks that open it at once, as for `shardproof.distributed.validate`: they share
+            one check, or one on each host where hosts see directories of their own.
 
     Raises:
         ShardValidationError: Something in the directory is not as expected.
@@ -71,9 +73,10 @@ class IndexedDataset(DirectoryReader):
         framework: Framework = "numpy",
         device: DeviceName = "cpu",
         dtype: Dtype | None = None,
+        group: Any = None,
     ) -> None:
         self._delivery = delivery_of(framework, device, dtype)
-        super().__init__(open_source(shards_dir, layer, tokens))
+        super().__init__(open_source(shards_dir, layer, tokens, group))
 
     def _start(self) -> None:
         super()._start()

@@ -30,12 +30,20 @@ if TYPE_CHECKING:
     import torch
 
 
-def refuse_options(batch_size: int, rank: int, world_size: int, workers: int | None) -> None:
-    """Raise if a loader of batches can't deliver so, before anything is read."""
+def rank_for(
+    batch_size: int, rank: int | None, world_size: int | None, workers: int | None, group: object
+) -> tuple[int, int]:
+    """Return rank and world size; raise if a loader can't deliver so, before anything is read."""
     count("batch_size", batch_size, 1)
     if workers is not None:
         count("workers", workers, 1)
-    rank_of(rank, world_size)
+    own_rank, size = 0, 1
+    if group is not None:
+        from shardproof.distributed import group_of  # noqa: PLC0415 - rarely used
+
+        ranks = group_of(group)
+        own_rank, size = ranks.rank, ranks.size
+    return rank_of(own_rank if rank is None else rank, size if world_size is None else world_size)
 
 
 class BatchLoader(DirectoryReader, Generic[Framework_co]):

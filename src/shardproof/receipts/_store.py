@@ -1,10 +1,12 @@
 """The receipts of one plan: what is done, what is left, and whose turn it is."""
 
+import functools
 import logging
 import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 from shardproof._base.arguments import checked, count
 from shardproof._base.messages import printable, shown, told
@@ -171,17 +173,26 @@ class ReceiptStore:
         return found is None
 
     @checked
-    def pending(self, *, level: Level = "complete", workers: int | None = None) -> list[int]:
+    def pending(
+        self, *, level: Level = "complete", workers: int | None = None, group: Any = None
+    ) -> list[int]:
         """Return the shards that are not done, ascending; the log says why, and what is skipped.
 
         Args:
             level: As for `verdict`.
             workers: How many threads check; None to decide by how long the file system takes.
+            group: The ranks that ask at once, as for `shardproof.distributed.validate`: rank 0
+                looks, and all get its answer.
 
         Raises:
             ValueError: ``workers`` below 1.
             OSError: One could not be checked (EIO, ESTALE, ...): that is neither done nor not.
         """
+        if group is not None:
+            from shardproof.distributed.calls import one_answer  # noqa: PLC0415 - rarely used
+
+            find = functools.partial(self.pending, level=level, workers=workers)
+            return cast("list[int]", one_answer(group, find, list[int]))
         verdicts = self.verdicts(pending=True, level=level, workers=workers)
         _log_disbelieved(verdicts)
         pending = [found.index for found in verdicts]

@@ -7,10 +7,12 @@ has this name only when the whole copy is there and proven; until then ``.unfini
 
 import contextlib
 import errno
+import functools
 import os
 import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from shardproof import formats
 from shardproof._base import files as _files
@@ -39,6 +41,7 @@ def stage(
     level: Level = "complete",
     workers: int | None = None,
     progress: bool | Callable[[int, int], None] = False,
+    group: Any = None,
 ) -> Path:
     """Copy a shards directory to the disk of this node, and return where it is, proven.
 
@@ -60,6 +63,8 @@ def stage(
         workers: How many files to copy at once; None for 8.
         progress: True for a bar on standard error, shown on a terminal after one second; or a
             callable that gets how many files are there, and of how many.
+        group: The ranks that stage at once, as for `shardproof.distributed.validate`: one of each
+            host copies, and the others get the path of its copy.
 
     Returns:
         Absolute path of the copy: a shards directory of its own, or a prefix in one.
@@ -83,8 +88,14 @@ def stage(
     """
     refuse_empty(path=path, to=to)
     n_threads = _THREADS if workers is None else count("workers", workers, 1)
+    staged = functools.partial(_staged, path, to, level, n_threads)
     with reporting(progress, "files") as show:
-        return apart(lambda _: _staged(path, to, level, n_threads), show)
+        if group is None:
+            return apart(lambda _: staged(), show)
+        from shardproof.distributed.calls import one_answer  # noqa: PLC0415 - rarely used
+
+        copy = one_answer(group, lambda: os.fsencode(staged()), bytes, each_host=True, show=show)
+        return Path(os.fsdecode(copy))
 
 
 def _staged(

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 from shardproof._base.arguments import checked
 from shardproof._base.messages import joined, printable, shown, told
@@ -36,6 +37,7 @@ def latest_checkpoint(
     name: str | None = None,
     storage: CheckpointStorage | None = None,
     level: Level = "valid",
+    group: Any = None,
 ) -> str | None:
     """Return the prefix of the newest whole checkpoint; None if there is none.
 
@@ -50,6 +52,8 @@ def latest_checkpoint(
         storage: By default a directory, or for a URL with ``://`` what fsspec opens.
         level: ``"valid"`` proves every byte of the one that is returned. ``"complete"`` is quick:
             it compares sizes and headers, which will do if what is loaded is proven anyway.
+        group: The ranks that ask at once, as for `shardproof.distributed.validate`: rank 0 looks,
+            and all get its answer.
 
     Raises:
         OSError: The directory can't be listed, or something could not be checked (EIO, ESTALE):
@@ -66,6 +70,11 @@ def latest_checkpoint(
         >>> latest_checkpoint(f"{output_dir}/steps").removeprefix(str(output_dir))
         '/steps/step_20/model'
     """
+    if group is not None:
+        from shardproof.distributed.calls import one_answer  # noqa: PLC0415 - rarely used
+
+        find = functools.partial(latest_checkpoint, path, name=name, storage=storage, level=level)
+        return cast("str | None", one_answer(group, find, str | None))
     prefixes = prefixes_in(path, storage)
     for step in unfinished_of(prefixes):
         if name is None or os.path.basename(step.prefix) == name:

@@ -10,7 +10,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -20,6 +20,8 @@ from shardproof._base.messages import with_kind
 from shardproof._base.work import Cancelled, current, in_time, to_waiter
 from shardproof.distributed._groups import Group, group_of
 from shardproof.distributed._messages import CallEnded, Message, SentError, decoded, joint, who
+
+__all__ = ["TIMEOUT", "Answers", "JointCall", "in_round", "on_all_ranks", "one_answer"]
 
 TIMEOUT = 300.0
 """Seconds of silence after which a rank is given up, where the caller does not say."""
@@ -245,8 +247,13 @@ def on_all_ranks(
 
 
 def one_answer(
-    group: object, find: Callable[[], Result], kind: type[Result], *, each_host: bool = False
-) -> Result:
+    group: object,
+    find: Callable[[], object],
+    kind: Any,
+    *,
+    each_host: bool = False,
+    show: work.Show | None = None,
+) -> Any:
     """Return what rank 0 finds, or the first rank of each host: plain data of a kind."""
 
     def finders(said: Sequence[Message]) -> Iterator[bytes]:
@@ -258,9 +265,9 @@ def one_answer(
         found = {each.host: each.body for each in reversed(said) if each.body}
         yield from (found[each.host if each_host else said[0].host] for each in said)
 
-    def part(call: JointCall) -> Result:
+    def part(call: JointCall) -> object:
         is_finder = in_round(call, b"", finders)
         own = msgspec.msgpack.encode(find()) if is_finder else b""
         return msgspec.msgpack.decode(in_round(call, own, answers), type=kind)
 
-    return on_all_ranks(group, part)
+    return on_all_ranks(group, part, show=show)
