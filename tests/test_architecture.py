@@ -69,12 +69,7 @@ INSIDE = {
 """Rooms in rooms: each may import those before it, and what lies beside them may import all."""
 
 DOORS = {
-    "_base",
-    "cli",
-    "distributed.calls",
-    "formats.signs",
-    "probes",
-    "testing.faults",
+    *("_base", "cli", "distributed.calls", "formats.signs", "probes", "testing.faults"),
     "testing.samples",
 }
 """What is in these is a door."""

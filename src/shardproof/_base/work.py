@@ -17,6 +17,7 @@ import _thread
 import atexit
 import contextlib
 import functools
+import math
 import os
 import queue
 import sys
@@ -244,13 +245,14 @@ def watched(work: Callable[[], Result], watch: Callable[[], object], show: Show 
 
 def in_time(work: Callable[[], Result], seconds: float) -> Result:
     """Return what the work returns; if it takes longer, leave it behind, and raise TimeoutError."""
-    # For calls of others that no one can stop. An interrupt of this one's work ends the wait.
-    task, end = _WorkThread(lambda _: work()), time.monotonic() + seconds
+    # For calls of others that no one can stop. An interrupt of this one's work ends the wait. The
+    # time in which this process was stopped is none: so waits are counted.
+    task, n_waits = _WorkThread(lambda _: work()), math.ceil(seconds / TICK)
     if not task.begin():
         return work()
-    while not task.settled and (left := end - time.monotonic()) > 0:
+    while not task.settled and (n_waits := n_waits - 1) >= 0:
         go_on()
-        task.wait(min(TICK, left))
+        task.wait(TICK)
     if not task.settled:
         raise TimeoutError
     task.join()

@@ -40,7 +40,7 @@ Answers = Callable[[Sequence[Message]], Iterable[bytes]]
 class Peer(msgspec.Struct):
     """What is known of a rank that this one talks to."""
 
-    heard: float  # when
+    heard: float = 0.0  # when, in seconds of the call
     token: str = ""
     said: Message | None = None
     is_over: bool = False  # nothing more comes of it
@@ -52,8 +52,9 @@ class JointCall:
     def __init__(self, group: Group, timeout: float) -> None:
         self.group, self.rank, self.timeout = group, group.rank, timeout
         self.hosts = {group.rank: group.host}
-        ranks, now = [0] if group.rank else range(1, group.size), time.monotonic()
-        self._peers = {rank: Peer(now) for rank in ranks}
+        ranks = [0] if group.rank else range(1, group.size)
+        self._peers = {rank: Peer() for rank in ranks}
+        self._seconds, self._looked = 0.0, time.monotonic()  # in which this process ran, so far
         self._token, self._next_beat, self._at = secrets.token_hex(8), 0.0, 0
         self._has_begun = self._owes = False  # whether all have spoken once; and wait for answers
         self._end: SentError | None = None
@@ -69,7 +70,7 @@ class JointCall:
     def answer(self, bodies: Sequence[bytes]) -> None:
         """Answer each rank what is for it."""
         for rank, peer in self._peers.items():
-            peer.heard = time.monotonic()
+            peer.heard = self._seconds
             self._send(rank, "said", bodies[rank])
         self._owes = False
 
@@ -96,9 +97,11 @@ class JointCall:
             time.sleep(pause)
         if ends := [end for rank, data in found if (end := self._heed(rank, data))]:
             raise ends[0]
-        now = time.monotonic()
-        if now >= self._next_beat:
-            self._next_beat = now + self.timeout / _BEATS
+        now, beat = time.monotonic(), self.timeout / _BEATS
+        self._seconds += min(now - self._looked, beat)  # it may have been stopped
+        self._looked = now
+        if self._seconds >= self._next_beat:
+            self._next_beat = self._seconds + beat
             for rank, peer in self._peers.items():
                 if (peer.token or self.rank) and not peer.is_over:
                     self._send(rank, "alive")
@@ -106,7 +109,7 @@ class JointCall:
         late = [
             rank
             for rank, peer in self._peers.items()
-            if not (peer.said or peer.is_over) and now - peer.heard > patience
+            if not (peer.said or peer.is_over) and self._seconds - peer.heard > patience
         ]
         if late and not self._owes:
             raise self._without(late, f"not answered for {patience:g} s")
@@ -138,7 +141,7 @@ class JointCall:
         if message.to != (self._token if message.to or self._has_begun else ""):
             return None  # it is left from an earlier call
         peer.said = None if message.token != peer.token else peer.said
-        peer.heard, peer.token, self.hosts[rank] = time.monotonic(), message.token, message.host
+        peer.heard, peer.token, self.hosts[rank] = self._seconds, message.token, message.host
         peer.is_over = message.kind == "end"
         if message.kind == "said":
             peer.said = message
@@ -193,7 +196,7 @@ class JointCall:
         self._end, self._owes, self._has_begun, self._next_beat = error, True, False, math.inf
         self.timeout, until = min(seconds, self.timeout), time.monotonic() + seconds
         for rank, peer in self._peers.items():
-            if self.rank or (error and peer.token and not peer.is_over):
+            if self.rank or (error and peer.token):  # one that was stopped may go on
                 with contextlib.suppress(CallEnded):
                     self._send(rank, "end" if self.rank else "alive", error=error)
         while not (self.rank or all(peer.is_over for peer in self._peers.values())):
