@@ -4,6 +4,7 @@ import asyncio
 import gc
 import inspect
 import os
+import queue
 import signal
 import sys
 import threading
@@ -229,10 +230,16 @@ class TestWatched:
 
 class TestInTime:
     def test_what_takes_too_long_is_left_behind(self) -> None:
-        is_over = threading.Event()
+        is_over, ended_by = threading.Event(), queue.SimpleQueue[object]()
+
+        def work() -> None:
+            is_over.wait()
+            ended_by.put(_work.settle(go_on).error)
+
         with pytest.raises(TimeoutError):
-            _work.in_time(is_over.wait, 0.1)
+            _work.in_time(work, 0.1)
         is_over.set()
+        assert isinstance(ended_by.get(timeout=30), _work.Cancelled)  # it takes nothing any more
         assert _work.in_time(lambda: 3, 30.0) == 3
         with pytest.raises(ZeroDivisionError):
             _work.in_time(lambda: 1 // 0, 30.0)

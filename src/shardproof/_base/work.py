@@ -192,6 +192,10 @@ class _WorkThread(Generic[Result]):
             call()
         self.join()
 
+    def give_up(self) -> None:
+        """Stop the work, without a wait."""
+        self._stop.set()
+
     def stop(self) -> None:
         """Stop the work, and wait until it has ended."""
         self._stop.set()
@@ -254,6 +258,7 @@ def in_time(work: Callable[[], Result], seconds: float) -> Result:
         go_on()
         task.wait(TICK)
     if not task.settled:
+        task.give_up()
         raise TimeoutError
     task.join()
     return task.settled.pop().get()

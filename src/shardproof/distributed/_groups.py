@@ -11,9 +11,12 @@ a tag of their own instead.
 import os
 import sys
 import time
+from collections import defaultdict
 from typing import Any, Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
 
 from shardproof._base.messages import quoted
+from shardproof._base.work import go_on
 
 _TAG = 29_041  # MPI allows at least 32 767
 _PIECE = 2**22  # bytes; torch's TCPStore takes 8 MiB in one value
@@ -50,7 +53,7 @@ class TorchGroup:
     def __init__(self, group: Any) -> None:
         self.rank, self.size, self.host = group.rank(), group.size(), os.uname().nodename
         self._store = group.get_group_store()
-        self._n_read, self._pieces = dict[int, int](), dict[int, bytes]()
+        self._n_read, self._pieces = defaultdict[int, int](int), defaultdict[int, bytes](bytes)
 
     def send(self, data: bytes, to: int) -> None:
         """Put down each piece; its first byte says whether it is the last."""
@@ -61,22 +64,25 @@ class TorchGroup:
 
     def receive(self, source: int, timeout: float) -> bytes | None:
         """Take pieces away until one is the last."""
-        way, end = f"shardproof/{source}>{self.rank}", time.monotonic() + timeout
-        if source not in self._n_read:  # by earlier calls
-            self._n_read[source] = self._store.add(f"{way}/read", 0)
+        end = time.monotonic() + timeout
         while True:
-            key = f"{way}/{self._n_read[source] + 1}"
+            key = f"shardproof/{source}>{self.rank}/{self._n_read[source] + 1}"
             if self._store.check([key]):
+                go_on()  # what was stuck so long that it was given up takes nothing
                 piece = self._store.get(key)
+                self._n_read[source] += 1
+                self._pieces[source] += piece[1:]
                 self._store.delete_key(key)
-                self._n_read[source] = self._store.add(f"{way}/read", 1)
-                self._pieces[source] = self._pieces.get(source, b"") + piece[1:]
                 if piece[0]:
                     return self._pieces.pop(source)
             elif time.monotonic() >= end:
                 return None
             else:
                 time.sleep(_PAUSE)
+
+
+_of_torch: WeakKeyDictionary[Any, TorchGroup] = WeakKeyDictionary()
+"""One for each process group, since it knows what was read, also by a call that was stuck."""
 
 
 _unsent: list[tuple[Any, bytes]] = []
@@ -124,7 +130,7 @@ def group_of(group: object) -> Group:
     if all(hasattr(group, name) for name in ("Get_rank", "Get_size", "isend", "iprobe")):
         return MpiGroup(group)
     if hasattr(group, "get_group_store"):
-        return TorchGroup(group)
+        return _of_torch.setdefault(group, TorchGroup(group))
     if isinstance(group, Group):
         return group
     expected = "a process group of torch.distributed, a communicator of mpi4py or a Group"

@@ -138,9 +138,13 @@ class JointCall:
             self._send(rank, "alive")  # by which it finds that out, too
             peer.is_over = True
             return end
-        if message.to != (self._token if message.to or self._has_begun else ""):
+        if message.to not in {"", self._token}:
             return None  # it is left from an earlier call
-        peer.said = None if message.token != peer.token else peer.said
+        if message.token != peer.token:
+            if peer.token and self._has_begun:  # the rank is at another call
+                peer.is_over = math.isinf(self._next_beat)
+                return None
+            peer.said = None
         peer.heard, peer.token, self.hosts[rank] = self._seconds, message.token, message.host
         peer.is_over = message.kind == "end"
         if message.kind == "said":
@@ -193,7 +197,7 @@ class JointCall:
     def end(self, error: SentError | None = None, seconds: float = _LINGER) -> None:
         """Tell the others how the call ends; rank 0 stays until they know, or for a while."""
         error = None if self.rank and self._end else error  # rank 0 has told it
-        self._end, self._owes, self._has_begun, self._next_beat = error, True, False, math.inf
+        self._end, self._owes, self._has_begun, self._next_beat = error, True, True, math.inf
         self.timeout, until = min(seconds, self.timeout), time.monotonic() + seconds
         for rank, peer in self._peers.items():
             if self.rank or (error and peer.token):  # one that was stopped may go on
