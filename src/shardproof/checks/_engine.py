@@ -101,11 +101,18 @@ class Engine:
     def _next(self) -> _FileBatch | None:
         if self._again:
             return self._again.pop()
-        start = self._n_begun
-        if start == len(self._files) or len(self._said) >= _MOST_BATCHES:
+        start, n_left = self._n_begun, len(self._files) - self._n_begun
+        if not n_left or len(self._said) >= _MOST_BATCHES:
             return None
-        self._n_begun = min(start + self._length, len(self._files))
+        # The last ones are short, so that all workers end at once.
+        self._n_begun += min(self._length, n_left // self._window + 1)
         return _FileBatch(start, self._n_begun)
+
+    def _put_back(self, start: int, stop: int, length: int, n_lost: int = 0) -> None:
+        parts = (
+            _FileBatch(at, min(at + length, stop), n_lost) for at in range(start, stop, length)
+        )
+        self._again += [*parts][::-1]
 
     def _send(self, batch: _FileBatch) -> None:
         files, future = self._files[batch.start : batch.stop], cast("Any", None)
@@ -146,8 +153,7 @@ class Engine:
             self._heard, self._has_answered = time.monotonic(), True
             did_wait = self._heard - batch.at > 2 * seconds
             self._window = min(self._window + (not did_wait), _MOST_BATCHES)
-        rest = range(start + n_done, stop, self._length)
-        self._again += [_FileBatch(at, min(at + self._length, stop)) for at in reversed(rest)]
+        self._put_back(start + n_done, stop, self._length)
         return int(n_done)
 
     def _lose(self, batch: _FileBatch, reason: str) -> int:
@@ -160,9 +166,8 @@ class Engine:
             return 1
         if not is_own:
             self._n_again, self._reason = self._n_again + 1, self._reason or reason
-        middle = (start + stop + 1) // 2 if is_own else stop
-        halves = ((middle, stop), (start, middle))
-        self._again += [_FileBatch(*half, n_lost + 1) for half in halves if half[0] < half[1]]
+        n_files = stop - start
+        self._put_back(start, stop, (n_files + 1) // 2 if is_own else n_files, n_lost + 1)
         return 0
 
     def _end_silence(self) -> None:
