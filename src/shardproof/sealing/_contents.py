@@ -48,7 +48,7 @@ def contents_of(root: str) -> tuple[Reasons, Stated, list[ManifestError]]:
     look = functools.partial(_entries_of, root, files=files)
     n_threads = _AT_ONCE if is_address(root) else 1  # a disk answers faster than threads begin
     heads = in_threads(look, unlisted, n_threads=n_threads, name="shardproof-seal")
-    stating = dict(zip(unlisted, heads, strict=True))
+    stating = {name: found for name, found in zip(unlisted, heads, strict=True) if found}
     for name, why in files.items():
         entries = digest_lists.read(root, name, remarks) if why == _LISTED else ()
         for file, text in stating.get(name, entries):
