@@ -104,7 +104,8 @@ def test_a_list_that_came_meanwhile_stays(address, monkeypatch) -> None:
 
     def piped(self, path, value, mode="overwrite"):
         before(self, path, b"of another process")
-        return before(self, path, value, mode)
+        if mode == "create":  # which fsspec before 2024.12 does not know
+            raise FileExistsError(path)
 
     monkeypatch.setattr(MemoryFileSystem, "pipe_file", piped)
     with pytest.raises(SealError, match="another process has written it"):
@@ -119,7 +120,8 @@ def test_a_list_whose_answer_was_lost_is_ours(address, monkeypatch) -> None:
 
     def piped(self, path, value, mode="overwrite"):
         before(self, path, value)
-        return before(self, path, value, mode)
+        if mode == "create":
+            raise FileExistsError(path)
 
     monkeypatch.setattr(MemoryFileSystem, "pipe_file", piped)
 

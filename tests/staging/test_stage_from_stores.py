@@ -1,6 +1,7 @@
 """A copy of what is in a store: proven, and used again."""
 
 import contextlib
+import functools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 import shardproof
 from shardproof import FetchError, ManifestError, ShardValidationError, stage
+from shardproof.fetching import HubSource
 from tests.helpers.commands import run
 from tests.helpers.in_memory import contents_of, in_memory
 from tests.helpers.planning import new_store
@@ -134,10 +136,9 @@ def test_a_store_that_fails_is_continued(address, to, monkeypatch, opened) -> No
 
 
 def test_a_repository_of_the_hub_is_a_store(shards_dir, to, shard_hub, monkeypatch) -> None:
-    constants = pytest.importorskip("huggingface_hub.constants")
-    form = constants.HUGGINGFACE_CO_URL_TEMPLATE.removeprefix(constants.ENDPOINT)
-    monkeypatch.setattr(constants, "ENDPOINT", shard_hub.url)
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", shard_hub.url + form)
+    pytest.importorskip("huggingface_hub")
+    source = functools.partial(HubSource, "org/name", endpoint=shard_hub.url, subfolder="dir")
+    monkeypatch.setattr("shardproof.remote._mounted.open_source", lambda _: source())
     for file in shards_dir.iterdir():
         shard_hub.put(f"dir/{file.name}", file.read_bytes(), repo="org/name")
 
