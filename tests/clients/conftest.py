@@ -29,5 +29,6 @@ def store(_store, monkeypatch) -> Iterator[ObjectStore]:
     yield _store
     _store.faults.clear()
     _store.requests.clear()
+    _store.ranges.clear()
     for each in s3.list_objects_v2(Bucket="shards").get("Contents", ()):
         s3.delete_object(Bucket="shards", Key=each["Key"])

@@ -101,7 +101,8 @@ def test_what_is_put_replaces_nothing_that_came_meanwhile(store) -> None:
 
 def n_read(store: ObjectStore, name: str) -> int:
     """Return how many bytes of an object were asked for."""
-    found = (re.fullmatch(rf"GET \S+/{name} bytes=(\d+)-(\d+)", each) for each in store.requests)
+    asked = (span for path, span in store.ranges if path.endswith(f"/{name}"))
+    found = (re.fullmatch(r"bytes=(\d+)-(\d+)", span) for span in asked)
     return sum(int(each[2]) + 1 - int(each[1]) for each in found if each)
 
 

@@ -41,6 +41,7 @@ class ObjectStore:
     endpoint: str = ""
     faults: list[Fault] = dataclasses.field(default_factory=list)
     requests: list[str] = dataclasses.field(default_factory=list)
+    ranges: list[tuple[str, str]] = dataclasses.field(default_factory=list)  # the path of each
 
     def client(self) -> Any:
         """Return boto3's client, by which tests write: it knows checksums and parts."""
@@ -68,7 +69,8 @@ class ObjectStore:
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
         path += "?" + environ["QUERY_STRING"] if environ["QUERY_STRING"] else ""
-        self.requests.append(f"{method} {path} {environ.get('HTTP_RANGE', '')}".rstrip())
+        self.requests.append(f"{method} {path}")
+        self.ranges.append((path, environ.get("HTTP_RANGE", "")))
         for fault in self.faults:
             if not fault.times or not re.fullmatch(fault.method, method):
                 continue
