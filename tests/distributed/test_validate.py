@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import shardproof
-from shardproof import distributed, formats
+from shardproof import checks, distributed, formats
 from shardproof.errors import ManifestNotFoundError, RankError
 from shardproof.report import MOST_KEPT
 from tests.helpers.ranks import PipeGroup, in_processes, on_ranks
@@ -62,14 +62,14 @@ def test_of_very_many_findings_the_first_are_kept_as_by_one(make_shards_dir, mon
 
 def test_files_are_dealt_out(make_shards_dir, monkeypatch) -> None:
     looked: dict[str, list[str]] = {}
-    real = shardproof.checks.look_at_all
+    real = checks.look_at_all
 
     def look(question: Any, dir_fd: int, regular: Any, files: Any) -> Any:
         name = threading.current_thread().name
         looked.setdefault(name, []).extend(file.name for file in files)
         return real(question, dir_fd, regular, files)
 
-    monkeypatch.setattr(shardproof.checks, "look_at_all", look)
+    monkeypatch.setattr(checks, "look_at_all", look)
     path = make_shards_dir(30)
     assert the_one(on_ranks(validate(path, workers=1), *SHARED)).ok
     names = [name for some in looked.values() for name in some]
@@ -230,13 +230,13 @@ class TestSilence:
         assert str(found[1]) == str(found[2]) == "rank 0 has not answered for 0.75 s"
 
     def test_a_check_may_take_longer_than_the_timeout(self, make_shards_dir, monkeypatch) -> None:
-        path, real = make_shards_dir(3), shardproof.checks.look_at_all
+        path, real = make_shards_dir(3), checks.look_at_all
 
         def look(*args: Any) -> Any:
             time.sleep(1.2)
             return real(*args)
 
-        monkeypatch.setattr(shardproof.checks, "look_at_all", look)
+        monkeypatch.setattr(checks, "look_at_all", look)
         assert the_one(on_ranks(validate(path, timeout=0.5, workers=1), "n", "n")).ok
 
     @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
@@ -250,8 +250,8 @@ class TestSilence:
             if group.rank == 1 and at == "before":
                 os.kill(os.getpid(), end)
             if group.rank == 1:
-                real = shardproof.checks.look_at_all
-                shardproof.checks.look_at_all = lambda *_: os.kill(os.getpid(), end) or real(*_)
+                real = checks.look_at_all
+                checks.look_at_all = lambda *_: os.kill(os.getpid(), end) or real(*_)
             try:
                 validate(path, timeout=1)(group)
             except RankError as error:

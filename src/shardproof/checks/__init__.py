@@ -49,6 +49,7 @@ __all__ = [
     "Links",
     "Said",
     "SealedProof",
+    "Unproven",
     "check",
     "flaw_of",
     "journal",

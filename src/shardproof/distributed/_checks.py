@@ -24,7 +24,7 @@ from shardproof._base.names import open_root
 from shardproof._base.opening import closing_fd
 from shardproof._base.progress import reporting
 from shardproof._base.work import to_waiter
-from shardproof.checks import CheckJob, Said, check
+from shardproof.checks import CheckJob, Said, Unproven, check
 from shardproof.distributed._messages import CallEnded, Message, who
 from shardproof.distributed.calls import TIMEOUT, JointCall, in_round, on_all_ranks
 from shardproof.manifest import Manifest
@@ -204,7 +204,7 @@ def _dealt(call: JointCall, job: CheckJob, share: slice) -> Report:
             raise _Answered(to_waiter(call.exchange)(_packed(found)))
         yield from runs
         for each in to_waiter(call.gather)(b"")[1:]:
-            yield 0, _unpacked(each.body, list[Said])
+            yield 0, [*_unpacked(each.body, list[Finding | Unproven | None])]
 
     try:
         report = check(job.manifest, share=share, joining=joining, **job.how)
