@@ -1,4 +1,4 @@
-"""What each participant saw of a fault, and after how many seconds: rows of a table."""
+"""What each participant saw of a fault, and after how many seconds: lines of JSON."""
 
 import json
 import os
@@ -11,13 +11,13 @@ import pytest
 
 @pytest.fixture
 def row() -> Callable[..., None]:
-    """Take down what a participant saw; ``CLUSTER_ROWS`` is the file (`tests.cluster.table`)."""
+    """Take down what somebody saw, in the file ``SHARDPROOF_FAULTS`` (`tests.cluster.table`)."""
 
-    def row(engine: str, fault: str, participant: str, saw: str, seconds: float) -> None:
+    def row(engine: str, fault: str, who: str, saw: str, seconds: float) -> None:
         saw = saw.replace(socket.gethostname(), "node1")
-        found: dict[str, Any] = {"engine": engine, "fault": fault, "participant": participant}
-        if name := os.environ.get("CLUSTER_ROWS"):
+        found: dict[str, Any] = {"engine": engine, "fault": fault, "who": who, "saw": saw}
+        if name := os.environ.get("SHARDPROOF_FAULTS"):
             with open(name, "a") as file:
-                file.write(json.dumps(found | {"saw": saw, "seconds": seconds}) + "\n")
+                file.write(json.dumps(found | {"seconds": seconds}) + "\n")
 
     return row

@@ -1,32 +1,44 @@
 """Writes the table of docs/distributed.md from what tests took down.
 
-``CLUSTER_ROWS=rows.jsonl pytest tests/cluster && python -m tests.cluster.table rows.jsonl``
+``SHARDPROOF_FAULTS=rows.jsonl pytest tests/cluster && python -m tests.cluster.table rows.jsonl``
 """
 
+import itertools
 import json
+import re
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 PAGE = Path(__file__).parents[2] / "docs" / "distributed.md"
 BEGIN, END = "<!-- rows of tests/cluster -->\n", "<!-- end of rows -->\n"
+_WIDEST = 150
 
 
-def table(lines: list[str]) -> str:
-    """The rows, the last of each participant, in the order in which they came."""
-    rows = {}
+def table(lines: Iterable[str]) -> Iterator[str]:
+    """The last line of each participant; those that saw the same share a row."""
+    rows: dict[tuple[str, str, str], dict[str, Any]] = {}
     for each in map(json.loads, lines):
-        rows[each["engine"], each["fault"], each["participant"]] = each
-    text = ["| Engine | Fault | Who | Saw | After |\n", "|---|---|---|---|--:|\n"]
-    for (engine, fault, participant), row in rows.items():
-        saw = row["saw"].replace("|", "\\|").replace("\n", "; ")
-        text.append(f"| {engine} | {fault} | {participant} | {saw} | {row['seconds']:.1f} s |\n")
-    return "".join(text)
+        rows[each["engine"], each["fault"], each["who"]] = each
+    yield "| Engine | Fault | Who | Saw | After |\n|---|---|---|---|--:|\n"
+    for (engine, fault, saw), some in itertools.groupby(rows.values(), _shown):
+        found = [*some]
+        who = ", ".join(each["who"] for each in found)
+        seconds = max(each["seconds"] for each in found)
+        yield f"| {engine} | {fault} | {who} | {saw} | {seconds:.1f} s |\n"
+
+
+def _shown(row: dict[str, Any]) -> tuple[str, str, str]:
+    saw = re.sub(r"'/\S*/([^/]+(?:/elsewhere)?)'", r"'.../\1'", row["saw"].replace("\n", "; "))
+    saw = saw if len(saw) <= _WIDEST else f"{saw[:_WIDEST]}..."
+    return row["engine"], row["fault"], saw.replace("|", "\\|")
 
 
 def main(name: str) -> None:
     before, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
-    rows = table(Path(name).read_text().splitlines())
+    rows = "".join(table(Path(name).read_text().splitlines()))
     PAGE.write_text(f"{before}{BEGIN}{rows}{END}{after}")
 
 

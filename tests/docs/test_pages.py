@@ -139,6 +139,7 @@ SCENES: dict[str, Callable[[Scene, Hub], object]] = {
     "buckets.md": buckets,
     "checkpoints.md": checkpoints,
     "command-line.md": command_line,
+    "distributed.md": nothing,
     "engines.md": nothing,
     "examples.md": nothing,
     "forecast.md": nothing,

@@ -105,5 +105,6 @@ def joint(met: Mapping[int, SentError], hosts: Mapping[int, str], tip: str) -> S
     if len(by_text) == 1 and not others:
         return first
     lines = [f"{who(ranks, hosts)}: {text}" for text, ranks in by_text.items()]
+    tip = tip if first.kind.startswith("Manifest") else ""
     lines += [f"no error on {who(others, hosts)}{tip}"] if others else []
     return msgspec.structs.replace(first, text="\n".join(lines))
