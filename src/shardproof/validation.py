@@ -14,7 +14,7 @@ from shardproof._base.names import open_root, replaced
 from shardproof._base.opening import closing_fd, refuse_empty
 from shardproof._base.progress import reporting
 from shardproof._base.work import apart
-from shardproof.checks import CheckJob, Executor, Links, check, proofs_of
+from shardproof.checks import Executor, Links, check, proofs_of
 from shardproof.promises import promise_of
 from shardproof.report import MOST_KEPT, FindingKind, Level, Report
 
@@ -37,6 +37,7 @@ def validate(
     workers: int | None = None,
     executor: Executor | None = None,
     progress: bool | Callable[[int, int], None] = False,
+    _check: Callable[..., Report] = check,
 ) -> Report:
     """Check every file that the manifest of a shards directory lists, and report what is wrong.
 
@@ -94,68 +95,35 @@ def validate(
         >>> report.ok, report.n_files
         (True, 3)
     """
-    if workers is not None and executor is not None:
-        raise ValueError("expected workers or executor, found both")
-    if is_address(path) and executor is not None:
-        raise ValueError(f"executor: {NOT_ELSEWHERE}")
-    job = opened(
-        path,
-        level=level,
-        format=format,
-        links=links,
-        against=against,
-        strict=strict,
-        quick=quick,
-        workers=workers,
-    )
-
-    def checked_once(_: object) -> Report:
-        with job as (manifest, how, concluded):
-            return concluded(check(manifest, executor=executor, **how))
-
-    with reporting(progress, "shards") as show:
-        return apart(checked_once, show)
-
-
-@contextlib.contextmanager
-@checked
-def opened(
-    path: str | os.PathLike[str],
-    *,
-    level: Level = "present",
-    format: str | None = None,  # noqa: A002 - as for `validate`
-    links: Links = "inside",
-    against: str | os.PathLike[str] | None = None,
-    strict: bool = False,
-    quick: bool = False,
-    workers: int | None = None,
-) -> Iterator[CheckJob]:
-    """Read what is expected of a directory, and hold it until it has been checked."""
     refuse_empty(path=path, against=against)
     if workers is not None:
         count("workers", workers, 1)
-    if quick and is_address(path):
-        raise ValueError(f"quick: {NOT_ELSEWHERE}")
+        if executor is not None:
+            raise ValueError("expected workers or executor, found both")
+    if is_address(path) and (quick or executor is not None):
+        raise ValueError(f"{'quick' if quick else 'executor'}: {NOT_ELSEWHERE}")
     form = None if format is None else formats.get(format)
-    with contextlib.ExitStack() as stack:
-        located = formats.locate(stack.enter_context(remote.mounted(path)))
-        if strict and located.path != located.root:
-            problem = f"expected a directory, found the prefix '{shown(located.path)}'"
-            raise ValueError(f"strict: {problem}: other checkpoints may lie beside it")
 
-        def concluded(report: Report) -> Report:
+    def checked_by(**how: Any) -> Report:
+        with contextlib.ExitStack() as stack:
+            located = formats.locate(stack.enter_context(remote.mounted(path)))
+            if strict and located.path != located.root:
+                problem = f"expected a directory, found the prefix '{shown(located.path)}'"
+                raise ValueError(f"strict: {problem}: other checkpoints may lie beside it")
+            stack.enter_context(_held(located.root))
+            promise = promise_of(located.path, form=form, against=against, level=level)
+            how["beside"] = promise.beside if strict else None
+            how["proofs"] = proofs_of(os.fspath(promise.manifest.root)) if quick else None
+            how |= {"level": level, "links": links, "most": MOST_KEPT, "is_told": True}
+            report = _check(promise.manifest, **how)
             is_list = against is not None or report.format == formats.LISTS
-            is_all_wrong = is_list and report.counts == {FindingKind.DIGEST: report.n_files} != {}
-            notes = (*report.notes, *(_NO_DIGEST,) * is_all_wrong, *notes_of(located.root))
-            return dataclasses.replace(report, path=path_of(located.path), notes=notes)
+            if is_list and report.counts == {FindingKind.DIGEST: report.n_files} != {}:
+                report = dataclasses.replace(report, notes=(*report.notes, _NO_DIGEST))
+            notes = *report.notes, *notes_of(located.root)
+        return dataclasses.replace(report, path=path_of(located.path), notes=notes)
 
-        stack.enter_context(_held(located.root))
-        promise = promise_of(located.path, form=form, against=against, level=level)
-        how: dict[str, Any] = {"level": level, "links": links, "workers": workers}
-        how |= {"most": MOST_KEPT, "is_told": True}
-        how["beside"] = promise.beside if strict else None
-        how["proofs"] = proofs_of(os.fspath(promise.manifest.root)) if quick else None
-        yield CheckJob(promise.manifest, how, concluded)
+    with reporting(progress, "shards") as show:
+        return apart(lambda _: checked_by(workers=workers, executor=executor), show)
 
 
 @contextlib.contextmanager

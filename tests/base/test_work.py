@@ -210,7 +210,7 @@ class TestWatched:
             return threading.get_ident()
 
         here = threading.get_ident()
-        assert _work.watched(work, lambda: seen.append(here), None) not in seen
+        assert _work.watched(work, lambda: seen.append(here)) not in seen
         assert {*seen} == {here}
 
     def test_what_a_watch_raises_stops_the_work(self) -> None:
@@ -224,36 +224,20 @@ class TestWatched:
                 ended.append(True)
 
         with pytest.raises(ZeroDivisionError):
-            _work.watched(work, lambda: 1 // 0, None)
+            _work.watched(work, lambda: 1 // 0)
         assert ended == [True]
 
-
-class TestInTime:
-    def test_what_takes_too_long_is_left_behind(self) -> None:
+    def test_what_may_never_end_is_left_behind(self) -> None:
         is_over, ended_by = threading.Event(), queue.SimpleQueue[object]()
 
         def work() -> None:
             is_over.wait()
             ended_by.put(_work.settle(go_on).error)
 
-        with pytest.raises(TimeoutError):
-            _work.in_time(work, 0.1)
+        with pytest.raises(ZeroDivisionError):
+            _work.watched(work, lambda: 1 // 0, waits=False)
         is_over.set()
         assert isinstance(ended_by.get(timeout=30), _work.Cancelled)  # it takes nothing any more
-        assert _work.in_time(lambda: 3, 30.0) == 3
-        with pytest.raises(ZeroDivisionError):
-            _work.in_time(lambda: 1 // 0, 30.0)
-
-    def test_an_interrupt_ends_the_wait(self) -> None:
-        is_over = threading.Event()
-
-        def work(stop: threading.Event) -> None:
-            stop.set()
-            with pytest.raises(_work.Cancelled):
-                _work.in_time(is_over.wait, 30.0)
-
-        _work.apart(work)
-        is_over.set()
 
 
 class Looker:

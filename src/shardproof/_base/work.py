@@ -17,7 +17,6 @@ import _thread
 import atexit
 import contextlib
 import functools
-import math
 import os
 import queue
 import sys
@@ -192,16 +191,13 @@ class _WorkThread(Generic[Result]):
             call()
         self.join()
 
-    def give_up(self) -> None:
-        """Stop the work, without a wait."""
-        self._stop.set()
-
-    def stop(self) -> None:
+    def stop(self, *, waits: bool = True) -> None:
         """Stop the work, and wait until it has ended."""
         self._stop.set()
-        while self._threads and not self.settled:
-            self.wait(TICK)
-        self.join()
+        if waits:
+            while self._threads and not self.settled:
+                self.wait(TICK)
+            self.join()
 
     def wait(self, seconds: float) -> None:
         """Wait until the work has ended, at most so long; what it wants called is not called."""
@@ -233,34 +229,24 @@ def apart(work: Callable[[Stop], Result], show: Show | None = None) -> Result:
     return task.settled.pop().get()
 
 
-def watched(work: Callable[[], Result], watch: Callable[[], object], show: Show | None) -> Result:
+def watched(
+    work: Callable[[], Result],
+    watch: Callable[[], object],
+    show: Show | None = None,
+    *,
+    waits: bool = True,
+) -> Result:
     """Return what the work returns, done in another thread; ``watch`` is called every moment."""
-    # What that raises stops the work. Calls that the work wants made are made in this thread.
+    # What that raises stops the work, and ends this. Calls that the work wants made are made here.
+    # Of others' code, which may never end, ``waits`` is False: it is left behind.
     task = _WorkThread(lambda _: work(), show)
     try:
         if not task.begin():
-            raise RuntimeError("no thread can be started")
+            return work()
         task.serve(watch)
     except BaseException:
-        task.stop()
+        task.stop(waits=waits)
         raise
-    return task.settled.pop().get()
-
-
-def in_time(work: Callable[[], Result], seconds: float) -> Result:
-    """Return what the work returns; if it takes longer, leave it behind, and raise TimeoutError."""
-    # For calls of others that no one can stop. An interrupt of this one's work ends the wait. The
-    # time in which this process was stopped is none: so waits are counted.
-    task, n_waits = _WorkThread(lambda _: work()), math.ceil(seconds / TICK)
-    if not task.begin():
-        return work()
-    while not task.settled and (n_waits := n_waits - 1) >= 0:
-        go_on()
-        task.wait(TICK)
-    if not task.settled:
-        task.give_up()
-        raise TimeoutError
-    task.join()
     return task.settled.pop().get()
 
 

@@ -12,7 +12,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from shardproof._base import fanout
 from shardproof._base.addresses import remote_at
@@ -43,7 +43,6 @@ from shardproof.manifest import Contradiction, ExpectedFile, Manifest, RefusedEn
 from shardproof.report import Finding, FindingKind, Level, MoreFindings, Report
 
 __all__ = [
-    "CheckJob",
     "Executor",
     "FileRead",
     "Links",
@@ -122,14 +121,6 @@ def check(
         notes=tuple(notes),
         more=found.more,
     )
-
-
-class CheckJob(NamedTuple):
-    """What is expected, how `check` is to check it, and what makes its report the user's."""
-
-    manifest: Manifest
-    how: Mapping[str, Any]
-    concluded: Callable[[Report], Report] = lambda report: report
 
 
 class _Collected:

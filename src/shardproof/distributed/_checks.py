@@ -1,7 +1,6 @@
 """One check for all ranks: what each sees there, who checks what, and the report of it all."""
 
 import collections
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -10,7 +9,7 @@ import os
 import typing
 import zlib
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -22,17 +21,18 @@ from shardproof._base.fanout import Done
 from shardproof._base.messages import joined, shown
 from shardproof._base.names import open_root
 from shardproof._base.opening import closing_fd
-from shardproof._base.progress import reporting
 from shardproof._base.work import to_waiter
-from shardproof.checks import CheckJob, Said, Unproven, check
+from shardproof.checks import Said, Unproven, check
 from shardproof.distributed._messages import CallEnded, Message, who
-from shardproof.distributed.calls import TIMEOUT, JointCall, in_round, on_all_ranks
-from shardproof.manifest import Manifest
+from shardproof.distributed.calls import TIMEOUT, JointCall, firsts, in_round, on_all_ranks
+from shardproof.manifest import ExpectedFile, Manifest
 from shardproof.report import MOST_KEPT, Finding, FindingKind, MoreFindings, Report
 
 Value = TypeVar("Value")
 Spread = Literal["one", "node", "all"]
-Opened = Callable[[], contextlib.AbstractContextManager[CheckJob]]
+Check = Callable[..., Report]
+Run = Callable[[Check], Report]
+"""Checks a directory by what is given, which is called as `check` is."""
 
 _TIP = '; if each host has a directory of its own, spread="node" checks each of them'
 _FILE_BYTES = 2**16  # which take as long to read as a file takes to open
@@ -81,48 +81,42 @@ def validate(
         True
     """
     number("timeout", timeout, 0.5)
-    progress = as_validate.pop("progress", False)
     told = ", ".join(f"{name}={value!r}" for name, value in sorted(as_validate.items()))
-    part = functools.partial(
-        check_together,
-        asked=f"validate({told})",
-        opened=functools.partial(validation.opened, path, **as_validate),
-        root=lambda: formats.locate(path).root,
-        spread=spread,
+
+    def run(check: Check) -> Report:
+        return validation.validate(path, **as_validate, _check=check)
+
+    def root() -> str:
+        return formats.locate(path).root
+
+    return check_together(
+        group, f"validate({told})", run, root=root, spread=spread, timeout=timeout
     )
-    with reporting(progress, "shards") as show:
-        return on_all_ranks(group, part, timeout=timeout, show=show)
 
 
 def check_together(
-    call: JointCall,
+    group: object,
     asked: str,
-    opened: Opened,
+    run: Run,
+    *,
     root: Callable[[], str] = str,
     spread: Spread | None = None,
+    timeout: float = TIMEOUT,
 ) -> Report:
-    """Return the one report of all ranks, each of which calls this.
+    """Return the one report of all ranks; ``run`` checks a directory by a function like `check`.
 
     Where no spread is given the files are dealt out if all see one directory; else one rank of each
     host checks what its host has.
     """
-    with contextlib.ExitStack() as stack:
-        job, seen = None, b""
-        if spread in {"all", None}:
-            job = stack.enter_context(opened())
-            seen = _packed(SeenRoot.at(asked, os.fspath(job.manifest.root), job.manifest))
-        elif spread == "node":
-            seen = _packed(SeenRoot.at(asked, root()))
-        tasks = functools.partial(_tasks, spread, job)
-        task = _unpacked(in_round(call, seen, tasks, _TIP if spread == "all" else ""), Task)
-        if job is not None and isinstance(task, tuple):
-            return _dealt(call, job, slice(*task))
-        found = b""
-        if task:
-            job = job or stack.enter_context(opened())
-            report = job.concluded(check(job.manifest, **job.how))
-            found = _packed((_digest_of(job.manifest), report))
-        return _unpacked(in_round(call, found, functools.partial(_merged, spread)), Report)
+
+    def part(call: JointCall) -> Report:
+        if spread not in {"one", "node"}:
+            return run(functools.partial(_dealt, call, asked, spread))
+        seen = b"" if spread == "one" else _packed(SeenRoot.at(asked, root()))
+        task = in_round(call, seen, functools.partial(_tasks, spread, None, False))
+        return _of_some(call, spread, run if _unpacked(task, bool) else None)
+
+    return on_all_ranks(group, part, timeout)
 
 
 class SeenRoot(msgspec.Struct, frozen=True):
@@ -154,16 +148,17 @@ def _digest_of(manifest: Manifest) -> str:
     return hashed.hexdigest()
 
 
-def _tasks(spread: Spread | None, job: CheckJob | None, said: Sequence[Message]) -> list[bytes]:
+def _tasks(
+    spread: Spread | None,
+    files: Sequence[ExpectedFile] | None,
+    reads: bool,
+    said: Sequence[Message],
+) -> list[bytes]:
     """Return what each rank is to do, or end the call where they see different directories."""
     is_one = spread == "one" or _is_one_directory(said, may_differ=spread != "all")
-    hosts, tasks = [each.host for each in said], list[Task]()
-    if job is not None and is_one:
-        tasks += itertools.pairwise(_bounds(job, len(said)))
-    elif spread == "one":
-        tasks += [rank == 0 for rank in range(len(said))]
-    else:
-        tasks += [host not in hosts[:rank] for rank, host in enumerate(hosts)]
+    tasks: Iterable[Task] = firsts(said, each_host=spread != "one")
+    if files is not None and is_one:
+        tasks = itertools.pairwise(_bounds(files, len(said), reads=reads))
     return [*map(_packed, tasks)]
 
 
@@ -183,9 +178,8 @@ def _is_one_directory(said: Sequence[Message], *, may_differ: bool) -> bool:
     raise CallEnded(f"the ranks see different directories: {told}{'' if may_differ else _TIP}")
 
 
-def _bounds(job: CheckJob, n_ranks: int) -> list[int]:
+def _bounds(files: Sequence[ExpectedFile], n_ranks: int, *, reads: bool) -> list[int]:
     """Return where the share of each rank begins, and the last one ends: files that follow."""
-    files, reads = job.manifest.files, job.how["level"] == "valid"
     sums = [*itertools.accumulate(_FILE_BYTES + (file.size or 0) * reads for file in files)]
     each = sums[-1] / n_ranks if sums else 0
     return [0, *(bisect_left(sums, each * rank) for rank in range(1, n_ranks)), len(files)]
@@ -195,8 +189,15 @@ class _Answered(Exception):  # noqa: N818 - it ends a check of which another ran
     pass
 
 
-def _dealt(call: JointCall, job: CheckJob, share: slice) -> Report:
-    """Check a share; rank 0 adds what others found, and makes the report of all."""
+def _dealt(
+    call: JointCall, asked: str, spread: Spread | None, manifest: Manifest, **how: Any
+) -> Report:
+    """Check a share, or what is for this host; rank 0 makes the report of all."""
+    seen = _packed(SeenRoot.at(asked, os.fspath(manifest.root), manifest))
+    tasks = functools.partial(_tasks, spread, manifest.files, how["level"] == "valid")
+    task = _unpacked(in_round(call, seen, tasks, _TIP if spread == "all" else ""), Task)
+    if not isinstance(task, tuple):
+        return _of_some(call, spread, (lambda look: look(manifest, **how)) if task else None)
 
     def joining(runs: Done[Said]) -> Done[Said]:
         if call.rank:
@@ -207,12 +208,25 @@ def _dealt(call: JointCall, job: CheckJob, share: slice) -> Report:
             yield 0, [*_unpacked(each.body, list[Finding | Unproven | None])]
 
     try:
-        report = check(job.manifest, share=share, joining=joining, **job.how)
+        report = check(manifest, share=slice(*task), joining=joining, **how)
     except _Answered as end:
         return _unpacked(end.args[0], Report)
-    report = job.concluded(report)
     to_waiter(call.answer)([_packed(report)] * call.group.size)
     return report
+
+
+def _of_some(call: JointCall, spread: Spread | None, run: Run | None) -> Report:
+    """Check all of it if this rank is to, and return the report that rank 0 makes of those."""
+    found, digests = b"", list[str]()
+
+    def look(manifest: Manifest, **how: Any) -> Report:
+        digests.append(_digest_of(manifest))
+        return check(manifest, **how)
+
+    if run is not None:
+        report = run(look)
+        found = _packed((digests[0], report))
+    return _unpacked(in_round(call, found, functools.partial(_merged, spread)), Report)
 
 
 def _merged(spread: Spread | None, said: Sequence[Message]) -> list[bytes]:

@@ -6,10 +6,11 @@ that was stopped or killed, and not how long a check takes.
 """
 
 import contextlib
+import itertools
 import math
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,11 +18,11 @@ import msgspec
 import shardproof
 from shardproof._base import work
 from shardproof._base.messages import with_kind
-from shardproof._base.work import Cancelled, current, in_time, to_waiter
+from shardproof._base.work import TICK, Cancelled, to_waiter
 from shardproof.distributed._groups import Group, group_of
 from shardproof.distributed._messages import CallEnded, Message, SentError, decoded, joint, who
 
-__all__ = ["TIMEOUT", "Answers", "JointCall", "in_round", "on_all_ranks", "one_answer"]
+__all__ = ["TIMEOUT", "Answers", "JointCall", "firsts", "in_round", "on_all_ranks", "one_answer"]
 
 TIMEOUT = 300.0
 """Seconds of silence after which a rank is given up, where the caller does not say."""
@@ -33,7 +34,7 @@ _LAST_WORD = 0.1  # seconds in which an interrupted rank says so
 _PAUSE = 0.005
 
 Result = TypeVar("Result")
-Answers = Callable[[Sequence[Message]], Iterable[bytes]]
+Answers = Callable[[Sequence[Message]], list[bytes]]
 """What rank 0 answers to each rank, of what all of them have said."""
 
 
@@ -164,8 +165,15 @@ class JointCall:
     def _reach(self, call: Callable[[], Result]) -> Result:
         """Return what a call of the engine does, in a thread that is left behind if it is stuck."""
         # Those of torch's store are, while the process that has it is stopped.
+        ticks = itertools.count()
+
+        def watch() -> None:  # which counts, so that it does not matter if this process is stopped
+            work.go_on()
+            if next(ticks) * TICK > self.timeout:
+                raise TimeoutError
+
         try:
-            return in_time(call, self.timeout)
+            return work.watched(call, watch, waits=False)
         except TimeoutError:
             raise self._without([self._at], f"not answered for {self.timeout:g} s") from None
         except Exception as error:  # whatever an engine raises
@@ -200,7 +208,8 @@ class JointCall:
         self._end, self._owes, self._has_begun, self._next_beat = error, True, True, math.inf
         self.timeout, until = min(seconds, self.timeout), time.monotonic() + seconds
         for rank, peer in self._peers.items():
-            if self.rank or (error and peer.token):  # one that was stopped may go on
+            is_told = self.rank or (error and peer.token)  # one that was stopped may go on
+            if is_told and time.monotonic() < until:
                 with contextlib.suppress(CallEnded):
                     self._send(rank, "end" if self.rank else "alive", error=error)
         while not (self.rank or all(peer.is_over for peer in self._peers.values())):
@@ -214,26 +223,20 @@ def in_round(call: JointCall, body: bytes, answers: Answers, tip: str = "") -> b
     """Say something, and return the answer; rank 0 makes the answers."""
     if call.rank:
         return to_waiter(call.exchange)(body)
-    bodies = [*answers(to_waiter(call.gather)(body, tip=tip))]
+    bodies = answers(to_waiter(call.gather)(body, tip=tip))
     to_waiter(call.answer)(bodies)
     return bodies[0]
 
 
 def on_all_ranks(
-    group: object,
-    part: Callable[[JointCall], Result],
-    *,
-    timeout: float = TIMEOUT,
-    show: work.Show | None = None,
+    group: object, part: Callable[[JointCall], Result], timeout: float = TIMEOUT
 ) -> Result:
     """Return what this rank's part of a call returns; raise on each what any of them raises."""
 
     def run(_: object) -> Result:
         try:
             try:
-                found = work.watched(
-                    lambda: part(call), call.watch, current.show and work.tell_done
-                )
+                found = work.watched(lambda: part(call), call.watch)
             except (CallEnded, Cancelled):
                 raise
             except Exception as error:
@@ -250,31 +253,29 @@ def on_all_ranks(
             raise
 
     call = JointCall(group_of(group), timeout)
-    return work.apart(run, show)
+    return work.apart(run)
+
+
+def firsts(said: Sequence[Message], *, each_host: bool) -> list[bool]:
+    """Return for each rank whether it is rank 0, or the first on its host."""
+    hosts = [each.host if each_host else "" for each in said]
+    return [hosts.index(host) == rank for rank, host in enumerate(hosts)]
 
 
 def one_answer(
-    group: object,
-    find: Callable[[], object],
-    kind: Any,
-    *,
-    each_host: bool = False,
-    show: work.Show | None = None,
+    group: object, find: Callable[[], object], kind: Any, *, each_host: bool = False
 ) -> Any:
     """Return what rank 0 finds, or the first rank of each host: plain data of a kind."""
 
-    def finders(said: Sequence[Message]) -> Iterator[bytes]:
-        hosts = [each.host for each in said]
-        for rank, host in enumerate(hosts):
-            yield b"!" * (host not in hosts[:rank] if each_host else rank == 0)
+    def finders(said: Sequence[Message]) -> list[bytes]:
+        return [b"!" * is_first for is_first in firsts(said, each_host=each_host)]
 
-    def answers(said: Sequence[Message]) -> Iterator[bytes]:
+    def answers(said: Sequence[Message]) -> list[bytes]:
         found = {each.host: each.body for each in reversed(said) if each.body}
-        yield from (found[each.host if each_host else said[0].host] for each in said)
+        return [found[each.host if each_host else said[0].host] for each in said]
 
     def part(call: JointCall) -> object:
-        is_finder = in_round(call, b"", finders)
-        own = msgspec.msgpack.encode(find()) if is_finder else b""
+        own = msgspec.msgpack.encode(find()) if in_round(call, b"", finders) else b""
         return msgspec.msgpack.decode(in_round(call, own, answers), type=kind)
 
-    return on_all_ranks(group, part, show=show)
+    return on_all_ranks(group, part)

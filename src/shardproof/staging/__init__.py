@@ -88,14 +88,14 @@ def stage(
     """
     refuse_empty(path=path, to=to)
     n_threads = _THREADS if workers is None else count("workers", workers, 1)
-    staged = functools.partial(_staged, path, to, level, n_threads)
-    with reporting(progress, "files") as show:
-        if group is None:
-            return apart(lambda _: staged(), show)
+    if group is not None:
         from shardproof.distributed.calls import one_answer  # noqa: PLC0415 - rarely used
 
-        copy = one_answer(group, lambda: os.fsencode(staged()), bytes, each_host=True, show=show)
+        find = functools.partial(stage, path, to, level=level, workers=workers, progress=progress)
+        copy = one_answer(group, lambda: os.fsencode(find()), bytes, each_host=True)
         return Path(os.fsdecode(copy))
+    with reporting(progress, "files") as show:
+        return apart(lambda _: _staged(path, to, level, n_threads), show)
 
 
 def _staged(

@@ -2,9 +2,8 @@
 
 import contextlib
 import dataclasses
-import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NotRequired, TypedDict, cast
 
 import numpy as np
@@ -13,12 +12,13 @@ import numpy.typing as npt
 from shardproof._base.names import real_root
 from shardproof._base.opening import refuse_no_path
 from shardproof._base.work import apart
-from shardproof.checks import CheckJob, check
+from shardproof.checks import check
 from shardproof.errors import ShardReadError
 from shardproof.loaders.io._memory import Buffer, Contiguous
 from shardproof.loaders.io._open_shards import OpenShards, ShardRead
 from shardproof.loaders.order._selection import Framework, LayerChoice, Rows, Selection, TokenChoice
 from shardproof.manifest import Manifest
+from shardproof.report import Report
 from shardproof.saev import LABELS_FILE, Metadata, read_manifest
 
 if TYPE_CHECKING:
@@ -90,26 +90,19 @@ def open_source(
 ) -> RowSource:
     """Prove a directory at level ``complete`` and return what is to be read of it."""
     refuse_no_path(shards_dir=path)
-    if group is None:
-        return apart(lambda _: _opened(_checked(path), layer, tokens))
-    from shardproof.distributed import check_together, on_all_ranks  # noqa: PLC0415 - rarely used
-
     manifests = list[Manifest]()
 
-    @contextlib.contextmanager
-    def opened() -> Iterator[CheckJob]:
+    def run(check: Callable[..., Report]) -> Report:
         manifests.append(read_manifest(real_root(path)))
-        yield CheckJob(manifests[0], {"level": "complete"})
+        return check(manifests[0], level="complete")
 
-    part = functools.partial(check_together, asked="a loader", opened=opened)
-    on_all_ranks(group, part).raise_for_findings()
+    if group is None:
+        apart(lambda _: run(check)).raise_for_findings()
+    else:
+        from shardproof.distributed import check_together  # noqa: PLC0415 - rarely used
+
+        check_together(group, "a loader", run).raise_for_findings()
     return apart(lambda _: _opened(manifests[0], layer, tokens))
-
-
-def _checked(path: str | os.PathLike[str]) -> Manifest:
-    manifest = read_manifest(real_root(path))
-    check(manifest, level="complete").raise_for_findings()
-    return manifest
 
 
 def _opened(manifest: Manifest, layer: LayerChoice, tokens: TokenChoice) -> RowSource:
