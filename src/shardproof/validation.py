@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from shardproof import formats, remote
-from shardproof._base.addresses import NOT_ELSEWHERE, is_address, notes_of, path_of, remote_at
+from shardproof._base.addresses import NOT_ELSEWHERE, is_address, path_of, remote_at
 from shardproof._base.arguments import checked, count
 from shardproof._base.messages import shown
 from shardproof._base.names import open_root, replaced
@@ -119,7 +119,8 @@ def validate(
             is_list = against is not None or report.format == formats.LISTS
             if is_list and report.counts == {FindingKind.DIGEST: report.n_files} != {}:
                 report = dataclasses.replace(report, notes=(*report.notes, _NO_DIGEST))
-            notes = *report.notes, *notes_of(located.root)
+            place = remote_at(located.root)
+            notes = (*report.notes, *(place.directory.notes() if place else ()))
         return dataclasses.replace(report, path=path_of(located.path), notes=notes)
 
     with reporting(progress, "shards") as show:

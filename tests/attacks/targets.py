@@ -174,7 +174,7 @@ def npy(base: Path) -> Path:
 def read_npy(root: Path) -> Iterator[str]:
     fd = Descriptor(os.open(root / "ids.npy", os.O_RDONLY))
     try:
-        yield str(read_header(fd, fd.size, IDS))
+        yield str(read_header(fd, fd.status.st_size, IDS))
     finally:
         os.close(fd)
 

@@ -106,7 +106,7 @@ def test_what_is_open_reads_and_knows_its_size(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"abcdef")
     with open(tmp_path / "x", "rb") as file:
         fd = Descriptor(file.fileno())
-        assert (fd(2), fd(9, 4), fd.size, os.pread(fd, 1, 5)) == (b"ab", b"ef", 6, b"f")
+        assert (fd(2), fd(9, 4), fd.status.st_size, os.pread(fd, 1, 5)) == (b"ab", b"ef", 6, b"f")
 
 
 def test_bytes_from_anywhere_are_read_as_a_file_is() -> None:

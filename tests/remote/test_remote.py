@@ -419,12 +419,6 @@ def test_a_path_that_was_an_address(tmp_path, monkeypatch) -> None:
         validate(Path("s3://bucket/dir"))
 
 
-def test_a_probe_that_takes_a_descriptor_is_told_what_it_gets(arrays, monkeypatch) -> None:
-    monkeypatch.setattr("shardproof.probes.npy.probe", lambda _, fd, size: os.pread(fd, size, 0))
-    with pytest.raises(TypeError, match=r"reads by `read\(n_bytes, offset\)`"):
-        validate(arrays, level="complete")
-
-
 def test_an_interrupt_ends_a_read_that_hangs(tmp_path) -> None:
     """In half a minute nothing would come."""
     np.save(tmp_path / "0.npy", np.arange(3))

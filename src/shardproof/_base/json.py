@@ -45,8 +45,9 @@ def read_bytes(root: str, name: str, *, max_bytes: int) -> bytes:
     try:
         with telling_where(path), closing_fd(open_root(root)) as dir_fd:
             found = open_file(name, root=root, dir_fd=dir_fd)
-        with telling_where(path), contextlib.closing(found), file_of(found, found.size) as file:
-            size, data = found.size, b""
+        with telling_where(path), contextlib.closing(found):
+            size, data = found.status.st_size, b""
+            file = file_of(found, size)
             if size <= max_bytes:
                 # Not max_bytes at once: Python makes room for as many bytes as it is asked for.
                 data = file.read(size + 1)

@@ -23,6 +23,7 @@ from shardproof._base.opening import (
     Descriptor,
     OpenFile,
     is_conclusive,
+    is_directory,
     is_link,
     permission_denied,
     real_path,
@@ -176,8 +177,8 @@ def real_root(path: str | os.PathLike[str]) -> str:
 
 def open_root(root: str) -> int:
     """Return a descriptor of a directory, by its real path: a link was put there meanwhile."""
-    if (place := remote_at(root)) is not None:  # which needs none, so it gets one of nothing
-        if not stat.S_ISDIR(place.mode):
+    if remote_at(root) is not None:  # which needs none, so it gets one of nothing
+        if not is_directory(root):
             raise ManifestError("expected the address of a directory, found a file", path=root)
         return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -221,7 +222,7 @@ def open_inside(name: str, *, root: str, dir_fd: int, links: bool = True) -> int
 def open_file(name: str, *, root: str, dir_fd: int, links: bool = True) -> OpenFile:
     """Open a file as `open_inside` does, wherever the root is."""
     if (place := remote_at(root)) is not None:
-        return place.open(name)
+        return place.directory.open(os.path.join(place.name, name))
     return Descriptor(open_inside(name, root=root, dir_fd=dir_fd, links=links))
 
 

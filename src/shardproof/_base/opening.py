@@ -14,7 +14,7 @@ import io
 import itertools
 import os
 import stat
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 from shardproof._base.addresses import OpenFile as OpenFile  # noqa: PLC0414
@@ -75,11 +75,8 @@ def refuse_empty(**paths: str | os.PathLike[str] | None) -> None:
 def refuse_no_path(**paths: str | os.PathLike[str] | None) -> None:
     """Refuse an empty path, and an address, where a path of this machine belongs."""
     refuse_empty(**paths)
-    for name, path in paths.items():
-        try:
-            remote_at(path or "")
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
+    for path in paths.values():
+        remote_at(path or "")  # which refuses it
 
 
 def permission_denied() -> str:
@@ -91,8 +88,8 @@ def mode_of(
     path: str | os.PathLike[str], *, follow: bool = False, dir_fd: int | None = None
 ) -> int:
     """Return the ``st_mode`` of what is at a path; 0 where nothing is."""
-    if (place := remote_at(path)) is not None:
-        return place.mode
+    if remote_at(path) is not None:
+        return getattr(status_of(os.fspath(path)), "st_mode", 0)
     # With ``follow`` a link that leads nowhere, or round in a circle, is nothing, too.
     try:
         return os.stat(path, dir_fd=dir_fd, follow_symlinks=follow).st_mode
@@ -312,15 +309,6 @@ class Descriptor(int):
         """What is known of the file."""
         return os.fstat(self)
 
-    @property
-    def size(self) -> int:
-        """How many bytes there are."""
-        return os.fstat(self).st_size
-
-    def stated(self, _asked: Set[tuple[str, int]]) -> dict[tuple[str, int], Any]:
-        """Return nothing: no file system states digests."""
-        return {}
-
     def close(self) -> None:
         """Close it."""
         os.close(self)
@@ -344,8 +332,7 @@ class _Readable(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def seekable(self) -> bool:
-        return True
+    seekable = readable
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         self._at = offset + (0, self._at, self._size)[whence]

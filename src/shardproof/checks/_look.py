@@ -22,6 +22,7 @@ from shardproof._base.names import (
     OPEN_FLAGS,
     NotRegularError,
     file_type,
+    open_file,
     open_folder,
     open_inside,
     open_regular,
@@ -132,12 +133,12 @@ class _Opener:
     def __init__(self, question: Question, dir_fd: int) -> None:
         self._question, self._dir_fd = question, dir_fd
         self._folder, self._fd = "", -1
-        self._elsewhere = remote_at(question.root)
+        self._is_here = remote_at(question.root) is None
 
     def open(self, name: str) -> OpenFile:
         """Open a file; by a link that leaves the root only where that is promised, or asked for."""
-        if self._elsewhere is not None:
-            return self._elsewhere.open(name)
+        if not self._is_here:
+            return open_file(name, root=self._question.root, dir_fd=self._dir_fd)
         return Descriptor(self._opened(name))
 
     def _opened(self, name: str) -> int:
@@ -282,10 +283,12 @@ def _judge_bytes(
     known = journal and journal.digests_of(status, stated, asked)
     if known and question.algorithm is None:
         return "unread"
-    size, n_threads = opened.size, question.digest_threads
-    by_store = opened.stated(asked)
+    size, n_threads = opened.status.st_size, question.digest_threads
+    place = remote_at(question.root)
+    by_store = place and place.directory.stated(os.path.join(place.name, file.name), asked)
     found = known or by_store
-    found = found or digest.each_of_file(opened, asked, size, threads=n_threads, go_on=go_on)
+    if not found:
+        found = digest.each_of_file(opened, asked, size, threads=n_threads, go_on=go_on)
     for promised, begin in stated:
         computed = found[promised.algorithm, begin]
         if promised != computed:

@@ -131,7 +131,7 @@ def prove(
 
 
 def _disagreement(read: Read, size: int, sums: OpenFile) -> Mismatch | None:
-    head, n_sum_bytes = sums(_HEADER_BYTES), sums.size - _HEADER_BYTES
+    head, n_sum_bytes = sums(_HEADER_BYTES), sums.status.st_size - _HEADER_BYTES
     n_each = int.from_bytes(head[4:], "big")
     if head[:4] != _MAGIC or not 0 < n_each <= _PIECE_BYTES or n_sum_bytes % _CRC_BYTES:
         found = f"{n_sum_bytes + _HEADER_BYTES} bytes, {quoted(head)}: it is torn, remove it"

@@ -74,7 +74,7 @@ def rows_in(root: str, names: Iterable[str]) -> int | None:
     for name in names:
         try:
             with opened(name, root) as file:
-                footer = None if file is None else footer_of(file, file.size)
+                footer = None if file is None else footer_of(file, file.status.st_size)
         except OSError:  # a finding of its own
             return None
         if not isinstance(footer, ParquetFooter):

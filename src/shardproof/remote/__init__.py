@@ -11,17 +11,11 @@ __all__ = ["mounted"]
 def mounted(path: str | os.PathLike[str]) -> contextlib.AbstractContextManager[str]:
     """List an address, and yield the path that it then is; yield any other path as it is.
 
-    Within the block the functions of `_base.opening` and `_base.names` answer for that path, in
-    this thread and in those that work for it. What is mounted already is not listed again.
-
-    Raises:
-        ManifestNotFoundError: Nothing is there.
-        ValueError: An address whose files can't be listed.
-        OSError: The store could not be asked (EIO); the cause says why.
+    What is mounted already is not listed again. Raises a ManifestNotFoundError where nothing is, a
+    ValueError where nothing can be listed, and an OSError (EIO) if the store could not be asked.
     """
-    text = os.fspath(path)
-    if not is_address(text):
-        return contextlib.nullcontext(text)
+    if not is_address(path):
+        return contextlib.nullcontext(os.fspath(path))
     from shardproof.remote._mounted import at_address  # noqa: PLC0415 - takes long
 
-    return at_address(text)
+    return at_address(os.fspath(path))

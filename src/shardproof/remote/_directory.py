@@ -4,119 +4,123 @@ Names come from outside: those by which no file could lie in a directory are pas
 """
 
 import collections
+import contextlib
 import errno
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
 from shardproof._base import digest
+from shardproof._base.addresses import OpenFile, RemoteDirectory
 from shardproof._base.beneath import NotRegularError
-from shardproof._base.digest import Digest
 from shardproof._base.messages import quoted
 from shardproof._base.names import refusals
-from shardproof._base.opening import OpenFile
 from shardproof._base.work import Deadline, Stop, current
 from shardproof.errors import FetchError
 from shardproof.fetching import HubSource, Limits, RemoteFile, Source
 from shardproof.fetching.transfer import Goal, ask, listed, read_listed
 
-_WINDOW, _MOST_WINDOW = 2**16, 2**21
-"""Bytes that are read at once, at first and where reads follow one another."""
-
+_WINDOW, _MOST_WINDOW = 2**16, 2**21  # bytes that are read at once, at first and after some reads
 _BLOCK_BYTES = 512  # of st_blocks (inode(7))
 
 
-def unseen(error: FetchError, where: str) -> OSError:
-    """Return what is raised where a store could not be asked: what it has may be whole."""
-    said = error.causes[-1] if error.causes else error.problem
-    return OSError(errno.EIO, said, where)
+@contextlib.contextmanager
+def asking(where: str) -> Iterator[None]:
+    """Raise that a store could not be asked as what it is: nobody could look."""
+    try:
+        yield
+    except FetchError as error:
+        raise OSError(errno.EIO, [error.problem, *error.causes][-1], where) from error
 
 
-class ListedDirectory:
-    """What a source listed; see `RemoteDirectory`."""
+class ListedFiles:
+    """What a source listed, and by what its files were proven."""
 
     def __init__(self, source: Source, files: Sequence[RemoteFile], limits: Limits) -> None:
-        self.root, self.source, self._limits = source.url, source, limits
+        self._source, self._limits = source, limits
         names = [file.name.removesuffix("/") for file in files]
         self._refused = refusals(names, twins=True)
         odd = {refusal.entry for refusal in self._refused}
-        self._files = {
-            file.name: file
-            for entry, file in enumerate(files)
-            if entry not in odd and not file.name.endswith("/")
-        }
-        self._folders: dict[str, list[str]] = {"": []}
-        for entry, name in enumerate(names):
-            if entry not in odd:
-                self._enter(name, is_folder=files[entry].name.endswith("/"))
-        for folder, found in self._folders.items():
-            self._folders[folder] = sorted({*found})
-        self.proven: list[str] = []
-        """By what each file was proven that was asked for its digests."""
+        self._files, folders = dict[str, RemoteFile](), collections.defaultdict[str, set[str]](set)
+        for entry, (name, file) in enumerate(zip(names, files, strict=True)):
+            if entry in odd:
+                continue
+            if name == file.name:
+                self._files[name] = file
+            else:
+                folders[name] |= set()  # all that the file is for
+            folder = name
+            while folder:
+                folder, _, last = folder.rpartition("/")
+                is_new = folder not in folders
+                folders[folder].add(last)
+                folder *= is_new
+        self._folders = {folder: sorted(found) for folder, found in folders.items()}
+        self._proven: list[str] = []
 
-    def _enter(self, name: str, *, is_folder: bool) -> None:
-        if is_folder:
-            self._folders.setdefault(name, [])
-        while name:
-            folder, _, last = name.rpartition("/")
-            is_new = folder not in self._folders
-            self._folders.setdefault(folder, []).append(last)
-            name = folder if is_new else ""
+    def directory(self) -> RemoteDirectory:
+        """Return what answers for the address."""
+        asked = self.status, self.names, self.open, self.stated, self.changed, self.notes
+        return RemoteDirectory(self._source.url, self._source, *asked)
 
     def status(self, name: str) -> os.stat_result | None:
-        """Return what is known of a file or a folder; None where there is none."""
         if (file := self._files.get(name)) is not None:
             return _status(stat.S_IFREG, file)
-        return _status(stat.S_IFDIR, RemoteFile(name, 0)) if name in self._folders else None
+        return _status(stat.S_IFDIR, RemoteFile(name)) if name in self._folders else None
 
     def names(self, folder: str) -> Sequence[str]:
-        """Return what is in a folder, sorted; nothing where there is none."""
         return self._folders.get(folder, ())
 
     def open(self, name: str) -> OpenFile:
-        """Open a file; no store is asked yet."""
         if (file := self._files.get(name)) is not None:
-            return _ListedFile(self, file)
+            return _ListedFile(lambda *span: self._read(file, *span), _status(stat.S_IFREG, file))
         if name in self._folders:
             raise NotRegularError("directory")
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{self.root}/{name}")
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._path(name))
 
-    def read(self, file: RemoteFile, start: int, stop: int) -> bytes:
-        """Return bytes of a file, if it is the one that was listed."""
-        return read_listed(self.source, file, start, stop, limits=self._limits)
+    def _path(self, name: str) -> str:
+        return f"{self._source.url}/{name}"
 
-    def digests_of(self, file: RemoteFile) -> Mapping[tuple[str, int], Digest]:
-        """Return the digests that the store states of a file: as listed, else as it is asked."""
-        if file.digest is None and not isinstance(self.source, HubSource):
-            where = f"{self.root}/{file.name}"
-            told = ask(
-                self.source,
-                file.name,
-                goal=Goal(quoted(file.name), where, where),
-                limits=self._limits,
-                deadline=Deadline(None, current.stop or Stop()),
-            )
+    def _read(self, file: RemoteFile, start: int, stop: int) -> bytes:
+        with asking(self._path(file.name)):
+            return read_listed(self._source, file, start, stop, limits=self._limits)
+
+    def stated(
+        self, name: str, asked: Set[tuple[str, int]]
+    ) -> Mapping[tuple[str, int], digest.Digest]:
+        file, where = self._files[name], self._path(name)
+        if asked and file.digest is None and not isinstance(self._source, HubSource):
+            with asking(where):
+                goal, deadline = Goal(quoted(name), where, ""), _deadline()
+                told = ask(self._source, name, goal=goal, limits=self._limits, deadline=deadline)
             file = told if told.size == file.size else file
-        stated = (text for text in (file.digest, *file.checksums) if text is not None)
-        return {(each.algorithm, 0): each for each in map(digest.parse, digest.provable(stated))}
+        texts = digest.provable(filter(None, (file.digest, *file.checksums)))
+        found = {(each.algorithm, 0): each for each in map(digest.parse, texts)}
+        is_all = asked <= found.keys()
+        names = " and ".join(sorted({algorithm for algorithm, _ in asked}))
+        how = f"the {names} that the store states" if is_all else "reading"
+        self._proven += [how] if asked else []
+        return {each: found[each] for each in asked} if is_all else {}
 
     def changed(self, names: Iterable[str]) -> list[str]:
-        """List it again, and return which files are others by now, or gone."""
-        deadline = Deadline(None, current.stop or Stop())
-        files = listed(self.source, self._limits, deadline, self.root)
-        now = ListedDirectory(self.source, files, self._limits)
+        files = listed(self._source, self._limits, _deadline(), self._source.url)
+        now = ListedFiles(self._source, files, self._limits)
         return [name for name in names if now.status(name) != self.status(name)]
 
-    def notes(self) -> tuple[str, ...]:
-        """Return what a report says: by what files were proven, and what was passed over."""
-        by, self.proven = collections.Counter(self.proven).most_common(), []
+    def notes(self) -> Sequence[str]:
+        by, self._proven = collections.Counter(self._proven).most_common(), []
         notes = ["verified: " + ", ".join(f"{n} by {what}" for what, n in by)] if by else []
-        if self._refused:
-            n, first = len(self._refused), self._refused[0]
-            what = f"{n} object{'s' * (n > 1)} passed over, since no file can have such a name"
-            notes.append(f"{what}: {quoted(first.name)}: {first.reason}")
-        return tuple(notes)
+        for first in self._refused[:1]:
+            n_refused = len(self._refused)
+            what = f"{n_refused} object{'s' * (n_refused > 1)} passed over"
+            why = f"since no file can have such a name: {quoted(first.name)}: {first.reason}"
+            notes.append(f"{what}, {why}")
+        return notes
+
+
+def _deadline() -> Deadline:
+    return Deadline(None, current.stop or Stop())
 
 
 def _status(kind: int, file: RemoteFile) -> os.stat_result:
@@ -131,58 +135,34 @@ def _status(kind: int, file: RemoteFile) -> os.stat_result:
 class _ListedFile:
     """A file whose bytes are asked for; see `OpenFile`. One that failed once fails again."""
 
-    def __init__(self, directory: ListedDirectory, file: RemoteFile) -> None:
-        self._directory, self._file = directory, file
-        self.status, self.size = _status(stat.S_IFREG, file), file.size or 0
-        self._windows: list[tuple[int, bytes]] = []
+    def __init__(self, read: Callable[[int, int], bytes], status: os.stat_result) -> None:
+        self._read, self.status = read, status
+        self._windows: list[tuple[int, bytes]] = []  # two of what was read
         self._ahead = _WINDOW
         self._failure: OSError | None = None
 
     def __call__(self, n_bytes: int, offset: int = 0, /) -> bytes:
-        stop = min(offset + n_bytes, self.size)
-        for begin, block in reversed(self._windows):
+        size = self.status.st_size
+        stop = min(offset + n_bytes, size)
+        for begin, block in self._windows:
             if begin <= offset and stop <= begin + len(block):
                 return block[offset - begin : stop - begin]
         if offset >= stop:
             return b""
-        begin, end = self._window(offset, stop)
-        block = self._asked(begin, end)
+        begin = min(offset, max(0, size - _WINDOW))
+        block = self._asked(begin, max(stop, min(size, offset + self._ahead)))
+        self._ahead = min(2 * self._ahead, _MOST_WINDOW)
         self._windows = [*self._windows[-1:], (begin, block)]
         return block[offset - begin : stop - begin]
 
-    def __index__(self) -> int:
-        problem = "a file in a bucket has no descriptor: a probe reads by `read(n_bytes, offset)`"
-        raise TypeError(problem)
-
-    def _window(self, offset: int, stop: int) -> tuple[int, int]:
-        """Return what is read at once: more where reads follow one another, the end as a whole."""
-        last, block = self._windows[-1] if self._windows else (0, b"")
-        if block and last <= offset <= last + len(block):
-            self._ahead = min(2 * self._ahead, _MOST_WINDOW)
-        return min(offset, max(0, self.size - _WINDOW)), max(
-            stop, min(self.size, offset + self._ahead)
-        )
-
     def _asked(self, start: int, stop: int) -> bytes:
-        if self._failure is None:
-            try:
-                return self._directory.read(self._file, start, stop)
-            except FetchError as error:
-                self._failure = unseen(error, f"{self._directory.root}/{self._file.name}")
-                self._failure.__cause__ = error
-        raise self._failure
-
-    def stated(self, asked: Set[tuple[str, int]]) -> Mapping[tuple[str, int], Digest]:
-        """Return digests of it that its store states, if those are all that are asked for."""
-        found = self._directory.digests_of(self._file) if asked else {}
-        if not asked or not asked <= found.keys():
-            self._directory.proven += ["reading"] * bool(asked)
-            return {}
-        names = " and ".join(sorted({algorithm for algorithm, _ in asked}))
-        self._directory.proven.append(f"the {names} that the store states")
-        return {each: found[each] for each in asked}
+        self.close()
+        try:
+            return self._read(start, stop)
+        except OSError as error:
+            self._failure = error
+            raise
 
     def close(self) -> None:
-        """Raise what a reading of it raised: a probe may have taken that for damage."""
-        if self._failure is not None:
+        if self._failure is not None:  # a probe may have taken it for damage
             raise self._failure

@@ -64,7 +64,7 @@ def contents_of(root: str) -> tuple[Reasons, Stated, list[ManifestError]]:
 def _entries_of(root: str, name: str, files: Reasons) -> Sequence[tuple[str, str]]:
     """Return what a file of any name states, if at its beginning it names a file that is here."""
     with opened(name, root) as file:
-        size = 0 if file is None else file.size
+        size = 0 if file is None else file.status.st_size
         if file is None or size > _MAX_LIST_BYTES:
             return ()
         head = file(_HEAD_BYTES)
@@ -145,7 +145,7 @@ def _none(root: str, name: str) -> int | None:
     if not (is_text(name) or name.endswith(("_SUCCESS", "__init__.py"))):
         return None
     with opened(name, root) as file:
-        return 0 if file is not None and not file.size else None
+        return 0 if file is not None and not file.status.st_size else None
 
 
 def _others(root: str, own: str, files: Reasons) -> Iterator[Manifest]:

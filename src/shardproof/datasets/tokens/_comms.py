@@ -98,7 +98,7 @@ class FunctionSource(sources.CallableSource):
         mismatch = None
         with contextlib.suppress(FileNotFoundError, IsADirectoryError), open(dest, "rb") as file:
             promised, read = ExpectedFile(name=name), Descriptor(file.fileno())
-            mismatch = npy.probe(promised, read, read.size)
+            mismatch = npy.probe(promised, read, read.status.st_size)
         if mismatch is not None:
             problem = f"the function has not written a complete '{shown(name)}'"
             raise SourceError(f"{problem}: expected {mismatch.expected}, found {mismatch.found}")

@@ -222,7 +222,7 @@ def _open(root: str, dir_fd: int, name: str, dtype: np.dtype[Any]) -> Items:
     try:
         fd = Descriptor(open_inside(name, root=root, dir_fd=dir_fd))
         try:
-            header = read_header(fd, fd.size, dtype)
+            header = read_header(fd, fd.status.st_size, dtype)
             if isinstance(header, Mismatch):
                 raise ShardReadError("it was just replaced by something else", path=path)
         except BaseException:

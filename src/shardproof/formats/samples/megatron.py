@@ -93,7 +93,7 @@ def _promises(root: str, dir_fd: int, name: str, there: Collection[str]) -> list
         size, n_items = None, None
         if file is not None and isinstance(found, _IndexTables):
             n_items = found.n_sequences
-            size = _data_bytes(file, found) if found.fits(file.size) else None
+            size = _data_bytes(file, found) if found.fits(file.status.st_size) else None
     return [
         ExpectedFile(name=data, size=size, n_items=n_items),
         ExpectedFile(name=name, n_items=n_items),

@@ -43,8 +43,8 @@ def read_manifest(path: str) -> Manifest:
         raise ManifestNotFoundError("expected files (*.onnx), found none", path=path)
     for name in models:
         with opened(name, path) as file:
-            if file is not None and file.size:
-                wrong = _Model(file, file.size).look(ends)
+            if file is not None and file.status.st_size:
+                wrong = _Model(file, file.status.st_size).look(ends)
                 damaged += [Contradiction(name, *wrong)] if wrong else []
     files = [ExpectedFile(name=name) for name in dict.fromkeys([*models, *ends])]
     probe = functools.partial(_probe, ends)
