@@ -61,7 +61,7 @@ class TestRequests:
     def test_complete_is_that_and_one_range_a_file(self, arrays) -> None:
         report = validate(ADDRESS, level="complete")
         assert (report.ok, report.n_files, report.n_proven) == (True, 5, 5)
-        assert gets(arrays) == [f"GET /shards/dir/{n}.npy" for n in range(5)]
+        assert gets(arrays) == [f"GET /shards/dir/{n}.npy bytes=0-8127" for n in range(5)]
         assert len(arrays.requests) == 6
 
     def test_valid_is_one_question_a_file_where_the_store_states_a_digest(self, store) -> None:
@@ -73,7 +73,7 @@ class TestRequests:
         report = validate(ADDRESS, level="valid")
         assert (report.ok, report.n_proven) == (True, 3)
         assert report.notes == ("verified: 3 by the sha256 that the store states",)
-        assert gets(store) == ["GET /shards/dir/SHA256SUMS"]
+        assert gets(store) == ["GET /shards/dir/SHA256SUMS bytes=0-215"]
         assert sum(each.startswith("HEAD") for each in store.requests) == 3
 
 

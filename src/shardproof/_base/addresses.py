@@ -32,6 +32,9 @@ class OpenFile(Read, Protocol):
     def status(self) -> os.stat_result:
         """What is known of it."""
 
+    def stated(self, asked: Set[tuple[str, int]]) -> Mapping[tuple[str, int], Any]:
+        """Return digests of it that its store states, if those are all that are asked for."""
+
     def close(self) -> None:
         """Close it; of a file elsewhere this raises what a reading of it raised."""
 
@@ -44,7 +47,6 @@ class RemoteDirectory(NamedTuple):
     status: Callable[[str], os.stat_result | None]  # of a file or a folder
     names: Callable[[str], Sequence[str]]  # in a folder, sorted
     open: Callable[[str], OpenFile]  # raises as `os.open` does where there is none
-    stated: Callable[[str, Set[tuple[str, int]]], Mapping[tuple[str, int], Any]]  # all, or none
     changed: Callable[[Iterable[str]], list[str]]  # which are others by now, or gone
     notes: Callable[[], Sequence[str]]  # what a report says of it
 

@@ -14,7 +14,7 @@ import io
 import itertools
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import IO, Any
 
 from shardproof._base.addresses import OpenFile as OpenFile  # noqa: PLC0414
@@ -308,6 +308,10 @@ class Descriptor(int):
     def status(self) -> os.stat_result:
         """What is known of the file."""
         return os.fstat(self)
+
+    def stated(self, _asked: Set[tuple[str, int]]) -> dict[tuple[str, int], Any]:
+        """Return nothing: no file system states digests."""
+        return {}
 
     def close(self) -> None:
         """Close it."""

@@ -284,8 +284,7 @@ def _judge_bytes(
     if known and question.algorithm is None:
         return "unread"
     size, n_threads = opened.status.st_size, question.digest_threads
-    place = remote_at(question.root)
-    by_store = place and place.directory.stated(os.path.join(place.name, file.name), asked)
+    by_store = opened.stated(asked)
     found = known or by_store
     if not found:
         found = digest.each_of_file(opened, asked, size, threads=n_threads, go_on=go_on)

@@ -6,10 +6,11 @@ Names come from outside: those by which no file could lie in a directory are pas
 import collections
 import contextlib
 import errno
+import functools
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from shardproof._base import digest
 from shardproof._base.addresses import OpenFile, RemoteDirectory
@@ -61,7 +62,7 @@ class ListedFiles:
 
     def directory(self) -> RemoteDirectory:
         """Return what answers for the address."""
-        asked = self.status, self.names, self.open, self.stated, self.changed, self.notes
+        asked = self.status, self.names, self.open, self.changed, self.notes
         return RemoteDirectory(self._source.url, self._source, *asked)
 
     def status(self, name: str) -> os.stat_result | None:
@@ -74,7 +75,7 @@ class ListedFiles:
 
     def open(self, name: str) -> OpenFile:
         if (file := self._files.get(name)) is not None:
-            return _ListedFile(lambda *span: self._read(file, *span), _status(stat.S_IFREG, file))
+            return _ListedFile(self, file)
         if name in self._folders:
             raise NotRegularError("directory")
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._path(name))
@@ -82,14 +83,14 @@ class ListedFiles:
     def _path(self, name: str) -> str:
         return f"{self._source.url}/{name}"
 
-    def _read(self, file: RemoteFile, start: int, stop: int) -> bytes:
+    def read(self, file: RemoteFile, start: int, stop: int) -> bytes:
         with asking(self._path(file.name)):
             return read_listed(self._source, file, start, stop, limits=self._limits)
 
     def stated(
-        self, name: str, asked: Set[tuple[str, int]]
+        self, file: RemoteFile, asked: Set[tuple[str, int]]
     ) -> Mapping[tuple[str, int], digest.Digest]:
-        file, where = self._files[name], self._path(name)
+        name, where = file.name, self._path(file.name)
         if asked and file.digest is None and not isinstance(self._source, HubSource):
             with asking(where):
                 goal, deadline = Goal(quoted(name), where, ""), _deadline()
@@ -135,8 +136,10 @@ def _status(kind: int, file: RemoteFile) -> os.stat_result:
 class _ListedFile:
     """A file whose bytes are asked for; see `OpenFile`. One that failed once fails again."""
 
-    def __init__(self, read: Callable[[int, int], bytes], status: os.stat_result) -> None:
-        self._read, self.status = read, status
+    def __init__(self, listed: ListedFiles, file: RemoteFile) -> None:
+        self.stated = functools.partial(listed.stated, file)
+        self._read = functools.partial(listed.read, file)
+        self.status = _status(stat.S_IFREG, file)
         self._windows: list[tuple[int, bytes]] = []  # two of what was read
         self._ahead = _WINDOW
         self._failure: OSError | None = None
