@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -195,7 +196,7 @@ class StagedCopy:
         path, target = (os.path.join(at, file.name) for at in (self._source.root, self._place))
         self._go_on()
         if (place := remote_at(path)) is not None:
-            self._fetch(place, target)
+            self._fetch(file.name, place, target)
             return
         with self._opened(file.name) as fd:
             before = os.fstat(fd)
@@ -217,27 +218,20 @@ class StagedCopy:
                 # Whatever call this is killed at, a copy that has its name is known to be one.
                 self._proofs.add(file.name, before, made, digest)
 
-    def _fetch(self, place: RemotePlace, target: str) -> None:
+    def _fetch(self, name: str, place: RemotePlace, target: str) -> None:
         """Make the copy of a file that is in a bucket, as its listing tells it."""
         from shardproof.fetching import Limits, transfer  # noqa: PLC0415 - HTTP clients take long
 
         store, listed = place.directory.source, place.directory.status(place.name)
-        parts = transfer.parts_beneath(self._place)
-        keys = [transfer.key_in(parts, path) for path in (target, f"{target}/proven")]
-        with transfer.own_part(parts, keys[1]) as own:
+        goal = transfer.Goal(quoted(name), f"{store.url}/{place.name}", target)
+        limits, stop, parts = Limits(), current.stop or Stop(), transfer.parts_beneath(self._place)
+        kept: dict[str, Any] = {"parts": parts, "key": transfer.key_in(parts, target)}
+        with transfer.own_part(parts, transfer.key_in(parts, f"{target}/proven")) as own:
             fetched = transfer.fetch_to(
-                store,
-                place.name,
-                own.data,
-                goal=transfer.Goal(quoted(place.name), f"{store.url}/{place.name}", target),
-                file=None,
-                limits=Limits(),
-                stop=current.stop or Stop(),
-                parts=parts,
-                key=keys[0],
+                store, place.name, own.data, goal=goal, file=None, limits=limits, stop=stop, **kept
             )
             if listed is not None:  # as in `_copy`, before it has its name
-                self._proofs.add(place.name, listed, os.lstat(own.data), fetched.digest)
+                self._proofs.add(name, listed, os.lstat(own.data), fetched.digest)
             _files.move(own.data, target)
 
     @contextlib.contextmanager
