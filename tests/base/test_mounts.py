@@ -8,8 +8,10 @@ import sys
 import pytest
 
 from shardproof._base import mounts
+from tests.helpers.descriptors import needs_proc
 
 
+@needs_proc
 def test_of_two_mounts_of_one_device_the_nearer_one_counts(tmp_path) -> None:
     (tmp_path / "in side").mkdir()
     (tmp_path / "by the side").mkdir()

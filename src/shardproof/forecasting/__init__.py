@@ -127,7 +127,8 @@ def forecast(
     """Forecast from when on a purge may take the files of a shards directory.
 
     Without any of the files that the manifest lists, and of its own, the directory is broken. Only
-    the manifest is opened, and no time is changed but atime of a manifest of another user's.
+    the manifest is opened, and no time is changed; but on macOS, and of a manifest of another
+    user's, its atime may be.
 
     Args:
         path: The shards directory, or the prefix of a checkpoint.
