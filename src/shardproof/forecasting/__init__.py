@@ -102,7 +102,9 @@ class Forecast:
         clocks = "the newest of " * (len(self.clocks) > 1) + " and ".join(self.clocks)
         age, until = self.purge_after, self.made_at + max(self.fail_within, _WEEK)
         rule = "the site's list" if age is None else f"{age / _DAY:g} days after {clocks}"
-        soon = [each for each in self.files if each.why or (each.at or until) < until]
+        soon = [
+            each for each in self.files if each.why or (each.at is not None and each.at <= until)
+        ]
         lines = [f"{shown(each.name)}: {each.why or _date(each.at)}" for each in soon]
         texts = [f"{self.within(_WEEK)} of {len(self.files)} files of '{shown(self.path)}' may go "]
         texts[0] += (

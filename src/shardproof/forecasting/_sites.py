@@ -24,7 +24,7 @@ _BIRTH, _LAYOUT = 0x800, struct.Struct("=I76xqI")  # STATX_BTIME; stx_mask and s
 _statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
 
 _LONGEST_LINE = 2**16
-_PATH = re.compile(rb"(?:^|[\s=:,])([\"']?)(/[^\r\n]*)\1\r?$")  # a line may say more before it
+_PATH = re.compile(rb"(?:^|[\s=:,]|([\"']))(?=/)")  # what is before it: columns, and a quote
 
 _NFS = {"nfs": "NFS clients answer stat from a cache that is up to a minute old"}
 _WORTH: Mapping[Clock, Mapping[str, str]] = {
@@ -92,8 +92,9 @@ def victims_among(names: Sequence[str], roots: set[str], path: str) -> tuple[set
             go_on()
             n_lines += 1
             # Only text is compared: nothing is looked at where a line leads.
-            if (match := _PATH.search(line)) and (text := os.fsdecode(match[2])) in wanted:
-                found.add(text)
+            if match := _PATH.search(line):
+                rest = line[match.end() :].rstrip(b"\r\n")
+                found |= {os.fsdecode(rest.removesuffix(match[1] or b""))} & wanted
             while not line.endswith(b"\n") and (line := file.readline(_LONGEST_LINE)):
                 go_on()  # longer than any path
     return {name for name, paths in zip(names, known, strict=True) if paths & found}, n_lines
