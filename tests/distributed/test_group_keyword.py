@@ -4,6 +4,7 @@ import functools
 import itertools
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,12 @@ def test_a_wrong_argument_is_refused_before_any_word(make_shards_dir) -> None:
         shardproof.OrderedDataLoader(make_shards_dir(3), layer="all", batch_size=0, group=group)
     with pytest.raises(TypeError, match="group: expected a process group of torch"):
         shardproof.OrderedDataLoader(make_shards_dir(3), layer="all", group=3)
+
+
+def test_an_executor_is_refused(make_shards_dir) -> None:
+    [group] = groups_of(["here"])
+    with ThreadPoolExecutor(1) as pool, pytest.raises(ValueError, match="the ranks themselves"):
+        distributed.validate(make_shards_dir(3), group=group, executor=pool)
 
 
 def test_without_a_process_group_the_error_says_what_to_do(make_shards_dir) -> None:

@@ -81,6 +81,8 @@ def validate(
         True
     """
     number("timeout", timeout, 0.5)
+    if "executor" in as_validate:
+        raise ValueError("executor: the ranks themselves check; leave it out")
     told = ", ".join(f"{name}={value!r}" for name, value in sorted(as_validate.items()))
 
     def run(check: Check) -> Report:
