@@ -2,7 +2,7 @@
 
 ::
 
-    python benchmarks/together.py [--ranks N] [--shards N] [--milliseconds N] [--rounds N]
+    python benchmarks/together.py [--milliseconds N] [--rounds N]
 
 A shim makes each metadata call under the directory take longer, and counts it (`slow.c`). Ranks are
 processes with a pipe between each two. "herd": 16 of them open one loader. "speed": 3 of them check
