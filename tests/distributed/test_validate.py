@@ -10,7 +10,7 @@ import pytest
 
 import shardproof
 from shardproof import checks, distributed, formats
-from shardproof.errors import ManifestNotFoundError, RankError
+from shardproof.errors import FetchError, ManifestNotFoundError, RankError
 from shardproof.report import MOST_KEPT
 from tests.helpers.ranks import PipeGroup, in_processes, on_ranks
 
@@ -115,6 +115,31 @@ def test_an_error_of_the_system_keeps_its_number(make_shards_dir, monkeypatch) -
     error = the_one(on_ranks(call, *SHARED))
     assert (type(error), error.errno, error.filename) == (OSError, 5, "/x")
     assert "rank 1 on node1: Input/output error" in str(error)
+
+
+def test_an_error_has_the_fields_that_it_had(make_shards_dir, monkeypatch) -> None:
+    path = make_shards_dir(3)
+
+    def promise_of(*_: Any, **__: Any) -> None:
+        raise FetchError("no\nbytes", url="http://x", path="/\udcff", causes=("late", "gone"))
+
+    monkeypatch.setattr("shardproof.validation.promise_of", promise_of)
+    error = the_one(on_ranks(validate(path), *SHARED))
+    assert type(error) is FetchError
+    assert (error.url, error.causes) == ("http://x", ("late", "gone"))
+    assert error.path == r"/\udcff"
+    assert error.problem == "no\nbytes"
+
+
+def test_ranks_may_show_progress_and_have_threads_as_they_like(make_shards_dir) -> None:
+    path, seen = make_shards_dir(9), list[tuple[int, int]]()
+
+    def call(group: PipeGroup) -> Any:
+        progress = (lambda *told: seen.append(told)) if group.rank == 1 else False
+        return validate(path, progress=progress, workers=group.rank + 1)(group)
+
+    assert the_one(on_ranks(call, *SHARED)).ok
+    assert seen[-1] == (3, 3)
 
 
 def test_ranks_that_see_different_directories_are_named(make_shards_dir, tmp_path) -> None:

@@ -83,7 +83,8 @@ def validate(
     number("timeout", timeout, 0.5)
     if "executor" in as_validate:
         raise ValueError("executor: the ranks themselves check; leave it out")
-    told = ", ".join(f"{name}={value!r}" for name, value in sorted(as_validate.items()))
+    own = {"progress", "workers"}  # which may differ
+    asked = [f"{each}={as_validate[each]!r}" for each in sorted(as_validate.keys() - own)]
 
     def run(check: Check) -> Report:
         return validation.validate(path, **as_validate, _check=check)
@@ -91,9 +92,8 @@ def validate(
     def root() -> str:
         return formats.locate(path).root
 
-    return check_together(
-        group, f"validate({told})", run, root=root, spread=spread, timeout=timeout
-    )
+    about: Any = {"root": root, "spread": spread, "timeout": timeout}
+    return check_together(group, f"validate({', '.join(asked)})", run, **about)
 
 
 def check_together(

@@ -3,12 +3,13 @@
 import builtins
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
 import shardproof
 from shardproof import errors
-from shardproof._base.messages import joined, quoted, shown, told, with_kind
+from shardproof._base.messages import joined, printable, quoted, shown, told, with_kind
 from shardproof.errors import RankError, ShardproofError
 from shardproof.report import BrokenFiles
 
@@ -20,7 +21,7 @@ class SentError(msgspec.Struct, frozen=True, array_like=True):
 
     kind: str
     text: str
-    fields: dict[str, str | int | float | None] = {}
+    fields: dict[str, str | int | float | list[str] | None] = {}
 
     @classmethod
     def of(cls, error: BaseException) -> "SentError":
@@ -30,9 +31,8 @@ class SentError(msgspec.Struct, frozen=True, array_like=True):
             fields |= {"errno": error.errno, "filename": error.filename}
         if not isinstance(error, ShardproofError) and kind not in _BUILTIN:
             text = shown(getattr(error, "strerror", None) or with_kind(error))
-        kinds = str | int | float | None
-        plain = {name: value for name, value in fields.items() if isinstance(value, kinds)}
-        return cls(kind, text, plain)
+        plain = {name: _plain(value) for name, value in fields.items()}
+        return cls(kind, text, {name: value for name, value in plain.items() if value != ...})
 
     def as_error(self) -> BaseException:
         """Return an exception of the same class, if that is ours, or one of the system's."""
@@ -40,13 +40,22 @@ class SentError(msgspec.Struct, frozen=True, array_like=True):
         if isinstance(ours, type) and issubclass(ours, ShardproofError):
             error: BaseException = ours.__new__(ours)
             for name, value in self.fields.items():
-                setattr(error, name, value)
+                setattr(error, name, tuple(value) if isinstance(value, list) else value)
             error.args = (self.text,)
             return error
         if isinstance(number := self.fields.get("errno"), int):
-            return OSError(number, self.text, self.fields["filename"])
+            return OSError(number, self.text, self.fields.get("filename"))
         known = getattr(builtins, self.kind) if self.kind in _BUILTIN else RankError
         return known(self.text)
+
+
+def _plain(value: Any) -> Any:
+    """Return a field of an exception as it is sent; ... for one that is not."""
+    if isinstance(value, str):
+        return printable(value)  # of bytes that are no text
+    if isinstance(value, tuple) and all(isinstance(each, str) for each in value):
+        return [*map(printable, value)]
+    return value if isinstance(value, int | float | None) else ...
 
 
 class CallEnded(Exception):  # noqa: N818 - it goes no further than to the end of the call
