@@ -204,10 +204,11 @@ def _place_of(dir_fd: int) -> _Place:
     return os.uname().nodename, this_process(), status.st_dev, status.st_ino
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class _Task:
     """What a worker is sent."""
 
+    __name__ = "shardproof"  # for Dask's dashboard, which would name all the files
     question: Question
     place: _Place
     files: Sequence[ExpectedFile]
