@@ -131,6 +131,13 @@ class TestFaults:
         assert "2 unreadable" in ended.output
         assert "missing" not in ended.output
 
+    def test_a_question_for_a_digest_that_is_throttled(self, store) -> None:
+        put(store, "a.dat", b"right", ChecksumAlgorithm="SHA256")
+        seal(store, {"a.dat": b"right"})
+        store.faults.append(Fault("HEAD", "dir/a.dat", 503, "SlowDown"))
+        [finding] = validate(ADDRESS, level="valid").findings
+        assert (finding.kind, finding.conclusive) == (FindingKind.UNREADABLE, False)
+
     def test_a_connection_that_is_cut(self, arrays) -> None:
         arrays.faults.append(Fault("GET", "dir/3.npy", cut_after=100))
         [finding] = validate(ADDRESS, level="complete").findings

@@ -139,17 +139,14 @@ class _Opener:
         """Open a file; by a link that leaves the root only where that is promised, or asked for."""
         if not self._is_here:
             return open_file(name, root=self._question.root, dir_fd=self._dir_fd)
-        return Descriptor(self._opened(name))
-
-    def _opened(self, name: str) -> int:
         folder, _, last = name.rpartition("/")
         if folder != self._folder:
             self._enter(folder)
         if self._fd >= 0:
             with contextlib.suppress(OSError, NotRegularError):  # the whole name tells which
                 if (fd := open_regular(last, self._fd)) is not None:
-                    return fd
-        return self._walk(name)
+                    return Descriptor(fd)
+        return Descriptor(self._walk(name))
 
     def close(self) -> None:
         """Close the folder."""

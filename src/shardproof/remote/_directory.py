@@ -105,7 +105,8 @@ class ListedFiles:
         return {each: found[each] for each in asked} if is_all else {}
 
     def changed(self, names: Iterable[str]) -> list[str]:
-        files = listed(self._source, self._limits, _deadline(), self._source.url)
+        with asking(self._source.url):
+            files = listed(self._source, self._limits, _deadline(), self._source.url)
         now = ListedFiles(self._source, files, self._limits)
         return [name for name in names if now.status(name) != self.status(name)]
 
