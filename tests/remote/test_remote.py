@@ -1,5 +1,6 @@
 """A directory at an address: how it is listed, asked and named, and what else takes no address."""
 
+import contextlib
 import functools
 import hashlib
 import io
@@ -31,9 +32,10 @@ from shardproof import (
 )
 from shardproof._base.addresses import AddressPath, path_of, remote_at
 from shardproof._base.names import opened
-from shardproof._base.opening import names_in, tree
+from shardproof._base.opening import Read, names_in, tree
 from shardproof.fetching import HubSource
 from shardproof.fetching.sources import _fsspec
+from shardproof.manifest import Mismatch
 from shardproof.remote import _mounted
 from shardproof.testing import Layout, write_layout
 from shardproof.testing.faults import Hub, serve_hub
@@ -70,13 +72,13 @@ def reads(monkeypatch) -> list[str]:
     return asked
 
 
-def failing(monkeypatch, name: str, error: Callable[[], Exception], after: int = 0) -> None:
+def failing(monkeypatch, name: str, error: Callable[[], Exception], times: int = 99) -> None:
     real, n_calls = type(MEMORY).cat_file, 0
 
     def cat_file(self, path, *args, **how) -> bytes:
         nonlocal n_calls
         n_calls += path.endswith(name)
-        if path.endswith(name) and n_calls > after:
+        if path.endswith(name) and n_calls <= times:
             raise error()
         return real(self, path, *args, **how)
 
@@ -162,13 +164,19 @@ class TestValidate:
         assert (report.exit_code, finding.conclusive, len(report.broken())) == (3, False, 0)
         assert "AccessDenied" in finding.found or "SlowDown" in finding.found
 
-    def test_nor_where_a_library_takes_the_error_for_damage(self, tmp_path, monkeypatch) -> None:
-        """zipfile says of an error while it looks for the end that this is no zip file."""
-        np.savez(tmp_path / "a.npz", a=np.arange(50_000), b=np.arange(50_000))
-        with in_memory(tmp_path) as address:
-            failing(monkeypatch, "a.npz", lambda: OSError("gone"), after=1)
-            [finding] = validate(address, level="complete").findings
-        assert (finding.kind, finding.conclusive) == (FindingKind.UNREADABLE, False)
+    def test_nor_where_a_probe_takes_the_error_for_damage(self, arrays, monkeypatch) -> None:
+        """As zipfile does, which says of an error at the end of a file that it is no zip file."""
+
+        def probe(_: object, read: Read, size: int) -> Mismatch:
+            with contextlib.suppress(OSError):
+                read(size)
+            return Mismatch("a zip file", "something else")
+
+        monkeypatch.setattr("shardproof.probes.npy.probe", probe)
+        failing(monkeypatch, "1.npy", lambda: OSError("gone"), times=3)  # of the first read, all
+        kinds = {each.path.name: each.kind for each in validate(arrays, level="complete").findings}
+        assert kinds.pop("1.npy") is FindingKind.UNREADABLE
+        assert {*kinds.values()} == {FindingKind.STRUCTURE}
 
     def test_a_manifest_that_can_not_be_read_is_no_answer_either(
         self, tmp_path, monkeypatch
