@@ -37,7 +37,7 @@ def validate(
     workers: int | None = None,
     executor: Executor | None = None,
     progress: bool | Callable[[int, int], None] = False,
-    _check: Callable[..., Report] = check,
+    _check: Callable[..., Report] | None = None,
 ) -> Report:
     """Check every file that the manifest of a shards directory lists, and report what is wrong.
 
@@ -115,7 +115,7 @@ def validate(
             how["beside"] = promise.beside if strict else None
             how["proofs"] = proofs_of(os.fspath(promise.manifest.root)) if quick else None
             how |= {"level": level, "links": links, "most": MOST_KEPT, "is_told": True}
-            report = _check(promise.manifest, **how)
+            report = (_check or check)(promise.manifest, **how)
             is_list = against is not None or report.format == formats.LISTS
             if is_list and report.counts == {FindingKind.DIGEST: report.n_files} != {}:
                 report = dataclasses.replace(report, notes=(*report.notes, _NO_DIGEST))

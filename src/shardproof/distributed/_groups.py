@@ -12,11 +12,12 @@ import os
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
 from shardproof._base.messages import quoted
-from shardproof._base.work import go_on
+from shardproof._base.work import TICK, go_on
 
 _TAG = 29_041  # MPI allows at least 32 767
 _PIECE = 2**22  # bytes; torch's TCPStore takes 8 MiB in one value
@@ -64,21 +65,17 @@ class TorchGroup:
 
     def receive(self, source: int, timeout: float) -> bytes | None:
         """Take pieces away until one is the last."""
-        end = time.monotonic() + timeout
-        while True:
-            key = f"shardproof/{source}>{self.rank}/{self._n_read[source] + 1}"
-            if self._store.check([key]):
-                go_on()  # what was stuck so long that it was given up takes nothing
-                piece = self._store.get(key)
-                self._n_read[source] += 1
-                self._pieces[source] += piece[1:]
-                self._store.delete_key(key)
-                if piece[0]:
-                    return self._pieces.pop(source)
-            elif time.monotonic() >= end:
-                return None
-            else:
-                time.sleep(_PAUSE)
+        way = f"shardproof/{source}>{self.rank}"
+        while _polled(lambda: self._store.check([f"{way}/{self._n_read[source] + 1}"]), timeout):
+            go_on()  # what was stuck so long that it was given up takes nothing
+            key = f"{way}/{self._n_read[source] + 1}"
+            piece = self._store.get(key)
+            self._n_read[source] += 1
+            self._pieces[source] += piece[1:]
+            self._store.delete_key(key)
+            if piece[0]:
+                return self._pieces.pop(source)
+        return None
 
 
 _of_torch: WeakKeyDictionary[Any, TorchGroup] = WeakKeyDictionary()
@@ -109,14 +106,22 @@ class MpiGroup:
 
     def receive(self, source: int, timeout: float) -> bytes | None:
         """Match a message, whose size is known then, and take it."""
-        status, end = self._mpi.Status(), time.monotonic() + timeout
-        while (found := self._communicator.Improbe(source, _TAG, status)) is None:
-            if time.monotonic() >= end:
-                return None
-            time.sleep(_PAUSE)
+        status = self._mpi.Status()
+        found = _polled(lambda: self._communicator.Improbe(source, _TAG, status), timeout)
+        if not found:
+            return None
         data = bytearray(status.Get_count(self._mpi.BYTE))
         found.Recv([data, self._mpi.BYTE])
         return bytes(data)
+
+
+def _polled(look: Callable[[], Any], timeout: float) -> Any:
+    """Return the first answer that is true, or the last one; a thousand ranks ask one store."""
+    end, pause = time.monotonic() + timeout, _PAUSE
+    while not (found := look()) and time.monotonic() < end:
+        time.sleep(pause)
+        pause = min(2 * pause, TICK)
+    return found
 
 
 def group_of(group: object) -> Group:

@@ -78,24 +78,24 @@ class JointCall:
     def exchange(self, body: bytes, error: SentError | None = None) -> bytes:
         """Say something to rank 0, and return its answer."""
         while not self._peers[0].token:
-            self.watch(_PAUSE)
+            self.watch(waits=True)
         self._send(0, "said", body, error)
         return self._await()[0].body
 
     def _await(self) -> dict[int, Message]:
         while not all(peer.said for peer in self._peers.values()):
-            self.watch(_PAUSE)
+            self.watch(waits=True)
         said = {rank: peer.said for rank, peer in self._peers.items() if peer.said}
         for peer in self._peers.values():
             peer.said = None
         return said
 
-    def watch(self, pause: float = 0.0) -> None:
+    def watch(self, *, waits: bool = False) -> None:
         """Hear what there is; show life; raise how the call ends, if a rank is silent, too."""
         work.go_on()
-        found = self._reach(self._look)
-        if not found:
-            time.sleep(pause)
+        found = self._reach(lambda: self._look(TICK if waits and self.rank else 0.0))
+        if waits and not self.rank and not found:
+            time.sleep(_PAUSE)
         if ends := [end for rank, data in found if (end := self._heed(rank, data))]:
             raise ends[0]
         now, beat = time.monotonic(), self.timeout / _BEATS
@@ -115,13 +115,13 @@ class JointCall:
         if late and not self._owes:
             raise self._without(late, f"not answered for {patience:g} s")
 
-    def _look(self) -> list[tuple[int, bytes | Exception]]:
+    def _look(self, seconds: float) -> list[tuple[int, bytes | Exception]]:
         """Return the next message of each rank that has one, or why it can't be had."""
         found: list[tuple[int, bytes | Exception]] = []
         for rank in [rank for rank, peer in self._peers.items() if not peer.is_over]:
             self._at = rank
             try:
-                data = self.group.receive(rank, 0.0)
+                data = self.group.receive(rank, seconds)
             except Exception as error:
                 found.append((rank, error))
             else:
@@ -216,7 +216,7 @@ class JointCall:
             if time.monotonic() > until:
                 break
             with contextlib.suppress(CallEnded):
-                self.watch(_PAUSE)
+                self.watch(waits=True)
 
 
 def in_round(call: JointCall, body: bytes, answers: Answers, tip: str = "") -> bytes:
