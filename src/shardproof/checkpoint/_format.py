@@ -1,8 +1,4 @@
-"""The format of a checkpoint: how files are called, what they hold, and the laws that they obey.
-
-A shard begins with a header. Metadata, and the records of ranks, are JSON that proves itself: the
-last field is a SHA-256 of all that stands before it. docs/checkpoint-format.md describes it.
-"""
+"""The format of a checkpoint, and the laws that it obeys: docs/checkpoint-format.md has both."""
 
 import hashlib
 import math

@@ -1,10 +1,4 @@
-"""Remove old checkpoints, and never the last whole one.
-
-A removal writes a copy of the metadata under another name, which says what is to go and that no
-save of this prefix is unfinished; then it removes the metadata, shards and records, and in the end
-the copy. What a kill left, the next removal finishes. Others may save meanwhile: a file is opened,
-seen to be the old one, and removed only if its name still leads to that.
-"""
+"""Remove old checkpoints, and never the last whole one; docs/checkpoint-format.md has the steps."""
 
 import contextlib
 import logging

@@ -1,9 +1,4 @@
-"""Read the headers of files of safetensors, and prove that they obey every law.
-
-The laws are those of the format's own description: a length of 8 bytes, little endian; that many
-bytes of JSON that begin with ``{``; the tensors, one after the other, without a hole and without a
-byte behind the last (https://huggingface.co/docs/safetensors).
-"""
+"""Read headers of files of safetensors, and prove the laws of huggingface.co/docs/safetensors."""
 
 import contextlib
 import math

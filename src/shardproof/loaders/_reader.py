@@ -1,7 +1,4 @@
-"""What all three public classes are: readers of one proven directory, safe to fork and to pickle.
-
-A forked process must not take over locks that a thread of its parent may hold.
-"""
+"""What all three public classes are: readers of a proven directory, safe to fork and to pickle."""
 
 from typing import Any
 

@@ -1,8 +1,7 @@
 """One text for equal values, and its hash: what plans and runs are named by.
 
-The text is JSON with sorted keys, no spaces and ASCII only, so that neither the order of a dict,
-nor the version of Python, nor the locale shows in it (RFC 8785 has the same aim). A path counts by
-where it leads: ``data//x/`` and ``./data/x`` are equal.
+Neither the order of a dict shows in it, nor the version of Python, nor the locale, nor how a path
+is spelled: ``data//x/`` and ``./data/x`` are equal.
 """
 
 import hashlib

@@ -1,9 +1,7 @@
 """Claims: which worker is at which shard; each is a hold (`_base.holds`) of its own name.
 
 A claim is a file ``claims/shard_NNNNNN.json``, and ``claims/shard_NNNNNN.<token>/`` beside it is
-the directory in which its worker alone writes. A worker that is held up between its last look and
-the end of its work may still move its outputs into place after it lost the claim. Each file is
-whole even then, and the shard is judged by receipt and sizes like any other.
+the directory in which its worker alone writes.
 """
 
 import contextlib

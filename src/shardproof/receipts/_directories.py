@@ -1,7 +1,4 @@
-"""Plan directories: the names in them, what ``plan.json`` says first, and how they are found.
-
-``runs/<run_hash>/datasets/<dataset_name>/<plan_hash>/`` is where `open_run` makes them.
-"""
+"""Plan directories: the names in them, what ``plan.json`` says first, and how they are found."""
 
 import errno
 import os

@@ -1,8 +1,4 @@
-"""The files that a data-prep run reads, and by what each is known again.
-
-`pathlib.Path.glob` takes a directory that may not be listed for an empty one, and so a plan would
-be made of a part of the corpus. Here that is an error.
-"""
+"""The files that a data-prep run reads, and by what each is known again."""
 
 import fnmatch
 import os
@@ -117,6 +113,7 @@ def input_files(
 
 def files_below(root: str, pattern: str) -> list[str]:
     """Return the relative paths of the regular files that a pattern means, sorted."""
+    # Not by `pathlib.Path.glob`, which takes a directory that may not be listed for an empty one.
     parts = [part for part in pattern.split("/") if part not in {"", "."}]
     if not parts or pattern.startswith("/"):
         problem = "expected a pattern relative to the directory"

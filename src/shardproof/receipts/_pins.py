@@ -1,8 +1,4 @@
-"""Pinned inputs: which revision of a tokenizer or a dataset is meant, said once and for all.
-
-A name on a hub means other bytes tomorrow, and nothing at all without a network. A plan rests on
-what the name stood for when the plan was made: so it is found out, written down, or refused.
-"""
+"""Pinned inputs: which revision of a tokenizer or a dataset is meant, said once and for all."""
 
 import hashlib
 import os

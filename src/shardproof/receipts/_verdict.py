@@ -1,8 +1,5 @@
 """When a shard is done: the one definition, which planning, stages and the validator share.
 
-A shard is done when its receipt can be read, is of this plan and this shard, says completed, and
-every output that it names is there as recorded, which the validator's own checks decide.
-
 A quick look passes over nearly all of those that are. A receipt with the usual fields is decoded
 straight into them. That no key stands twice in it, is seen by counting quotation marks. Whatever is
 unusual is left to the closer look.

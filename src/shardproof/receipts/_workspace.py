@@ -1,9 +1,4 @@
-"""The directory where a worker writes its outputs, and how they get their names from there.
-
-An output is written in a directory of its claim alone, and moved when it is whole and on the disk.
-The folders on the way to its name are opened one in another, and none through a link, be it one
-that is put there meanwhile.
-"""
+"""The directory where a worker writes its outputs, and how they get their names from there."""
 
 import contextlib
 import errno
@@ -63,6 +58,7 @@ class Workspace:
 @contextlib.contextmanager
 def _folder_of(name: str, root: str, *, make: bool) -> Iterator[int]:
     """Yield a descriptor of the directory that a name of the plan directory is in."""
+    # Folders are opened one in another, and none through a link, be it put there meanwhile.
     fd, path = open_root(root), root
     try:
         for part in name.split("/")[:-1]:

@@ -1,10 +1,6 @@
 """Make checkpoints: of a prefix at most one attempt makes one, and of its own shards alone.
 
-A process that saves a shard writes it under a pending name, removes metadata that are in the
-making, sees that there is no checkpoint, and renames it. A process that makes a checkpoint makes an
-empty file of metadata first, removes pending shards, checks each shard once more, and then gives
-the metadata their name. So of two that meet, one finds that its own file is gone, or the other's
-work: no shard takes the place of one that a checkpoint names.
+In which steps, and what becomes of two that meet, docs/checkpoint-format.md says ("Attempts").
 """
 
 import contextlib

@@ -1,7 +1,4 @@
-"""Open the files of a checkpoint: shards, metadata and records, none of which is believed.
-
-The size and the header of a shard are compared with the metadata before it is read.
-"""
+"""Open the files of a checkpoint: shards, metadata and records, none of which is believed."""
 
 import contextlib
 from collections.abc import Iterator

@@ -2,11 +2,7 @@
 
 In a pattern ``*``, ``?`` and ``[...]`` stay within one part of a path, ``**`` stands for parts.
 What begins with a dot, and directories that begin with ``__``, are meant only by patterns that say
-so. The files of one pattern come sorted by name, those of several in the order of the patterns. A
-name is compared part by part, in a time that grows with the name and the pattern: a pattern comes
-from outside, and one regular expression for all of it could take for ever.
-
-Without a card, words in names decide on splits, and the suffix of most files on the format.
+so. Without a card, words in names decide on splits, and the suffix of most files on the format.
 """
 
 import bisect
@@ -104,6 +100,7 @@ def _n_hidden(parts: Sequence[str]) -> tuple[int, int]:
 @functools.lru_cache(maxsize=256)
 def _matcher(pattern: str) -> Callable[[Sequence[str]], bool]:
     """Return a function that says whether the parts of a name fit a pattern."""
+    # Part by part: one regular expression for all of it, from outside, could take for ever.
     parts = pattern.split("/")
     parts += ["*"] if parts[-1] == "**" else []  # at the end, it means files and no directories
     fits: list[Callable[[str], object] | None] = [None] * len(parts)  # None for a "**"

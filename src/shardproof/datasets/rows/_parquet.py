@@ -1,7 +1,4 @@
-"""Parquet: the rows of a local file from any row on, and how many rows one elsewhere has.
-
-Of a file elsewhere the end says it, of which nothing else is read, in two short requests.
-"""
+"""Parquet: the rows of a local file from any row on, and how many rows one elsewhere has."""
 
 import functools
 import os
@@ -136,7 +133,7 @@ class ParquetShard:
 
 
 def row_count(source: Source, file: RemoteFile, limits: Limits) -> int:
-    """Return how many rows a parquet file of a source has."""
+    """Return how many rows a parquet file of a source has, by its end: in two short requests."""
     pa = need_pyarrow()
     where = f"{source.url.rstrip('/')}/{file.name}"
     if file.size is None:

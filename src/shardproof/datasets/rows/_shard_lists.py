@@ -1,7 +1,4 @@
-"""The shards of a hub or of a local directory, as `ShardedRows` reads them, and their row counts.
-
-How many rows a shard has is written down, so that a job that is resumed need not ask.
-"""
+"""The shards of a hub or a local directory, as `ShardedRows` reads them, and their row counts."""
 
 import contextlib
 import dataclasses

@@ -1,16 +1,4 @@
-"""Dataset specs: which data a run reads, in one line of its configuration.
-
-| after ``hf:<repo_id>[@revision]``     | is read as                                              |
-|---------------------------------------|---------------------------------------------------------|
-| nothing                               | split ``train``, text key ``text``                      |
-| ``:<split>``                          | text key ``text``                                       |
-| ``:<split>:<text_key>``               | unless the second is the usual name of a split          |
-| ``:<config>:<split>``                 | if it is, and the first is not                          |
-| ``:<config>:<split>:<text_key>``      |                                                         |
-
-Two fields are what the projects that made this form up take for a split and a text key, so that
-``hf:owner/name:en:train`` would be the split ``en`` and the column ``train``: which is never meant.
-"""
+"""Dataset specs: which data a run reads, in one line of its configuration."""
 
 import dataclasses
 import re
@@ -225,7 +213,9 @@ def _parsed(spec: str) -> HubSpec | TextSpec:
 
 
 def _meant(fields: list[str]) -> tuple[str, str, str]:
-    """Return which field is the config, the split, and the text key."""
+    """Return which field is the config, the split, and the text key (docs/datasets.md)."""
+    # Of two, those who made this form up take the second for a text key; which is never meant where
+    # it is the usual name of a split.
     if len(fields) == 3:
         return fields[0], fields[1], fields[2]
     if len(fields) < 2 or fields[1] not in SPLIT_WORDS:

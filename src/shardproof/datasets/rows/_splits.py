@@ -1,7 +1,6 @@
-"""Which files of a repository are those of a split, and in which order: as datasets reads them.
+"""Which files of a repository are a split's, in the order of datasets: by its card or their names.
 
-The dataset card says it, if it has configurations (`_card`); else the names of the files do
-(`_file_names`). Where datasets would fail, or reads another format, nothing is guessed.
+Where datasets would fail, or reads another format, nothing is guessed.
 """
 
 from collections import Counter

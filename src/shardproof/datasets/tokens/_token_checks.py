@@ -1,7 +1,4 @@
-"""Whether a shard of tokens is what it must be, and each sequence the one that its id was made of.
-
-Level ``valid`` proves each sequence by its id: `shardproof.probes.token_ids` has the law.
-"""
+"""Whether a shard of tokens is what it must be, and each sequence what its id was made of."""
 
 import logging
 import os

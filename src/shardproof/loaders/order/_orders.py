@@ -1,8 +1,4 @@
-"""Which row of an epoch comes when, and what is left of it.
-
-Nothing here reads a file: an order is arithmetic over row numbers, decided by a seed and the number
-of the epoch alone, so that any part of it is known at once.
-"""
+"""Which row of an epoch comes when: its number and a seed decide, so any part is known at once."""
 
 import dataclasses
 from typing import Any
