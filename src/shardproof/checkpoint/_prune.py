@@ -60,10 +60,8 @@ def prune(
     found = storage_of(path, storage)
     prefixes = prefixes_in(path, found)
     # First, while there are metadata still that tell what is not needed.
-    found_there = [*prefixes.committed, *prefixes.half_removed]
-    for where in {location.directory: None for location in found_there}:
+    for where in {at.directory: None for at in (*prefixes.committed, *prefixes.half_removed)}:
         sweep_leftovers(found, where)
-        found.sweep(where)
     removed = []
     for location in prefixes.half_removed:
         try:

@@ -252,13 +252,11 @@ def _find_tensors(
     every = [tensor for shard in shards for tensor in shard.tensors]
     counts = Counter(tensor.name for tensor in every)
     wanted = dict.fromkeys(counts if names is None else names)
-    absent = [name for name in wanted if not counts[name]]
-    repeated = [name for name in wanted if counts[name] > 1]
-    problems = []
-    for title, found in (("in no shard", absent), ("in several shards", repeated)):
-        if found:
-            problems.append(f"{title}: {quoted_first(found)}")
-    if problems:
+    unfit = {
+        "in no shard": [name for name in wanted if not counts[name]],
+        "in several shards": [name for name in wanted if counts[name] > 1],
+    }
+    if problems := [f"{title}: {quoted_first(found)}" for title, found in unfit.items() if found]:
         text = f"expected each tensor in one shard, found some {' and some '.join(problems)}"
         raise CheckpointError(text, path=location.metadata)
     of_name = {tensor.name: tensor for tensor in every}

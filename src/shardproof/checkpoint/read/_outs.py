@@ -101,8 +101,7 @@ def _span_of_tensor(said: str, out: Out, tensor: TensorEntry) -> Span:
 
 
 def _refuse_shape(said: str, out: Out, tensor: TensorEntry) -> None:
-    if tuple(out.shape) != tensor.shape:
-        found = tuple(out.shape)
+    if (found := tuple(out.shape)) != tensor.shape:
         raise ValueError(f"{said}: expected the shape {tensor.shape}, found {found}")
 
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from shardproof._base import digest
+from shardproof._base import digest, files
 from shardproof._base.arguments import count
 from shardproof._base.messages import quoted, told
 from shardproof._base.names import refusals
@@ -135,7 +135,7 @@ def refuse_newer(location: Location, *, overwrite: bool) -> None:
 
 
 def sweep_leftovers(storage: CheckpointStorage, directory: str) -> None:
-    """Remove the records of whole checkpoints, and files that came too late for their names."""
+    """Remove records of whole checkpoints, files too late for their names, and what kills left."""
     records: defaultdict[str, list[int]] = defaultdict(list)
     pending: defaultdict[str, list[str]] = defaultdict(list)
     for name, _ in storage.list(directory):
@@ -152,6 +152,7 @@ def sweep_leftovers(storage: CheckpointStorage, directory: str) -> None:
                 _remove_records(location, sorted(records[prefix_name]))
             for file in pending[pending_prefix(prefix_name)]:
                 storage.remove(location.beside(file))
+    storage.sweep(directory)
 
 
 def _remove_records(location: Location, ranks: list[int]) -> None:
@@ -186,8 +187,7 @@ def make_checkpoint(
             with location.storage.writer(place, making, sync=attempt.sync, replace=False) as fd:
                 _remove_pending(location)
                 _see_that_they_are_there(location, shards)
-                with open(fd, "wb", closefd=False) as file:
-                    file.write(data)
+                files.write_at(fd, data, 0)
         except FileExistsError:
             clear_way(location, overwrite=False)
             raise
@@ -198,9 +198,7 @@ def make_checkpoint(
             location.storage.remove(location.record(shard.rank))
     with contextlib.suppress(OSError):
         sweep_leftovers(location.storage, location.directory)
-    with contextlib.suppress(OSError):
-        location.storage.sweep(location.directory)
-    return location.metadata
+    return place
 
 
 def _precision_of(shards: Sequence[ShardEntry]) -> str:

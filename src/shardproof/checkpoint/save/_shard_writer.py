@@ -2,7 +2,6 @@
 
 import math
 import secrets
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from shardproof._base.messages import quoted, told
 from shardproof._base.work import go_on
 from shardproof.checkpoint import _format
 from shardproof.checkpoint._format import RankRecord, ShardEntry, ShardHeader, TensorEntry
+from shardproof.checkpoint.read._outs import is_tensor
 from shardproof.checkpoint.save._commit import (
     Algorithm,
     Attempt,
@@ -63,9 +63,8 @@ def tensors_of(arrays: Mapping[str, Any]) -> Iterable[Tensor]:
 
 
 def _tensor_of(name: str, array: Any) -> Tensor:
-    torch = sys.modules.get("torch")  # without which there is no tensor of it
     try:
-        if torch is not None and isinstance(array, torch.Tensor):
+        if is_tensor(array):
             from shardproof.checkpoint import _torch  # noqa: PLC0415 - there is a tensor
 
             dtype, flat = _torch.from_torch(array)
