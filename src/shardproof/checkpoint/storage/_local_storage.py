@@ -95,8 +95,12 @@ class LocalStorage:
 
     def write(self, path: str, data: bytes, *, sync: bool) -> None:
         """Make ``path`` hold ``data``, or leave it as it was; with ``sync`` for good."""
-        with files.being_written(path, sync=sync) as fd, files.telling_where(path):
-            files.write_at(fd, data, 0)
+        with (
+            files.being_written(path, sync=sync) as fd,
+            files.telling_where(path),
+            open(fd, "wb", closefd=False) as file,
+        ):
+            file.write(data)
 
     def remove(self, path: str, *, only: StoredFile | None = None, sync: bool = False) -> None:
         """Remove a file, if it is there; with ``only``, if it is still the one that was opened."""
