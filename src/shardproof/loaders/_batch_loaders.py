@@ -108,28 +108,20 @@ class ShuffledDataLoader(BatchLoader[Framework_co]):
         ignore_labels: Rows whose ``token_label`` is one of these are left out, unread. (That of
             a special token is 255.)
         buffer_size: Rows in memory; at least two batches are. None for a true permutation.
-        workers: How many threads read; 1024 at most do. None for as many as help: one for each
-            processor, 2 to 8, and 8 where the file system is on a network.
+        workers: How many threads read; 1024 at most do. None as for `OrderedDataLoader`.
         drop_last: Leave out a last batch that is not full.
         rank: Which of the ranks this is; by default that of the group, or 0.
         world_size: Among how many ranks the rows are dealt; by default those of the group, or 1.
         even_batches: Leave out last batches that not every rank has.
         framework: ``"numpy"`` for arrays, ``"torch"`` for tensors over the same memory.
         device: Where the tensors are: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or a ``torch.device``.
-        dtype: Of ``act``, cast there: ``"float32"``, ``"float16"``, ``"bfloat16"``. By default that
-            of the directory.
+        dtype: Of ``act``, as for `OrderedDataLoader`.
         n_ahead: How many batches are on the device before they are asked for.
         pin_memory: Whether tensors on the host are in pinned memory.
-        group: The ranks that open it at once, as for `shardproof.distributed.validate`: they share
-            one check, or one on each host where hosts see directories of their own.
+        group: As for `OrderedDataLoader`.
 
     Raises:
-        ShardValidationError: Something in the directory is not as expected.
-        ManifestError: Its manifest can't be read.
-        ValueError: A layer that was not recorded, special tokens where there are none, labels to
-            ignore where there are none, a number out of range, a device that is not there.
-        TypeError: An argument of another type.
-        ModuleNotFoundError: ``framework="torch"``, and there is no torch.
+        ValueError: Labels to ignore where there are none; else it raises as `OrderedDataLoader`.
 
     Example:
         >>> loader = ShuffledDataLoader(shards_dir, layer=6, batch_size=5, seed=1)

@@ -40,10 +40,8 @@ class IndexedDataset(DirectoryReader):
         tokens: ``"content"``, ``"special"`` or ``"all"``.
         framework: ``"numpy"`` for arrays, ``"torch"`` for tensors over the same memory.
         device: Where the tensors are: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or a ``torch.device``.
-        dtype: Of ``act``, cast there: ``"float32"``, ``"float16"``, ``"bfloat16"``. By default that
-            of the directory.
-        group: The ranks that open it at once, as for `shardproof.distributed.validate`: they share
-            one check, or one on each host where hosts see directories of their own.
+        dtype: Of ``act``, as for `OrderedDataLoader`.
+        group: As for `OrderedDataLoader`.
 
     Raises:
         ShardValidationError: Something in the directory is not as expected.
@@ -114,14 +112,9 @@ class IndexedDataset(DirectoryReader):
         return self._delivered(self._row(self._checked(operator.index(index))))
 
     def __getitems__(self, indices: "Sequence[int] | npt.NDArray[np.integer[Any]]") -> WholeBatch:
-        """Return several rows as one batch, in the order of their numbers given.
+        """Return several rows as one batch, in the order of their numbers given; raises as for one.
 
         torch's DataLoader calls this, and its ``default_collate`` makes tensors of the batch.
-
-        Raises:
-            IndexError: A number out of range.
-            TypeError: Something that is no number.
-            ShardReadError: A shard can't be read.
         """
         if "torch" in sys.modules:
             torch_module("collating")

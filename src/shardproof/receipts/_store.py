@@ -157,16 +157,7 @@ class ReceiptStore:
 
     @checked
     def is_completed(self, index: int, *, level: Level = "complete") -> bool:
-        """Whether a shard is done; that is, whether it is not `pending`.
-
-        Args:
-            index: The shard.
-            level: As for `verdict`.
-
-        Raises:
-            IndexError: There is no such shard.
-            OSError: It could not be checked (EIO, ESTALE, ...).
-        """
+        """Whether a shard is done, and so not `pending`; arguments and errors as for `verdict`."""
         self._refuse_index(index)
         found = self._verdicts.unless_completed(index, level)
         _log_disbelieved([] if found is None else [found])

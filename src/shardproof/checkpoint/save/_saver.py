@@ -176,25 +176,18 @@ class MultiShardSaver:
 
         The copy is in the memory of the host, pinned for tensors of a GPU, and used again by the
         next one: it takes as much as the arrays, as long as this saver is there (pinned up to twice
-        as much, as torch rounds each tensor up to a power of two). One save is under
-        way at a time: the next, and `save_metadata`, wait for it first, and raise what it raised
-        unless the handle did. The interpreter does not end before it has.
+        as much, as torch rounds each tensor up to a power of two). One save is under way at a time:
+        the next, and `save_metadata`, wait for it first, and raise what it raised unless the handle
+        did. The interpreter does not end before it has.
 
-        Args:
-            prefix: As for `save_shard`.
-            rank: Of this process, from 0 on.
-            arrays: Arrays of numpy or tensors of torch, by name; they may be changed once this has
-                returned.
-            step: As for `save_shard`.
-            overwrite: As for `save_shard`.
+        Arguments are those of `save_shard`; the arrays may be changed once this has returned. A
+        wrong one is refused at once, as there.
 
         Returns:
             A `concurrent.futures.Future`, whose ``result()`` is what `save_shard` returns, or
             raises what that raises.
 
         Raises:
-            TypeError: As `save_shard`.
-            ValueError: As `save_shard`.
             Exception: What the save before raised.
 
         Example:

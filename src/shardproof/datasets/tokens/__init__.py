@@ -239,12 +239,7 @@ class ShardedDatasetManager:
     async def initialize_datasets(self, current_shard_index: int) -> None:
         """Make a shard the active one, and begin with the next one.
 
-        Args:
-            current_shard_index: Which.
-
-        Raises:
-            FetchError: As for `create_dataset`; what was active before stays active.
-            ShardValidationError: As for `create_dataset`.
+        Argument and errors are those of `create_dataset`; after one, what was active stays active.
         """
         dataset = await self.create_dataset(current_shard_index)
         self._activate(dataset, current_shard_index)
@@ -259,9 +254,8 @@ class ShardedDatasetManager:
             The number of the shard that is active now.
 
         Raises:
-            FetchError: As for `create_dataset`; the active dataset stays what it was.
-            ShardValidationError: As for `create_dataset`.
-            RuntimeError: As for `create_dataset`; or no shard is active yet.
+            RuntimeError: No shard is active yet. Other errors are those of `create_dataset`: the
+                active dataset stays what it was.
         """
         self._refuse_use()
         task = self.upcoming_dataset

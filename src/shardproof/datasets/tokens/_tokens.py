@@ -30,12 +30,10 @@ class SharedShardedDataset(Closing):
         shards_path: Directory of the shards; None for ``$DATASET_BINS_PATH``.
         token_dtype: Type of a token in the file; a file of another type is a finding.
         file_prefix: The tokens are in ``<file_prefix>_000003.npy``.
-        ids_prefix: The ids are in ``<ids_prefix>_000003.npy``. By default ``sample_ids`` beside
-            ``train``, and ``sample_ids_<file_prefix>`` beside anything else.
+        ids_prefix: The ids are in ``<ids_prefix>_000003.npy``; None as for `TokenFiles`.
         level: ``"complete"``: sizes, types and counts are right. ``"valid"``: also each sequence's
             bytes are those that its id was made of; reads the whole file.
-        allow_length_mismatch: Whether to take as many sequences as have both tokens and an id,
-            and say so in the log, where their numbers disagree.
+        allow_length_mismatch: As for `TokenFiles`.
 
     Raises:
         ShardValidationError: Also a `FileNotFoundError`; it lists everything that is wrong with the
@@ -95,15 +93,7 @@ class SharedShardedDataset(Closing):
         world_size: int = 1,
         level: ProofLevel = "complete",
     ) -> Self:
-        """Open a shard of the files that a `TokenFiles` describes; raises as the class.
-
-        Args:
-            files: Which files the shards are, and what they must hold.
-            shard_index: Number of the shard.
-            rank: As for the class.
-            world_size: As for the class.
-            level: As for the class.
-        """
+        """Open a shard of the files that ``files`` describes; all else is as for the class."""
         dataset = cls.__new__(cls)
         dataset.rank, dataset.world_size = rank_of(rank, world_size)
         dataset._open = open_proven(TokenShard(files, shard_index), level)
@@ -119,11 +109,7 @@ class SharedShardedDataset(Closing):
     ) -> tuple[Path, Path]:
         """Return the absolute paths of a shard's tokens and ids, which need not be there.
 
-        Args:
-            shard_index: Number of the shard.
-            custom_path: Directory of the shards; None for ``$DATASET_BINS_PATH``.
-            file_prefix: As for the class.
-            ids_prefix: As for the class.
+        Arguments are those of the class, of which ``custom_path`` is ``shards_path``.
         """
         return TokenFiles(
             sequence_length=1,
