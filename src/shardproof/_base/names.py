@@ -273,6 +273,14 @@ def open_regular(path: str, dir_fd: int | None = None) -> int | None:
         raise
 
 
+def open_followed(path: str) -> int:
+    """Open a regular file as `open_regular` does, behind links too."""
+    fd = open_regular(real_path(path))
+    if fd is None:  # a link that leads round in a circle
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+    return fd
+
+
 def _open(path: str, dir_fd: int | None) -> int:
     try:
         return os.open(path, OPEN_FLAGS | current.flags, dir_fd=dir_fd)

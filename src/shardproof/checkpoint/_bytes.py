@@ -16,7 +16,6 @@ from shardproof.checkpoint.storage._reading import refuse_other_file
 from shardproof.errors import CheckpointError
 
 _PATH = "<bytes>"
-_PREFIX_NAME = "bytes"
 _MOST_OF_HEADER = 2**10
 
 
@@ -63,7 +62,7 @@ class MultiShardCheckpointFormat:
         count("rank", rank, 0, _format.MAX_RANK)
         tensors = tensors_of(arrays)
         with open(files.nameless(), "w+b", buffering=0) as file:
-            name = _format.shard_name(_PREFIX_NAME, rank)
+            name = _format.shard_name("bytes", rank)
             entry = ShardWriter(file.fileno(), _PATH, self._algorithm).write(rank, name, tensors)
             record = RankRecord(step=None, shard=entry, checksum="")
             os.pwrite(file.fileno(), _format.seal(record), entry.file_size)

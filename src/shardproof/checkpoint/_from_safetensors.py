@@ -13,7 +13,7 @@ from shardproof._base.arguments import checked
 from shardproof._base.liveness import mark_of
 from shardproof._base.messages import quoted
 from shardproof._base.names import refusals
-from shardproof._base.opening import is_directory, read_at, refuse_empty, refuse_no_path
+from shardproof._base.opening import is_directory, read_at, refuse_no_path
 from shardproof._base.work import apart
 from shardproof.checkpoint import _format, _safetensors
 from shardproof.checkpoint._format import Sharding, TensorEntry
@@ -91,7 +91,6 @@ def from_safetensors(
         >>> MultiShardLoader().load_shard(f"{output_dir}/again", 0)["bias"]
         array([0, 1, 2])
     """
-    refuse_empty(prefix=prefix)
     refuse_no_path(source=source)
     attempt = Attempt(algorithm)
     location = place_to_save(prefix, storage, step)

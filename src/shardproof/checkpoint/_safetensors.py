@@ -3,7 +3,6 @@
 import contextlib
 import math
 import os
-import stat
 import struct
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -13,7 +12,7 @@ import msgspec
 from shardproof._base import json
 from shardproof._base.liveness import Mark, mark_of
 from shardproof._base.messages import quoted, told
-from shardproof._base.names import OPEN_FLAGS, file_type
+from shardproof._base.names import NotRegularError, open_followed
 from shardproof._base.opening import closing_fd, read_at
 from shardproof.checkpoint import _format
 from shardproof.checkpoint._format import TensorEntry
@@ -78,11 +77,10 @@ class SafetensorsFile(NamedTuple):
 def opened(path: str) -> Iterator[int]:
     """Open a regular file, and close it in the end; through links, as hubs' caches have them."""
     try:
-        mode = os.stat(path).st_mode
-        if not stat.S_ISREG(mode):  # opening a FIFO may wake its writer
-            problem = f"expected a regular file, found a {file_type(mode)}"
-            raise CheckpointError(problem, path=path)
-        fd = os.open(path, OPEN_FLAGS & ~os.O_NOFOLLOW)
+        fd = open_followed(path)
+    except NotRegularError as error:
+        problem = f"expected a regular file, found a {error.found}"
+        raise CheckpointError(problem, path=path) from None
     except (FileNotFoundError, NotADirectoryError) as error:
         raise CheckpointNotFoundError("there is no such file", path=path) from error
     with closing_fd(fd):

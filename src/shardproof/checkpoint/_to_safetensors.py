@@ -80,7 +80,6 @@ def to_safetensors(
         >>> file.removeprefix(str(output_dir))
         '/release/model-00001-of-00001.safetensors'
     """
-    opening.refuse_empty(prefix=prefix)
     opening.refuse_no_path(to=to)
     location = location_of(prefix, storage)
     metadata = read_metadata(location)
@@ -149,10 +148,9 @@ def _lay_out(shard: ShardEntry, path: str, of_set: str) -> ConvertedFile:
     text = msgspec.json.encode(fields)
     text += b" " * (-len(text) % 8)
     if len(text) > _safetensors.MAX_HEADER_BYTES:
-        problem = (
-            f"expected a header of at most {_safetensors.MAX_HEADER_BYTES} bytes, found {len(text)}"
-        )
-        raise CheckpointError(f"{problem}: it has too many tensors for one file", path=path)
+        expected = f"expected a header of at most {_safetensors.MAX_HEADER_BYTES} bytes"
+        problem = f"{expected}, found {len(text)}: it has too many tensors for one file"
+        raise CheckpointError(problem, path=path)
     header = _safetensors.LENGTH.pack(len(text)) + text
     offsets = {name: len(header) + begin for name, begin in begins.items()}
     return ConvertedFile(shard, path, header, offsets)

@@ -148,14 +148,12 @@ class BatchLoader(DirectoryReader, Generic[Framework_co]):
         with contextlib.closing(batches):
             for batch in batches:
                 n_done += 1
-                position = EpochPosition(start.epoch, start.before, n_done)
-                arrive(position, is_last=n_done == n_own)
+                arrive(dataclasses.replace(start, n_batches=n_done), is_last=n_done == n_own)
                 finished = [delivery.arrays(batch, dtype) if delivery.is_on_host else batch]
                 del batch  # what is still named here could not be used again
                 yield finished.pop()
         # A rank that asked for one more batch is in step with the rank that has one more.
-        n_steps = max(n_done, plan.n_steps)
-        arrive(dataclasses.replace(start, n_batches=n_steps), is_last=True)
+        arrive(dataclasses.replace(start, n_batches=max(n_done, plan.n_steps)), is_last=True)
 
     def of_worker(self, worker: int, n_workers: int, start: EpochPosition | None = None) -> Self:
         """Return the part of this loader that one of several workers of its rank delivers.

@@ -190,9 +190,8 @@ def pin_files(path: str | os.PathLike[str]) -> Pin:
     real = Path(real_path(path))
     mode = mode_of(real, follow=True)
     if not mode:
-        raise RevisionError(
-            f"expected a file or a directory, found nothing at '{shown(real)}'", kind="refused"
-        )
+        problem = f"expected a file or a directory, found nothing at '{shown(real)}'"
+        raise RevisionError(problem, kind="refused")
     is_dir = stat.S_ISDIR(mode)
     files = input_files(real, identity="digest") if is_dir else [describe(real, "", "digest")]
     content = canonical_json([[file.path, file.etag] for file in files])

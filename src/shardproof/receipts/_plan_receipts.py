@@ -9,7 +9,6 @@ import functools
 import os
 import re
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from shardproof._base import fanout
@@ -137,19 +136,12 @@ def read_manifest(root: str) -> Manifest:
             read = functools.partial(_promises, header, receipts_fd)
             names = map(_RECEIPT.fullmatch, os.listdir(receipts_fd))
             indices = sorted(int(match[1]) for match in names if match)
-            parts = apart(lambda _: fanout.collected(read, indices))
-            for promises, problems, n_more in parts:
+            for promises, problems, n_more in apart(lambda _: fanout.collected(read, indices)):
                 files += promises
                 damaged += problems
                 n_completed += n_more
-    return Manifest(
-        root=Path(root),
-        path=Path(root, PLAN_FILE),
-        format="receipts",
-        files=files,
-        damaged=damaged,
-        n_to_make=0 if n_completed else header.n_shards,
-    )
+    n_to_make = 0 if n_completed else header.n_shards
+    return Manifest.at(root, PLAN_FILE, "receipts", files, damaged=damaged, n_to_make=n_to_make)
 
 
 def _promises(header: PlanHeader, receipts_fd: int, indices: Sequence[int]) -> list[_Promises]:

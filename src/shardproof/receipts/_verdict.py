@@ -10,7 +10,6 @@ import errno
 import os
 import re
 from collections.abc import Collection, Iterator, Sequence
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -116,8 +115,7 @@ def judge_receipt(header: PlanHeader, index: int) -> ReceiptVerdict:
             plan, found = quoted(header.plan_hash), quoted(receipt.plan_hash)
             return ReceiptVerdict("foreign", f"its receipt is of plan {found}, not of {plan}")
         if receipt.shard_index != index:
-            reason = f"its receipt is that of shard {receipt.shard_index}"
-            return ReceiptVerdict("foreign", reason)
+            return ReceiptVerdict("foreign", f"its receipt is that of shard {receipt.shard_index}")
         if receipt.status == "started":
             return ReceiptVerdict("started", "it was started, and not completed")
         if receipt.status == "failed":
@@ -145,8 +143,8 @@ def _not_believed(error: ManifestError) -> ReceiptVerdict:
 def _look_at_outputs(
     header: PlanHeader, index: int, level: Level, files: Sequence[ExpectedFile]
 ) -> Verdict:
-    source = Path(header.root, RECEIPTS, receipt_name(index))
-    manifest = Manifest(root=Path(header.root), path=source, format="receipts", files=files)
+    source = f"{RECEIPTS}/{receipt_name(index)}"
+    manifest = Manifest.at(header.root, source, "receipts", files)
     report = check(manifest, level=level, workers=1, list_first=False)
     reasons = []
     for finding in report.findings:

@@ -9,7 +9,7 @@ from pathlib import Path
 from shardproof._base import files
 from shardproof._base.messages import shown
 from shardproof._base.names import file_type, open_root
-from shardproof._base.opening import mode_of
+from shardproof._base.opening import closing_fd, mode_of
 from shardproof.errors import ReceiptError
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -59,17 +59,14 @@ class Workspace:
 def _folder_of(name: str, root: str, *, make: bool) -> Iterator[int]:
     """Yield a descriptor of the directory that a name of the plan directory is in."""
     # Folders are opened one in another, and none through a link, be it put there meanwhile.
-    fd, path = open_root(root), root
-    try:
+    path = root
+    with contextlib.ExitStack() as stack:
+        fd = stack.enter_context(closing_fd(open_root(root)))
         for part in name.split("/")[:-1]:
             path = os.path.join(path, part)
-            outer = fd
             with files.telling_where(path):
-                fd = _entered(part, outer, path, make=make)
-            os.close(outer)
+                fd = stack.enter_context(closing_fd(_entered(part, fd, path, make=make)))
         yield fd
-    finally:
-        os.close(fd)
 
 
 def _entered(part: str, outer: int, path: str, *, make: bool) -> int:

@@ -5,7 +5,6 @@ import functools
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, cast
 
 from shardproof._base.arguments import checked
@@ -113,10 +112,8 @@ def is_whole(location: Location, step: int, level: Level) -> bool:
     reasons = [*result.errors]
     reasons += [f"{shown(path)}: no checksum is stated" for path in result.unproven]
     if reasons:
-        text = joined(reasons)
-        logger.warning(
-            "Passing over step %d of '%s': %s", step, shown(location.path), printable(text)
-        )
+        where, why = shown(location.path), printable(joined(reasons))
+        logger.warning("Passing over step %d of '%s': %s", step, where, why)
     return not reasons
 
 
@@ -154,14 +151,8 @@ def read_manifest(root: str, prefix: str = "") -> Manifest:
         files.append(promised)
     # No tensors: what an executor is sent for each shard must not grow with those of all shards.
     headers = {name: ShardHeader.of(shard) for name, shard in shards.items()}
-    return Manifest(
-        root=Path(root),
-        path=Path(root, names[0]),
-        format="checkpoint",
-        files=files,
-        probe=functools.partial(_probe, headers),
-        damaged=damaged,
-    )
+    probe = functools.partial(_probe, headers)
+    return Manifest.at(root, names[0], "checkpoint", files, probe=probe, damaged=damaged)
 
 
 def _probe(

@@ -222,8 +222,7 @@ class MultiShardLoader:
 
         # Not in the generator, whose frame would keep the last array.
         def read_one(shard: ShardEntry, tensor: TensorEntry) -> Any:
-            arrays = apart(lambda _: self._read(location, shard, [tensor], alone=True))
-            return arrays[tensor.name]
+            return apart(lambda _: self._read(location, shard, [tensor], alone=True))[tensor.name]
 
         return (
             (tensor.name, read_one(shard, tensor))

@@ -159,8 +159,7 @@ class MultiShardSaver:
         location = place_to_save(prefix, self._storage, step)
         tensors = tensors_of(arrays)
         clear_way(location, overwrite=overwrite)
-        attempt = self._attempt
-        return write_shard(location, rank, tensors, attempt, step=step, overwrite=overwrite)
+        return write_shard(location, rank, tensors, self._attempt, step=step, overwrite=overwrite)
 
     @checked
     def begin_shard(

@@ -1,15 +1,13 @@
 """The lines of a local text file as rows, from any line on."""
 
 import contextlib
-import errno
 import os
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from shardproof._base.messages import quoted, told
-from shardproof._base.names import NotRegularError, open_regular
-from shardproof._base.opening import real_path
+from shardproof._base.names import NotRegularError, open_followed
 from shardproof.datasets.rows._parquet import need_pyarrow
 from shardproof.errors import ShardReadError
 
@@ -39,7 +37,7 @@ class TextShard:
         self._path = os.path.abspath(path)
         self._text_key = text_key
         with self._failing():
-            self._file: BinaryIO = open(self._path, "rb", opener=_opened)  # noqa: SIM115 - see close
+            self._file: BinaryIO = open(open_followed(self._path), "rb")  # noqa: SIM115 - see close
 
     def close(self) -> None:
         self._file.close()
@@ -118,11 +116,3 @@ class TextShard:
         except UnicodeDecodeError as error:
             problem = f"expected UTF-8, found {quoted(line[error.start : error.end])}"
             raise ShardReadError(f"line {number}: {problem}", path=self._path) from None
-
-
-def _opened(path: str, _flags: int) -> int:
-    """Open a regular file, behind a link too, and nothing else: a FIFO may take for ever."""
-    fd = open_regular(real_path(path))
-    if fd is None:  # a link that leads round in a circle
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-    return fd

@@ -229,8 +229,7 @@ class ShardedRows(Closing):
         Raises:
             ValueError: It is the state of other data, or none.
         """
-        place = place_in(self._shards.url, self._shards.files, state)
-        self._resume = self._place = place
+        self._resume = self._place = place_in(self._shards.url, self._shards.files, state)
 
     def close(self) -> None:
         """End every iteration that is under way, with its downloads."""
@@ -249,6 +248,5 @@ def _need_datasets() -> Any:
     try:
         import datasets  # noqa: PLC0415 - where a user has it, and asks for it
     except ImportError as error:
-        problem = "shards() needs the package datasets: pip install datasets"
-        raise ImportError(problem) from error
+        raise ImportError("shards() needs the package datasets: pip install datasets") from error
     return datasets

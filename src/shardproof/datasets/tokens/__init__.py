@@ -140,8 +140,7 @@ class ShardedDatasetManager:
         self._tally = PrefetchTally(on_event)
         cache, n_ranks = self._cache, self.world_size
         load = functools.partial(SharedShardedDataset.load, rank=self.rank, world_size=n_ranks)
-        names = TokenShard(self.files, 0).names
-        key = key_of_run(self.sequence_length, n_ranks, names, run_id)
+        key = key_of_run(self.sequence_length, n_ranks, TokenShard(self.files, 0).names, run_id)
         self._part: RankZero | OtherRank
         if self.rank:
             follower = Follower(cache.root, key, self.rank, trusts=run_id is not None)
@@ -227,8 +226,7 @@ class ShardedDatasetManager:
                 raise
             _log_failure(shard, error)
             kind = FetchTimeoutError if isinstance(error, FetchTimeoutError) else FetchError
-            problem = f"{shard.label} can't be had: {told(error)}"
-            raise kind(problem, path=shard.paths[0]) from error
+            raise kind(f"{shard.label} can't be had: {told(error)}", path=shard.paths[0]) from error
         finally:
             self._is_busy = False
         seconds = time.monotonic() - began
@@ -241,8 +239,7 @@ class ShardedDatasetManager:
 
         Argument and errors are those of `create_dataset`; after one, what was active stays active.
         """
-        dataset = await self.create_dataset(current_shard_index)
-        self._activate(dataset, current_shard_index)
+        self._activate(await self.create_dataset(current_shard_index), current_shard_index)
 
     async def swap_datasets(self) -> int:
         """Make the next shard the active one, and begin with the one after it.

@@ -86,8 +86,7 @@ class RankZero:
         dataset = None if not lies_there or self._states_digests(held, stop) else self._taken(held)
         if dataset is None:
             for name in held.names:
-                brought = held.fetcher.bring(name, held.shard.index, stop)
-                self.tally.tell(brought.event)
+                self.tally.tell(held.fetcher.bring(name, held.shard.index, stop).event)
             dataset = self.load(held.shard.files, held.shard.index)
         return dataset
 

@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -96,7 +96,7 @@ def _raise_for(report: Report) -> None:
 def check_tokens(shard: TokenShard) -> Report:
     """Return what a check of the two files of a shard found; no token is read."""
     tokens, ids = shard.names
-    root, n_items = Path(shard.files.root), dict[str, int]()
+    n_items = dict[str, int]()
 
     def probe(promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
         found = read_header(read, size, shard.files.dtype if promised.name == tokens else IDS)
@@ -109,14 +109,9 @@ def check_tokens(shard: TokenShard) -> Report:
         if len(n_items) == 2 and not shard.files.allow_length_mismatch:
             yield from _wrong_counts(shard, n_items[tokens], n_items[ids])
 
-    manifest = Manifest(
-        root=root,
-        path=root / tokens,
-        format=_FORMAT,
-        files=[ExpectedFile(name=tokens), ExpectedFile(name=ids)],
-        probe=probe,
-        contradictions=contradictions,
-    )
+    files = [ExpectedFile(name=tokens), ExpectedFile(name=ids)]
+    laws: dict[str, Any] = {"probe": probe, "contradictions": contradictions}
+    manifest = Manifest.at(shard.files.root, tokens, _FORMAT, files, **laws)
     return check(manifest, level="complete", workers=1, list_first=False)
 
 

@@ -117,8 +117,7 @@ class OpenShards(FilePool):
     def read_each(self, reads: ShardReads, helpers: Helpers | None = None) -> None:
         """Do many reads, each of them whole."""
         while reads.n_pieces >= _MANY:
-            n_reads = self._read_first(reads, helpers)
-            reads = reads.part(slice(n_reads, None))
+            reads = reads.part(slice(self._read_first(reads, helpers), None))
         for read in reads.singly():
             self.read(read)
 
@@ -134,8 +133,7 @@ class OpenShards(FilePool):
                 helpers.share(lambda: self._read_pieces(shared))
         finally:
             shared.is_over = True
-        n_read = shared.n_read
-        left = some.part(np.flatnonzero(n_read != some.length))
+        left = some.part(np.flatnonzero(shared.n_read != some.length))
         if not len(fds):
             left = reads.part(slice(1))  # can't be opened: to read it alone is to say why
         for read in left.singly():

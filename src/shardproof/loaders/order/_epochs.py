@@ -257,8 +257,7 @@ class EpochCursor:
     def _is_over(self) -> bool:
         """Whether nothing is left of the epoch: for this rank, or after a load for any."""
         if self._position is self._start:
-            counted = self._share.counted(self._position.before)
-            return self._position.n_batches >= counted.n_steps
+            return self._position.n_batches >= self._share.counted(self._position.before).n_steps
         return self._share.n_left(self._position) <= 0
 
     def _tell(self) -> None:
