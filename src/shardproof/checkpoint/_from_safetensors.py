@@ -107,16 +107,13 @@ def from_safetensors(
     return apart(lambda _: make_checkpoint(location, sharding, attempt, step))
 
 
-def _pieces(file: SafetensorsFile, fd: int, stored: TensorEntry) -> Iterator[memoryview]:
+def _pieces(file: SafetensorsFile, fd: int, stored: TensorEntry) -> Iterator[bytes]:
     """Yield a tensor's bytes, and see that the file is the one whose header was read."""
-    buffer = memoryview(bytearray(min(_PIECE_BYTES, stored.size)))
+    # Each piece in memory of its own: it may be written only after the next one has been read.
     at, end = stored.offset, stored.offset + stored.size
-    while at < end:
-        n = os.preadv(fd, [buffer[: end - at]], at)
-        if not n:
-            break
-        yield buffer[:n]
-        at += n
+    while at < end and (piece := read_at(fd, min(_PIECE_BYTES, end - at), at)):
+        yield piece
+        at += len(piece)
     if at < end or mark_of(os.fstat(fd)) != file.stamp:
         problem = "it changed while it was converted: convert it when nothing writes to it"
         raise CheckpointError(problem, path=file.path)
