@@ -1,12 +1,5 @@
 """The kit with which projects prove that their own code survives damaged shards directories.
 
-::
-
-    from shardproof.testing import Layout, shards_dir
-
-    with shards_dir(Layout(n_shards=3, missing=[1])) as path:
-        ...  # path ends in saev/shards/<hash> and lacks acts000001.bin
-
 Five rooms, each imported when it is used:
 
 - ``samples``: directories as values, written and judged; ``Layout(format="receipts")`` are the

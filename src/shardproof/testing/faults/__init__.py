@@ -1,9 +1,5 @@
 """What goes wrong: with a file, with calls to the file system, with a server.
 
-::
-
-    from shardproof.testing.faults import FileSystemFaults, damage, fake_shards_dir, serve_hub
-
 Each name is imported when it is asked for: to break a file takes neither pyfakefs nor a server.
 One word is for one harm: what a `ShardState` calls ``flipped``, a `DamageKind` and a `HubFault`
 call so too. Planned faults come when ``match``, ``nth`` and ``times`` say.

@@ -1,13 +1,5 @@
 """Shards directories in a fake file system (pyfakefs), which knows when code leaves it.
 
-::
-
-    from shardproof.testing import Layout
-    from shardproof.testing.faults import fake_shards_dir
-
-    with fake_shards_dir(Layout(n_shards=3, unreadable=[1])) as path:
-        ...  # open(path / "acts000001.bin") raises PermissionError, for root too
-
 Take it for code that uses `open`, `os.open`, `os.read`, `os.stat`, `os.scandir` or `pathlib`:
 permissions count without privileges, and nothing is written to any disk. For everything else take
 `shardproof.testing.shards_dir`, which is several times faster besides.
@@ -15,10 +7,8 @@ permissions count without privileges, and nothing is written to any disk. For ev
 **What pyfakefs lets through is refused here**, with a `NotFakedError`: `os.pread` and its kin,
 `mmap`, and what C code does with a descriptor. In pyfakefs these read, and write, the real file
 that has the same number; here fake descriptors have numbers that no real one has.
-docs/fake-file-system.md lists those calls, what is patched, and where pyfakefs differs from a disk.
-
-Import what you test before the context begins: modules that are imported inside are forgotten at
-its end, and imported anew.
+docs/fake-file-system.md lists those calls, what is patched, where pyfakefs differs from a disk, and
+what to import before.
 """
 
 import contextlib

@@ -1,14 +1,5 @@
 """File-system calls that fail, are slow or short, or kill the process, at the call you choose.
 
-::
-
-    from shardproof.testing.faults import FileSystemFaults
-
-    with FileSystemFaults(path) as fs:
-        fs.fail("read", errno.EIO, nth=2, times=1, match="acts*.bin")
-        with pytest.raises(OSError, match="acts000001.bin"):
-            list(MyLoader(path))
-
 Calls are intercepted where Python code makes them: in this process, on all its threads, for files
 below one directory. The files are real, and so is every call for which nothing is planned.
 """
