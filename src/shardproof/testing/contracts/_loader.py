@@ -44,13 +44,10 @@ class ShardLoaderContract(Contract):
     loader happens in a forked process with a deadline: a hang or a SIGBUS fails one test and no
     more. What is left of that process at its end is killed, and does not tidy up.
 
-    Each failure says whom it hurts. *unsafe*: samples are wrong or fewer, the loader hangs or
-    crashes, or takes for missing what it can't read. *manners*: nobody is hurt, but it refuses
-    late, or in words that help nobody, or does not tidy up.
-
     Attributes:
-        strength: ``"safe"``: only what is unsafe fails, and tests that ask for nothing but manners
-            are skipped; ``"strict"``: both.
+        strength: ``"safe"``: only what is unsafe fails (samples that are wrong or fewer, a hang, a
+            crash, a "missing" of what can't be read), and tests that ask for nothing but manners
+            are skipped; ``"strict"``: both. docs/testing-kit.md has the table.
         refused: States that the loader must refuse when it is opened. Leave out only what your
             format can't notice.
         deadline: Seconds after which a look counts as a hang.

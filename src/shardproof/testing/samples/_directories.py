@@ -25,23 +25,10 @@ class MakeShardsDir(Protocol):
         format: str | SampleFormat = "saev",  # noqa: A002 - the one word for it
         **keywords: Any,
     ) -> Path:
-        """Write a new shards directory and return its path.
+        """Write a new shards directory, and return its absolute path; each call has its own.
 
-        Args:
-            n_shards: How many shards the manifest lists.
-            format: A name, such as ``"saev"`` or ``"mds"``, or one of your own.
-            **keywords: Those of `Layout`: states (``missing``, ``dangling``, ``truncated``, ...;
-                also ``missing_shards``, ``empty_shards``, ``unreadable_shards`` and
-                ``directory_shards``), ``seed``, and the format's options (of saev
-                ``examples_per_shard``, ``n_examples``, ``layers``, ...).
-
-        Returns:
-            An absolute path, of saev one that ends in ``saev/shards/<hash>``; each call has its
-            own.
-
-        Raises:
-            TypeError: An argument that it does not have; a count or an index that is no integer.
-            ValueError: An index out of range or named twice, or a shape that no directory can have.
+        It takes what `Layout` takes, and raises the same errors. States are also called
+        ``missing_shards``, ``empty_shards``, ``unreadable_shards`` and ``directory_shards``.
         """
 
 

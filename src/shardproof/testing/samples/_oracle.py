@@ -94,14 +94,7 @@ def expected_unproven(
 
     Those are, at ``valid`` and without digests, all of them: a flipped bit is never called proven.
 
-    Args:
-        layout: What was written.
-        path: As for `expected_findings`.
-        level: As for `expected_findings`.
-        digests: As for `expected_findings`.
-
-    Raises:
-        ValueError: Another level.
+    It takes the arguments of `expected_findings`, and raises the same error.
 
     Example:
         >>> expected_unproven(Layout(n_shards=1, flipped=[0]), "/data", level="valid")

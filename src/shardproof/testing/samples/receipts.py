@@ -299,9 +299,8 @@ def expected_pending(layout: Layout, *, level: str = "complete") -> tuple[int, .
 
     Args:
         layout: What was written.
-        level: ``"present"``: each output is there, a regular file inside the plan directory, not
-            empty, opens; ``"complete"``: and has the recorded size; ``"valid"``: and has the
-            recorded digest, so that none is done of which nothing can be proven.
+        level: As for `expected_findings`, of each output and what is recorded of it; at ``"valid"``
+            none is done of which nothing can be proven.
 
     Raises:
         ValueError: Another level.

@@ -108,13 +108,8 @@ def damaged(
     """Damage a file for as long as the context lasts.
 
     At its end bytes, mode, modification times and names are as before, also after an exception.
-    Until then a copy of the file is kept in a nameless temporary file, in memory up to 1 MiB.
-
-    What the body itself did to the damaged file is not overwritten: if it is not as `damage` left
-    it, nothing is put back, and an error says so. For code that repairs, use `damage`. (A stray
-    file that the body removed is no error: then all is as before.)
-
-    It takes the arguments of `damage`, and raises the same errors.
+    What the body itself did to the damaged file is not overwritten (docs/damage.md): for code that
+    repairs, use `damage`. It takes the arguments of `damage`, and raises the same errors.
 
     Yields:
         What was done.

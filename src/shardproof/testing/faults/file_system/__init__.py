@@ -60,10 +60,8 @@ class _When(TypedDict, total=False):
 class FileSystemFaults:
     """A context manager in which calls about files below one directory do as planned.
 
-    The directory is known by the path given here, made absolute, and by its real one: a call counts
-    if its path begins with one of these, or if its descriptor's does. A symbolic link elsewhere
-    that leads into the directory is not recognised; one in it that leads out counts as what it is
-    called. Contexts nest, and may overlap. A call that lies below two roots suffers for both.
+    docs/faults.md says which files and calls count, and what a call does where several faults meet.
+    Contexts nest, and may overlap. A call that lies below two roots suffers for both.
 
     All verbs take the same keywords, which say what calls suffer:
 
@@ -78,12 +76,9 @@ class FileSystemFaults:
     or a number out of range; `short` also for an operation that moves no bytes.
 
     On leaving the context every fault must have taken effect at least once, unless it was planned
-    with ``optional=True``: a test whose fault never bit proves nothing. Otherwise an AssertionError
-    says which did not, and what calls there were. An exception that leaves the context becomes its
-    cause; to an AssertionError the text is added as a note.
-
-    Where several faults meet at one call, it waits for each that is slow; then it dies; or it
-    raises the error that was planned first; or it moves as few bytes as the shortest allows.
+    with ``optional=True``. Otherwise an AssertionError says which did not, and what calls there
+    were. An exception that leaves the context becomes its cause; to an AssertionError the text is
+    added as a note.
 
     Args:
         path: The directory. It and everything below it suffers, nothing else.

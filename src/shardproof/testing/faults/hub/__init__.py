@@ -88,12 +88,9 @@ class Hub:
     ) -> str:
         """Serve these bytes, or this file of the disk, under a name; until it is put again.
 
-        A file is read through once, for its digest, and again whenever it is sent: it must not
-        change meanwhile.
-
         Args:
             path: The name, with slashes between its parts.
-            content: The bytes, or where they are.
+            content: The bytes, or where they are; such a file must not change meanwhile.
             repo: ``"owner/name"`` of a repository, as on the Hugging Face Hub; None for a plain
                 file, which is found right below `url`.
             repo_type: What the repository is.
@@ -138,10 +135,9 @@ class Hub:
     def fault(self, match: str, fault: HubFault | str, **options: Unpack[FaultOptions]) -> None:
         """Plan what goes wrong from now on, with requests that would go well.
 
-        Attempts are counted for each file, whatever its revision. An attempt that suffers from one
-        fault is not seen by those that were given later, so ``times=1`` given for several faults
-        makes them happen one after the other. The answer by which a repository leads to a large
-        file is no attempt to GET it; the one that follows is.
+        Attempts are counted for each file, whatever its revision (docs/loopback-hub.md). One that
+        suffers from one fault is not seen by those that were given later, so ``times=1`` given for
+        several faults makes them happen one after the other.
 
         Args:
             match: A pattern for the name under which a file was put, for that name behind
@@ -209,11 +205,7 @@ class Hub:
 
     @property
     def requests(self) -> tuple[HubRequest, ...]:
-        """The log: every request so far, in the order in which they came.
-
-        A request is here before the first byte of its answer is sent, and a client that has
-        received an answer as a whole finds all its bytes counted.
-        """
+        """The log: every request so far, in the order in which they came."""
         with self._lock:
             lines = list(self._log)
         return tuple(dataclasses.replace(line, bytes_sent=tally.sent) for line, tally in lines)
