@@ -15,7 +15,7 @@ from shardproof._base.messages import quoted
 from shardproof._base.opening import Read
 from shardproof.manifest import ExpectedFile, Mismatch
 
-__all__ = ["NOT_NPY", "ArrayHeader", "header_of", "item_bytes", "probe", "read_header"]
+__all__ = ["NOT_NPY", "ArrayHeader", "header_of", "item_bytes", "probe"]
 
 NOT_NPY = "the header of a .npy file, version 1 to 3"
 
@@ -56,7 +56,7 @@ class ArrayHeader(NamedTuple):
 
 def probe(_promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
     """Return how a file breaks its header's word."""
-    header = read_header(read, size)
+    header = header_of(read, size)
     if header is None or isinstance(header, Mismatch) or header.end == size:
         return header if isinstance(header, Mismatch) else None
     if header.end < size and read(len(_MAGIC), header.end) == _MAGIC:
@@ -65,13 +65,9 @@ def probe(_promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
     return Mismatch(expected, f"{size} bytes")
 
 
-def read_header(read: Read, size: int) -> ArrayHeader | Mismatch | None:
-    """Return what a file's header says, or why it says nothing; None where no size follows."""
-    return header_of(read, size)
-
-
 def header_of(begin: Callable[[int], bytes], size: int) -> ArrayHeader | Mismatch | None:
-    """Return the same of an array of which ``begin`` returns so many first bytes."""
+    """Return what an array's header says, or why it says nothing; None where no size follows."""
+    # ``begin`` returns so many first bytes, as what reads a file does.
     head = begin(_HEAD_BYTES)
     n_length = _LENGTH_BYTES.get(head[6:8], 0)
     if head[:6] != _MAGIC or not n_length or len(head) < 8 + n_length:

@@ -58,14 +58,9 @@ def probe(promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
     return None
 
 
-def footer_of(read: Read, size: int) -> ParquetFooter | Mismatch | None:
-    """Return what a file's footer says; None where it is encrypted, or too long to be read."""
-    return _footer(read, size, _MAX_PARSED_BYTES)
-
-
 def footer_in(data: bytes) -> ParquetFooter | Mismatch | None:
     """Return what the footer of a file says that was read; None where it is encrypted."""
-    return _footer(lambda n_bytes, at: data[at : at + n_bytes], len(data), len(data))
+    return footer_of(lambda n_bytes, at: data[at : at + n_bytes], len(data), len(data))
 
 
 def rows_in(root: str, names: Iterable[str]) -> int | None:
@@ -83,7 +78,10 @@ def rows_in(root: str, names: Iterable[str]) -> int | None:
     return n_rows
 
 
-def _footer(read: _Read, size: int, max_bytes: int) -> ParquetFooter | Mismatch | None:
+def footer_of(
+    read: _Read, size: int, max_bytes: int = _MAX_PARSED_BYTES
+) -> ParquetFooter | Mismatch | None:
+    """Return what a file's footer says; None where it is encrypted, or too long to be read."""
     last = read(min(size, _LAST_BYTES), max(0, size - _LAST_BYTES))
     tail = last[-_TAIL_BYTES:]
     head = last[:4] if len(last) == size else read(4, 0)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from shardproof._base.names import opened
 from shardproof._base.opening import Read, matching
 from shardproof.manifest import ExpectedFile, Mismatch
-from shardproof.probes.npy import ArrayHeader, read_header
+from shardproof.probes.npy import ArrayHeader, header_of
 
 __all__ = ["ID_BYTES", "IdRecipe", "IdsProof", "TokensWithIds", "id_of", "told_of"]
 
@@ -160,5 +160,5 @@ def _with_ids(root: str, name: str, read: Read, size: int) -> Iterator[TokensWit
 
 
 def _whole(read: Read, size: int) -> ArrayHeader | None:
-    header = read_header(read, size)
+    header = header_of(read, size)
     return header if isinstance(header, ArrayHeader) and header.end == size else None

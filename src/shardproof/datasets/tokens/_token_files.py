@@ -156,7 +156,7 @@ def mark_at(path: AnyPath) -> Mark | None:
 
 def read_header(read: Read, size: int, dtype: np.dtype[Any]) -> npy.ArrayHeader | Mismatch:
     """Return the header of a whole array of one dimension, or how an open file is none."""
-    found = npy.read_header(read, size)
+    found = npy.header_of(read, size)
     if isinstance(found, Mismatch):
         return found
     if found is None or len(found.shape) != 1:
