@@ -37,6 +37,15 @@ _PATTERN = frozenset("*?[")
 _UNSEEN = "could not be validated"
 _PURGE = ("purge_after", "policy", "clock", "fail_within")  # arguments of `forecast`, and options
 _LEVELS: tuple[Level, ...] = ("present", "complete", "valid")
+_WITH_VALUES = {
+    "level=LEVEL": "How much to check: present (default), complete or valid.",
+    "format=NAME": "The format; by default each directory's is recognized (shardproof formats).",
+    "against=SOURCE": "What every directory must hold: hf://..., a list of digests or its address, "
+    "another directory; write --shards-against=SOURCE",
+    "purge-after=TEXT": "From which age the site's purge takes a file, such as 60d: fail before.",
+    "policy=TEXT": "The same, as sites publish it: such as nersc-perlmutter.",
+    "fail-within=TEXT": "How long before, by default 7d.",
+}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,28 +68,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="Look below named directories with --shards-format and --shards-against, too.",
     )
-    group.addoption(
-        "--shards-level",
-        metavar="LEVEL",
-        help="How much to check: present (default), complete or valid.",
-    )
-    group.addoption(
-        "--shards-format",
-        metavar="NAME",
-        help="The format; by default each directory's is recognized (shardproof formats).",
-    )
-    group.addoption(
-        "--shards-against",
-        metavar="SOURCE",
-        help="What every directory must hold: hf://..., a list of digests or its address, another "
-        "directory; write --shards-against=SOURCE",
-    )
-    for name, text in {
-        "purge-after": "From which age the site's purge takes a file, such as 60d: fail before.",
-        "policy": "The same, as sites publish it: such as nersc-perlmutter.",
-        "fail-within": "How long before, by default 7d.",
-    }.items():
-        group.addoption(f"--shards-{name}", metavar="TEXT", help=text)
+    for option, text in _WITH_VALUES.items():
+        name, metavar = option.split("=")
+        group.addoption(f"--shards-{name}", metavar=metavar, help=text)
     clocks, text = ("atime", "mtime", "ctime", "birth"), "By which its age is told; repeatable."
     group.addoption("--shards-clock", action="append", choices=clocks, default=[], help=text)
     parser.addini("validate_shards", "As --validate-shards.", type="bool", default=False)
