@@ -1,10 +1,8 @@
 """The command ``shardproof``: `app` puts it together, and knows the module of each command.
 
-Here is the first that it does: take the signals that end it, before it imports what it needs.
-Importing takes a fifth of a second, in which an interrupt would come out as a traceback of whatever
-was being imported. Nothing has begun by then, so there is nothing to clear up. So what is imported
-until then is little more than what Python itself has: not `signal`, which makes enumerations.
-Jobs and installers ask for the version, which needs no more than that.
+Here is the first that it does: take the signals that end it, before it imports what it needs, or an
+interrupt would come out as a traceback of an import. What is imported until then is little more
+than what Python itself has: not `signal`, which makes enumerations. The version takes no more.
 """
 
 import os

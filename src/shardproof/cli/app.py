@@ -1,8 +1,4 @@
-"""The command ``shardproof``, for job scripts.
-
-Its help has the exit codes. Of several directories the highest counts; what a signal ends leaves
-nothing behind.
-"""
+"""The command ``shardproof``, for job scripts; its help has the exit codes."""
 
 import os
 import sys

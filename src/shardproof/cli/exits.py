@@ -1,8 +1,4 @@
-"""How every command ends: one mapping from what went wrong to an exit code, and to words.
-
-0 every promise is kept; 1 findings; 2 no readable promise, or wrong usage; 3 something could not be
-looked at: the disk failed, or a host can't be reached; 130, 143 and 129 are `signals`'.
-"""
+"""How every command ends: one mapping from what went wrong to an exit code, and to words."""
 
 import contextlib
 import dataclasses

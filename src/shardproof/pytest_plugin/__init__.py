@@ -2,10 +2,6 @@
 
 Nothing but pytest, the standard library and what is made of it is imported until a directory is
 validated or a fixture is used: every test run of every environment that has shardproof loads this.
-
-Shards directories become items, instead of a gate in front of the session, so that all of pytest
-applies to them: ``-k``, ``-m``, ``--lf``, ``--deselect``, ``--collect-only``, JUnit XML and
-pytest-xdist.
 """
 
 from __future__ import annotations

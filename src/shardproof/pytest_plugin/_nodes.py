@@ -1,4 +1,4 @@
-"""The nodes of pytest's tree that a shards directory becomes."""
+"""The nodes of pytest's tree that a shards directory becomes, so that all of pytest applies."""
 
 from __future__ import annotations
 
