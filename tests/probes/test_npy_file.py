@@ -45,7 +45,7 @@ def test_whole_files_are_and_others_are_not(dtype, shape, version, fortran) -> N
     array = np.zeros(shape, dtype, order="F" if fortran else "C")
     data = saved(array, version=version)
     assert probe(data) is None
-    header = asked(npy.read_header, data)
+    header = asked(npy.header_of, data)
     assert isinstance(header, npy.ArrayHeader)
     assert (header.shape, header.n_items, header.end) == (array.shape, array.size, len(data))
     expected = f"{len(data)} bytes for {array.size} items of type {header.type!r}"
