@@ -15,7 +15,7 @@ from shardproof._base.messages import joined, quoted
 from shardproof._base.names import refusals
 from shardproof._base.opening import refuse_no_path
 from shardproof._base.progress import reporting
-from shardproof._base.work import apart, close_at_exit, go_on, tell_done
+from shardproof._base.work import Closing, apart, close_at_exit, go_on, tell_done
 from shardproof.errors import FetchError
 from shardproof.fetching.cache._cache import Cache
 from shardproof.fetching.cache._cached_fetcher import CachedFetcher
@@ -29,7 +29,7 @@ _MOST_THREADS = 4
 _TICK = 0.1
 
 
-class ShardPrefetcher:
+class ShardPrefetcher(Closing):
     """Shards one after the other, each of them local, whole and proven before it is needed.
 
     While the reader is at one shard, the next ones come; what it has passed goes. A shard that
@@ -219,9 +219,6 @@ class ShardPrefetcher:
             self.start()
             stack.pop_all()
         return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class _WantedShard:

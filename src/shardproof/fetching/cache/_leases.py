@@ -26,7 +26,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Self
 
 from shardproof._base import files
 from shardproof._base.holds import Heartbeat, Hold, HoldWatch, ObservedHold, observe
@@ -46,7 +45,7 @@ _POLL = 0.1  # seconds between two looks whether another process has fetched a s
 logger = logging.getLogger("shardproof.fetching")
 
 
-class Lease:
+class Lease(contextlib.AbstractContextManager["Lease"]):
     """A hold on one shard: until it is released, no process removes the shard."""
 
     def __init__(self, leases: "Leases", name: str) -> None:
@@ -113,9 +112,6 @@ class Lease:
             if not self._is_released:
                 self._is_released = True
                 self._leases.forget(self)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.release()

@@ -3,10 +3,6 @@
 It is renamed into the directory of a removal, so that its holder can break that off; see `_leases`.
 There it is looked at once more: what came in its place a moment before goes back. Only then it is
 removed.
-
-A limited cache removes what was used least recently: the names of proofs say what was placed, and
-how large it is. When each was used is looked up once, and once more before that shard goes: what
-others used meanwhile stays.
 """
 
 import contextlib
@@ -147,7 +143,7 @@ class Removals:
             oldest = sorted(sizes, key=lambda name: self._used[name]) if taken > most else []
             while taken > most and oldest:
                 name = oldest.pop(0)
-                if self._used[name] != (used := self._proofs.used(name)):
+                if self._used[name] != (used := self._proofs.used(name)):  # by others, meanwhile
                     self._used[name] = used  # its turn comes after those before it
                     oldest = sorted([*oldest, name], key=lambda name: self._used[name])
                 elif self._has_gone(name):

@@ -1,7 +1,4 @@
-"""Fetch one file: go on from what is left of it, prove the bytes, and only then give the name.
-
-`fetch` puts it into a directory, `fetch_file` to a path; both call `fetch_to`.
-"""
+"""Fetch one file: go on from what is left of it, prove the bytes, and only then give the name."""
 
 import contextlib
 import dataclasses
@@ -71,9 +68,8 @@ def fetch(
 ) -> FetchResult:
     """Fetch one file into a directory: under its name there are the right bytes, or nothing.
 
-    When a connection breaks, the next attempt goes on from there, and so does the next fetch, in
-    this process or another one; see `fetch_file`. Size and digest are compared before the name
-    exists. Each call with an address connects anew: for many files, give a source that is open.
+    `fetch_file` says what goes on from where. Each call with an address connects anew: for many
+    files, give a source that is open.
 
     Args:
         source: The address of the file, as in the shell: ``https://``, ``hf://``, ``s3://``,

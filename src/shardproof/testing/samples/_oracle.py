@@ -170,13 +170,9 @@ _UNREAD = r"(not|n't|unable to|failed to) (be )?(read|open|access)"
 def reported_kinds(error: BaseException, path: str | os.PathLike[str]) -> frozenset[str]:
     r"""Return as what an error reports a file: kinds of `expected_findings`, or none.
 
-    The class alone does not tell: `shardproof.ShardValidationError` is a FileNotFoundError whatever
-    it found. So the first of these counts that says anything: findings about the file that the
-    error carries (``error.report.findings``, each with ``kind`` and ``path``; else by its name the
-    only relative path); the members of an exception group; the words of the message, in the line
-    that names the file, else in the heading before it (as ``Missing files:``), and in all of it
-    where it does not name the file; the class. A file that "could not be read" is not *missing* by
-    the class, and of one that is not named findings about others say nothing.
+    The first of these counts that says anything, as docs/testing-kit.md describes: findings that
+    the error carries (``error.report.findings``, each with ``kind`` and ``path``); the members of
+    an exception group; the words of the message about the file; the class.
 
     Example:
         >>> reported_kinds(FileNotFoundError("a.bin: permission denied"), "/data/a.bin")

@@ -89,20 +89,18 @@ def layouts(
 ) -> st.SearchStrategy[Layout]:
     """Return a strategy for sample directories of some formats, from whole ones to ruins.
 
-    About a third of them are whole: a validator that cries wolf is as wrong as a blind one. They
-    shrink to few shards, to whole ones, to the default shape. About one in four, of receipts fewer,
-    has ``missing``, ``empty``, ``unreadable`` and ``directory`` shards at once, if the format does.
-
-    No shard is a ``fifo`` unless ``states`` has it: a loader that opens the named pipe waits for a
-    writer for ever. `shardproof.testing.time_limit` turns that into an error.
+    About a third of them are whole. They shrink to few shards, to whole ones, to the default shape.
+    About one in four, of receipts fewer, has ``missing``, ``empty``, ``unreadable`` and
+    ``directory`` shards at once, if the format does.
 
     Args:
         formats: Which; the first is the simplest.
         min_shards: Least number of shards, or the format's, which may be 1.
         max_shards: Largest number of shards.
         states: What may become of a shard; ``ok`` is always among them. By default whatever the
-            format has but ``fifo``; ``[*ShardState]`` is all. Leave out what your format can't
-            notice, or your file system can't make.
+            format has but ``fifo``, at which a loader may wait for ever: `time_limit` ends that.
+            ``[*ShardState]`` is all. Leave out what your format can't notice, or your file system
+            can't make.
         shapes: Whether options vary too; otherwise they are those of ``Layout()``.
         **options: Strategies for single options, in the place of the format's own, such as
             ``metadata=st.just("ok")`` of checkpoints; or functions that return one for a number of
