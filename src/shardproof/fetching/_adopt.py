@@ -147,13 +147,16 @@ def _look(
 ) -> _Adoption | None:
     """Take over what can be taken over; return None for what the source does not have."""
     path = Path(cache.root, name)
+    finding = None
     if not stat.S_ISREG(mode):
-        return _Adoption(path, Finding(FindingKind.NOT_REGULAR, path, _FILE, file_type(mode)))
+        finding = Finding(FindingKind.NOT_REGULAR, path, _FILE, file_type(mode))
     try:
         refuse_name(name)  # whatever the source says of it
     except ValueError as error:
         expected = "a name that a shard can have"
-        return _Adoption(path, Finding(FindingKind.UNREADABLE, path, expected, told(error)))
+        finding = finding or Finding(FindingKind.UNREADABLE, path, expected, told(error))
+    if finding is not None:
+        return _Adoption(path, finding)
     file = asked.file(name)
     if file is None:
         logger.warning("'%s' is left alone: the source does not list it", shown(path))
