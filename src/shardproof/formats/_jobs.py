@@ -33,12 +33,8 @@ _NAME = re.compile(
 )
 """Each shard may have a fingerprint of its own, as `push_to_hub` of datasets gave it."""
 
-_MOST = 100_000
-"""A set that claims more is taken for files that only look like one."""
-
-_MOST_IN_ALL = 1_000_000
-"""All sets may claim as many together, and ten for each file that is there."""
-
+_MOST = 100_000  # a set that claims more is taken for files that only look like one
+_MOST_IN_ALL = 1_000_000  # all sets may claim as many together, and ten for each file that is there
 _MAGIC = b"crc\0"
 _HEADER_BYTES, _CRC_BYTES = 8, 4
 _PIECE_BYTES = 2**20

@@ -18,9 +18,7 @@ _BLOCK_BYTES, _BLOCK_HEAD_BYTES, _CHUNK_HEAD_BYTES = 2**16, 24, 40
 _CHUNK_HEAD = struct.Struct("<8xQ8xB")  # between two hashes, and before the number of records
 _SIGNATURE = bytes.fromhex("83af70d10d884a3f") + bytes(8) + b"\x40" + bytes(7)
 _KINDS = b"smprt"
-_MOST_CHUNKS = 4096
-"""That a look follows; the postscript is asked in any case."""
-
+_MOST_CHUNKS = 4096  # that a look follows; the postscript is asked in any case
 _POSTSCRIPT = re.compile(
     rb"\x08([\x80-\xff]{0,9}[\0-\x7f])\x10\xde\xc0\xeb\xfe\x84\xce\xc3\xc9\x71"
 )

@@ -14,9 +14,7 @@ from shardproof._base.opening import Read
 
 __all__ = ["impostor", "is_text"]
 
-_HEAD_BYTES = 1024
-"""Both kinds of pointers are shorter."""
-
+_HEAD_BYTES = 1024  # both kinds of pointers are shorter
 _LFS = re.compile(
     rb"version https://(?:git-lfs\.github\.com|hawser\.github\.com)/spec/v1\n"
     rb"(?:ext-[^\n]*\n)*oid sha256:[0-9a-f]{64}\nsize (\d{1,19})\n?"

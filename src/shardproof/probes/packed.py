@@ -30,9 +30,7 @@ SMALL_BYTES = 2**16
 _TAIL_BYTES = 1024
 _MOST_PIECES = 64
 _MOST_DEFLATED = 1032  # that a byte of gzip stands for
-_MOST_BLOCKS = 4096
-"""Of zstd, that a look follows: half a GiB, where they are as long as they may be."""
-
+_MOST_BLOCKS = 4096  # of zstd, that a look follows: half a GiB, if they are as long as may be
 _GZIP_OR_ZLIB = 47  # as zlib's window bits
 _BZIP2_END = 0x177245385090
 _END_BYTES = 11

@@ -21,9 +21,7 @@ __all__ = ["ColumnChunk", "ParquetFooter", "footer_in", "footer_of", "probe", "p
 
 _MAGIC, _ENCRYPTED = b"PAR1", b"PARE"
 _TAIL_BYTES = 8
-_LAST_BYTES = 2**14
-"""What is read of the end at once: the footer of most shards, in one call."""
-
+_LAST_BYTES = 2**14  # what is read of the end at once: the footer of most shards, in one call
 _MAX_PARSED_BYTES = 2**24
 _MOST_FILES = 2**20
 _PIECE_BYTES = 2**20

@@ -19,15 +19,9 @@ from shardproof.manifest import ExpectedFile, Mismatch
 __all__ = ["SafetensorsHeader", "TensorInfo", "WeightsIndex", "header_of", "probe"]
 
 _LENGTH_BYTES = 8
-_FIRST_BYTES = 2**14
-"""What is read at once: the header of most files, in one call."""
-
-_MAX_HEADER_BYTES = 100_000_000
-"""As the format's own reader has it."""
-
-_MAX_PARSED_BYTES = 2**24
-"""Those of 100 000 tensors; decoded, they take six times as many bytes."""
-
+_FIRST_BYTES = 2**14  # what is read at once: the header of most files, in one call
+_MAX_HEADER_BYTES = 100_000_000  # as the format's own reader has it
+_MAX_PARSED_BYTES = 2**24  # those of 100 000 tensors; decoded, they take six times as many bytes
 _MOST_DIMENSIONS = 64
 _ITEM_BYTES = {
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0"), 1),

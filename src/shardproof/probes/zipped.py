@@ -21,9 +21,7 @@ Look = Callable[[zipfile.ZipInfo, IO[bytes]], Mismatch | None]
 _END = struct.Struct("<4s8xIIH")  # signature, size and offset of the directory, size of a comment
 _LONG_END = struct.Struct("<4s36xQQ")  # of more than 4 GiB
 _LOCATOR = struct.Struct("<4s4xQ4x")
-_MOST_BYTES = 2**24
-"""Of the directory, which `zipfile` reads into memory: some 200000 members."""
-
+_MOST_BYTES = 2**24  # of the directory, which `zipfile` reads into memory: some 200000 members
 _PIECE_BYTES = 2**20
 _DAMAGED = (zipfile.BadZipFile, EOFError, OverflowError, ValueError, struct.error, zlib.error)
 _UNKNOWN = (NotImplementedError, RuntimeError)  # a way to pack, or to encrypt, that is not known

@@ -33,12 +33,8 @@ from shardproof._base.liveness import Mark
 from shardproof._base.messages import quoted, shown, told
 from shardproof.fetching.cache._places import StateDirs, key_of
 
-HEARTBEAT = 60.0
-"""Seconds between two signs of life."""
-
-STALE_AFTER = 600.0
-"""Seconds of silence after which a lease does not count any more."""
-
+HEARTBEAT = 60.0  # seconds between two signs of life
+STALE_AFTER = 600.0  # seconds of silence after which a lease does not count any more
 _HOLD, _REMOVAL = ".hold", ".removal"
 _POLL = 0.1  # seconds between two looks whether another process has fetched a shard
 

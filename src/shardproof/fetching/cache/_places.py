@@ -17,9 +17,7 @@ from shardproof._base.liveness import Mark, mark_of
 from shardproof._base.messages import quoted
 from shardproof._base.names import OPEN_FLAGS, file_type, refusals
 
-STATE = ".shardproof"
-"""The directory below a root where the cache keeps what it knows."""
-
+STATE = ".shardproof"  # the directory below a root where the cache keeps what it knows
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 

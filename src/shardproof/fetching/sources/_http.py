@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 _NO_SUCH_METHOD = 501  # RFC 9110, 15.6.2: what a server without HEAD says
 _HEADER_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9a-zA-Z]+")  # RFC 9110, 5.1
 _HEADER_VALUE = re.compile(r"([!-~]+([ \t]+[!-~]+)*)?")  # RFC 9110, 5.5, of which ASCII
-_LATER = {408, 425, 429}
-"""Of 4xx, those that say: not now (RFC 9110, RFC 8470, RFC 6585)."""
-
+_LATER = {408, 425, 429}  # of 4xx, those that say: not now (RFC 9110, RFC 8470, RFC 6585)
 _LARGE = 4 * 2**20
 _PIECE = 2**20
 _ENTITY_TAG = re.compile(r'"[ -~]{1,1000}"')  # one that can be sent back

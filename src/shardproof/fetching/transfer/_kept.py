@@ -44,9 +44,7 @@ from shardproof.fetching.transfer._partial_file import (
 
 logger = logging.getLogger("shardproof.fetching")
 
-KEPT_SECONDS = 7 * 24 * 3600.0
-"""How long a part is kept that no fetch goes on from."""
-
+KEPT_SECONDS = 7 * 24 * 3600.0  # how long a part is kept that no fetch goes on from
 _BESIDE = ".shardproof-"
 _NAME = re.compile(r"\.shardproof-([0-9a-f]{16})\.([0-9a-f]{16})\.([^.]*)\.part")
 _DATA, _RECORD, _NEW = "data", "record", "record.new"

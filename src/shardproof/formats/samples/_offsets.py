@@ -11,12 +11,8 @@ from shardproof._base.opening import Read
 from shardproof.manifest import Mismatch
 
 INDEX = "index.json"
-INDEX_BYTES = 2**16
-"""How many bytes of an index tell whose it is."""
-
-FIRST_BYTES = 2**13
-"""How many bytes of a file are read at first: those of two thousand offsets."""
-
+INDEX_BYTES = 2**16  # how many bytes of an index tell whose it is
+FIRST_BYTES = 2**13  # how many bytes of a file are read at first: those of two thousand offsets
 _BYTES_BEHIND = 2**10
 
 

@@ -26,9 +26,7 @@ _FOLDER = ".nv-meta"
 _JSON = f"{_FOLDER}/.info.json"
 _YAML = f"{_FOLDER}/.info.yaml"
 _DATABASE = f"{_FOLDER}/index.sqlite"
-_STAMP = f"{_FOLDER}/index.uuid"
-"""Written when the database was."""
-
+_STAMP = f"{_FOLDER}/index.uuid"  # written when the database was
 _PLAIN = ".tar"
 _INDEX = ".tar.idx"
 _OFFSET_BYTES = 8

@@ -23,9 +23,7 @@ from shardproof.manifest import ExpectedFile, Manifest, Mismatch
 
 _INDEX, _DATA = ".idx", ".bin"
 _MAGIC = b"MMIDIDX\0\0"
-_MAGIC_OF_OLD = b"TNTIDX\0\0"
-"""Of an index in another format, with the same name."""
-
+_MAGIC_OF_OLD = b"TNTIDX\0\0"  # of an index in another format, with the same name
 _HEADER = struct.Struct("<9sQBQQ")
 _VERSION = 1
 _TOKEN_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 8, 7: 4, 8: 2}  # by the code of its type

@@ -23,9 +23,7 @@ from shardproof.probes import tar
 _USUAL_NAME = "shardindex.json"
 _MARK = b'"wids_version"'
 _HEAD_BYTES = 4096
-_MOST_LOOKED_AT = 64
-"""Files of JSON: there may be one beside each archive."""
-
+_MOST_LOOKED_AT = 64  # files of JSON: there may be one beside each archive
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 

@@ -17,9 +17,7 @@ from typing import Any
 from shardproof._base.messages import quoted, told
 from shardproof.errors import ManifestError
 
-_MAX_STEPS = 8_000_000
-"""Those of 100 000 entries: a step can take a hundred bytes of memory."""
-
+_MAX_STEPS = 8_000_000  # those of 100 000 entries: a step can take a hundred bytes of memory
 _MAX_DEPTH = 1000
 _MAX_FIELDS = 64
 _MAX_NAME = 1000
