@@ -15,9 +15,7 @@ from shardproof.cli.output import print_json, standard_streams, warn
 from shardproof.cli.signals import interruptible, listening, signals
 
 _NO_COLOR = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-COMPLETE = "_SHARDPROOF_COMPLETE"
-"""The environment variable by which a shell asks for completions, as click has it."""
-
+COMPLETE = "_SHARDPROOF_COMPLETE"  # the variable by which a shell asks for completions: click's
 _MODULES = {
     "validate": "validate",
     "forecast": "forecast",

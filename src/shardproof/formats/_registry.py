@@ -32,9 +32,7 @@ from shardproof.formats._reading import LISTS, permissions_told
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-_GROUP = "shardproof.formats"
-"""Entry points of this group are formats of other packages: a name, and ``module:FORMAT``."""
-
+_GROUP = "shardproof.formats"  # of entry points that are formats of others: name = module:FORMAT
 _MOST_BELOW = 64  # directories that are looked at below one of no known format
 
 OURS: dict[str, Format] = {

@@ -22,8 +22,7 @@ _FOOT_BYTES = 4
 _BLOCK_BYTES = 4096
 _MOST_RECORDS = 4096  # that a look follows: a file of many more is told by its begin alone
 _PIECE_BYTES = 2**16
-_ZLIB = tuple(bytes([n << 4 | 8]) for n in range(8))
-"""The first byte, by the window of which size there was (RFC 1950)."""
+_ZLIB = tuple(bytes([n << 4 | 8]) for n in range(8))  # first bytes, by windows (RFC 1950)
 
 _Read = Callable[[int, int], bytes]
 

@@ -18,8 +18,7 @@ from shardproof.fetching.transfer._requests import stat_once, tells_when_read
 
 logger = logging.getLogger("shardproof.fetching")
 
-OnBytes = Callable[[int, int | None], None]
-"""Called with how many bytes are here, and of how many, where that is known."""
+OnBytes = Callable[[int, int | None], None]  # how many bytes are here; of how many, if known
 
 
 @dataclasses.dataclass(slots=True)

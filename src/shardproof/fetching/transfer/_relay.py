@@ -66,8 +66,7 @@ class BytesReceived(NamedTuple):
 
 
 Event = ResponseStarted | BytesReceived
-Ended = SourceError | None
-"""What a thread puts last: the error that ended it, or None."""
+Ended = SourceError | None  # what a thread puts last: the error that ended it, or None
 
 
 @dataclasses.dataclass(slots=True)

@@ -16,9 +16,7 @@ from shardproof.errors import ManifestError, ManifestNotFoundError, ManifestPerm
 from shardproof.manifest import Contradiction, Count, ExpectedFile, Manifest, Mismatch
 from shardproof.probes.safetensors import WeightsIndex
 
-Listing = Mapping[str, ExpectedFile]
-"""What the client kept of the Hub's listing of a commit, by paths."""
-
+Listing = Mapping[str, ExpectedFile]  # by paths: what the client kept of the Hub's, of a commit
 A_PART = Mismatch(
     "the whole file",
     "a part: its download is under way or was cut off; run it again, or remove the part",

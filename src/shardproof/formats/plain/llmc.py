@@ -17,9 +17,7 @@ from shardproof.manifest import ExpectedFile, Mismatch
 _START = struct.Struct("<iii")
 _HEADER_BYTES = 1024
 _EVALUATION = 20240522
-_TOKEN_BYTES = {(20240520, 1): 2, (20240801, 7): 4}
-"""By magic number and version: GPT-2's tokens, and Llama 3's."""
-
+_TOKEN_BYTES = {(20240520, 1): 2, (20240801, 7): 4}  # by magic and version: GPT-2's, Llama 3's
 _MAGICS = {_EVALUATION, *(magic for magic, _ in _TOKEN_BYTES)}
 _MOST_EXAMPLES = 2**16
 _EXAMPLE = struct.Struct("<HH")

@@ -14,9 +14,7 @@ from typing import NamedTuple, Self
 
 from shardproof.testing.samples._keywords import expect
 
-Header = tuple[str, str]
-"""Name and value; a header is a tuple of these, because a name may come twice."""
-
+Header = tuple[str, str]  # name and value; a header is a tuple of these: a name may come twice
 _BLOCK = 2**20
 
 
@@ -90,8 +88,7 @@ class Part:
         return Part(self.content, min(self.start + at, self.stop), self.stop)
 
 
-Piece = bytes | Part | float
-"""A piece of a body; a number is no piece but a wait, in seconds."""
+Piece = bytes | Part | float  # a piece of a body; a number is no piece but a wait, in seconds
 
 
 class End(enum.Enum):
