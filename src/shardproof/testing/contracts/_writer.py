@@ -4,6 +4,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -168,18 +169,12 @@ class WriterContract(Contract):
         """The file is one writer's, whole, and all of them end."""
         contents = [bytes([65 + number]) * 50_000 for number in range(4)]
 
+        def write_one(content: bytes) -> list[str]:
+            return [error for _ in range(10) if (error := _try(write, target, content))]
+
         def write_all() -> list[str]:
-            errors: list[str] = []
-
-            def write_one(content: bytes) -> None:
-                errors.extend(filter(None, (_try(write, target, content) for _ in range(10))))
-
-            threads = [threading.Thread(target=write_one, args=(each,)) for each in contents]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            return errors
+            with ThreadPoolExecutor(len(contents)) as pool:
+                return [error for errors in pool.map(write_one, contents) for error in errors]
 
         assert self.returned(self.look(write_all)) == []
         assert target.read_bytes() in contents
