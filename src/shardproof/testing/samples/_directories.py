@@ -137,16 +137,11 @@ def shards_dir_maker(
         yield lambda n_shards=3, **keywords: write(layout_of_maker(n_shards, **keywords))
 
 
-def layout_of_maker(
-    n_shards: int = 3,
-    *,
-    format: str | SampleFormat = "saev",  # noqa: A002 - the one word for it
-    **keywords: Any,
-) -> Layout:
+def layout_of_maker(n_shards: int, **keywords: Any) -> Layout:
     """Return the layout that is meant by the arguments of `MakeShardsDir`."""
     said = {"n_shards": n_shards, **keywords}
     aliases = {f"{word}_shards": word for word in ("missing", "empty", "unreadable", "directory")}
-    return layout_of("make_shards_dir", format, said, **aliases)
+    return layout_of("make_shards_dir", said.pop("format", "saev"), said, **aliases)
 
 
 def restore_modes(path: str | os.PathLike[str]) -> None:
