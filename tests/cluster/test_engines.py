@@ -104,14 +104,23 @@ def test_loky_and_a_file_that_kills(reusable, tmp_path: Path) -> None:
 # Dask
 
 
+@contextlib.contextmanager
+def local_cluster() -> Iterator[Client]:
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    with LocalCluster(**options) as cluster, Client(cluster) as client:
+        yield client
+
+
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with local_cluster() as client:
+        yield client
+
+
+@pytest.fixture
+def own_client() -> Iterator[Client]:
+    """Of a cluster whose workers may be killed: a busy machine takes a minute to begin others."""
+    with local_cluster() as client:
         yield client
 
 
@@ -140,23 +149,23 @@ def test_a_worker_of_dask_is_killed_midway(client, tmp_path: Path) -> None:
         report = looked(manifest, client.get_executor(), kill_first)
         saw += [report.summary, *report.notes]
     assert [each.path.name for each in report.findings] == ["004999"]
-    client.wait_for_workers(2, timeout=60)
+    client.wait_for_workers(1, timeout=300)
 
 
 @pytest.mark.slow
-def test_dask_and_a_file_that_kills(client, tmp_path: Path, monkeypatch) -> None:
+def test_dask_and_a_file_that_kills(own_client, tmp_path: Path, monkeypatch) -> None:
     # Dask begins new workers four times, for which a busy machine takes long.
     monkeypatch.setattr(_engine, "_PATIENCE", (600.0, 600.0))
     manifest = shards(tmp_path / "x", n=300, deadly=(77,))
     with recorded("dask", "a file kills whoever reads it") as saw:
-        report = looked(manifest, client.get_executor())
+        report = looked(manifest, own_client.get_executor())
         [finding] = report.findings
         saw += [finding.found, *report.notes]
     assert finding.found.startswith(f"{ENDS} (SIGKILL")
     assert "KilledWorker" in report.notes[0]
     assert "all that was left" not in report.notes[0]  # Dask makes new workers
-    client.wait_for_workers(2, timeout=60)
-    assert looked(shards(tmp_path / "y", n=30), client.get_executor()).notes == ()
+    own_client.wait_for_workers(1, timeout=300)
+    assert looked(shards(tmp_path / "y", n=30), own_client.get_executor()).notes == ()
 
 
 # Dask over TCP
