@@ -29,16 +29,8 @@ class ShardsDirMachine(RuleBasedStateMachine):
 
     What a directory made once can't show is found here: a validator that remembers too much, or
     tells damage from repair by a time that did not change. Subclass it, say how to look, and give
-    pytest its test case::
-
-        class Machine(ShardsDirMachine):
-            def find_problems(self, path, level):
-                return [(problem.kind, problem.path) for problem in my_validator(path, level)]
-
-
-        TestMyValidator = Machine.TestCase
-
-    Without a `find_problems` of its own it runs `shardproof.validate`.
+    pytest its ``TestCase`` (docs/testing-kit.md). Without a `find_problems` of its own it runs
+    `shardproof.validate`.
 
     Attributes:
         levels: Which levels to look at.

@@ -30,19 +30,12 @@ _DELIVERY = "open the loader, and take all samples"
 class ShardLoaderContract(Contract):
     """Tests for a loader: subclass it and define the fixture ``open_loader``.
 
-    ::
-
-        class TestMyLoader(ShardLoaderContract):
-            strength = "safe"
-
-            @pytest.fixture
-            def open_loader(self):
-                return MyLoader  # called with a path, str or Path; the result is iterable
-
-    By itself it writes shards directories of saev. For another format override `write_dir` and
-    `shard_files`; for a loader of batches `samples`, so that it takes them apart. Every look at the
-    loader happens in a forked process with a deadline: a hang or a SIGBUS fails one test and no
-    more. What is left of that process at its end is killed, and does not tidy up.
+    It returns what is called with a path, str or Path, and gives something to iterate over, as in
+    docs/testing-kit.md. By itself the contract writes shards directories of saev. For another
+    format override `write_dir` and `shard_files`; for a loader of batches `samples`, so that it
+    takes them apart. Every look at the loader happens in a forked process with a deadline: a hang
+    or a SIGBUS fails one test and no more. What is left of that process at its end is killed, and
+    does not tidy up.
 
     Attributes:
         strength: ``"safe"``: only what is unsafe fails (samples that are wrong or fewer, a hang, a
