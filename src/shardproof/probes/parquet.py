@@ -1,7 +1,5 @@
 """The laws of a parquet file: its magic, its footer, and that every column chunk lies before it.
 
-A file of metadata alone, ``_metadata``, is a footer with the row groups of other files.
-
 ``PAR1``, column chunks, the footer in Thrift's compact protocol, its length as an ``i32``, ``PAR1``
 (https://parquet.apache.org/docs/file-format/). Of the footer only those fields are read that say
 where things are and how many rows there are.
@@ -57,7 +55,7 @@ def probe(promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
 
 
 def footer_in(data: bytes) -> ParquetFooter | Mismatch | None:
-    """Return what the footer of a file says that was read; None where it is encrypted."""
+    """Return what ``_metadata`` says, a footer of row groups in other files; as `footer_of`."""
     return footer_of(lambda n_bytes, at: data[at : at + n_bytes], len(data), len(data))
 
 

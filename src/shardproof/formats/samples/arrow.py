@@ -1,7 +1,4 @@
-"""What ``datasets`` writes by ``save_to_disk``: Arrow files that a ``state.json`` lists.
-
-A dictionary of data sets has a folder for each split, and ``dataset_dict.json`` that names them.
-"""
+"""What ``datasets`` writes by ``save_to_disk``: Arrow files; each split has a list."""
 
 import functools
 import os

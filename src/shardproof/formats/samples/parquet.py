@@ -1,7 +1,4 @@
-"""A set of parquet files: by what ``_metadata`` says, by what names imply, or all that are there.
-
-dask, fastparquet and Spark write ``_metadata``: the footers of all files in one, with their names.
-"""
+"""A set of parquet files: by what ``_metadata`` says, or names imply, or all that are there."""
 
 import functools
 import itertools
@@ -30,7 +27,7 @@ _NAME = re.compile(
 _PARTITION = re.compile(r"[^=]+=.*|chunk-\d+", re.DOTALL)
 _MOST_LOOKED_AT, _MOST_FOLDERS = 16, 1024
 _PACKED = b"\x1f\x8b"
-_METADATA = "_metadata"
+_METADATA = "_metadata"  # of dask, fastparquet and Spark: all footers in one, with the files' names
 _MAX_METADATA_BYTES = 2**27
 _INFO = "dataset_info.json"
 _BEHIND_SPLIT = r"(?:-\d{4,6}-of-\d{4,6}(?:-[0-9a-f]+)?)?\.parquet"

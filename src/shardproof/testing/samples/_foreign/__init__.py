@@ -1,8 +1,4 @@
-"""Sample directories of formats that others write, each as its own library writes it.
-
-They are made with the standard library alone. What is here is what they share: names, bytes, and
-what a right validator sees of their shards, as data.
-"""
+"""Sample directories of formats that others write, by the standard library: what they share."""
 
 import dataclasses
 import hashlib
