@@ -26,9 +26,7 @@ _END_BYTES = 2 * BLOCK_BYTES
 _END = bytes(_END_BYTES)
 _NO_END = Mismatch("two blocks of zeros at the end", "other bytes: the copy may have stopped")
 _ENDLESS = 2**63
-_RECORD_BYTES = 20 * BLOCK_BYTES
-"""What most writers fill up with zeros; an archive without a member has no more."""
-
+_RECORD_BYTES = 20 * BLOCK_BYTES  # filled up with zeros by most; all of an archive of no member
 _FIRST_BYTES = 3 * BLOCK_BYTES
 """A member's header, with an extended one before it; more would make a look at small archives more
 than four times as long as to open them."""

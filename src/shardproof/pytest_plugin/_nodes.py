@@ -38,12 +38,6 @@ class Validation(Protocol):
 VALIDATION = pytest.StashKey["Validation"]()
 
 
-def _nodeid_of(path: Path, config: pytest.Config) -> str:
-    """Return pytest's own id inside the rootdir; outside it two paths would share one."""
-    inside = path.is_relative_to(config.rootpath)
-    return shown_path((path.relative_to(config.rootpath) if inside else path).as_posix())
-
-
 def shown_path(text: str) -> str:
     """Return a path for terminals and JUnit files: what is no text is escaped."""
     return shown(text.encode(errors="surrogateescape").decode(errors="backslashreplace"))
@@ -92,7 +86,10 @@ class ShardsManifest(_Node, pytest.File):
         cls, parent: pytest.Collector, path: Path, *, nodeid: str = "", doubt: OSError | None = None
     ) -> ShardsManifest:
         """Return the node of a manifest file; ``-k`` finds its items by the directory's name."""
-        nodeid = nodeid or _nodeid_of(path, parent.config)
+        # Pytest's own id inside the rootdir; outside it two paths would share one.
+        root = parent.config.rootpath
+        inside = path.relative_to(root) if path.is_relative_to(root) else path
+        nodeid = nodeid or shown_path(inside.as_posix())
         node: ShardsManifest = cls.from_parent(parent, path=path, nodeid=nodeid)
         node.doubt = doubt
         node.extra_keyword_matches.add(path.parent.name)

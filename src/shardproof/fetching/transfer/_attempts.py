@@ -36,8 +36,7 @@ class Limits:
         min_speed: Bytes a second, on average over ``stall_timeout``, below which there is no
             progress. One byte a second is a stall.
         max_backoff: Most seconds between two attempts, whatever ``Retry-After`` says. The wait is
-            drawn at random from 0 up to a bound that doubles each time, from 1 s on: full jitter,
-            so that jobs that failed together don't come back together.
+            drawn at random from 0 up to a bound that doubles each time, from 1 s on.
         connections: Most connections for one large file, where the source gives ranges. Another
             one than the first is opened only if that brings less than 200 MB/s.
         max_unsized_bytes: Most bytes of a file whose size nobody states, neither the caller nor the

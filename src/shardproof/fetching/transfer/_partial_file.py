@@ -25,8 +25,7 @@ from shardproof.fetching.sources._source import RemoteFile
 
 _BLOCK = 2**20
 _SYNC_BYTES = 16 * 2**20
-_RECORD_BYTES = 256 * 2**20
-"""After so many its record is synced: what a power cut may cost of what came, and no more."""
+_RECORD_BYTES = 256 * 2**20  # after which its record is synced: no more may a power cut cost
 _MAX_SPANS = 1000  # of what is taken over; what is missing between two is a request
 _VERSION = 1
 _MAX_HEAD = 2**16

@@ -44,9 +44,7 @@ _TICK = 0.1
 _JOIN_SECONDS = 1.0
 _LEFT_SECONDS = 0.1  # of those, where the work is no longer wanted
 
-_MIN_SPAN = 4 * 2**20
-"""Bytes for which another connection is not worth opening; an open one takes a quarter of that."""
-
+_MIN_SPAN = 4 * 2**20  # bytes that are worth a new connection; an open one takes a quarter of it
 Result = TypeVar("Result")
 
 

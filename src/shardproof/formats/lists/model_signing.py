@@ -31,9 +31,7 @@ _PART = re.compile(r"(.+):(\d{1,18}):(\d{1,18})", re.DOTALL)
 _Hex = Annotated[str, msgspec.Meta(pattern=r"^(?:[0-9A-Fa-f]{2})*\Z")]
 _Paths = Annotated[set[str], msgspec.Meta(max_length=100_000)]
 _PAYLOAD_TYPE = b"application/vnd.in-toto+json"
-_OF_GIT = (".git", ".gitattributes", ".github", ".gitignore")
-"""What is left out, unless the list says itself what is."""
-
+_OF_GIT = (".git", ".gitattributes", ".github", ".gitignore")  # left out, where no list says what
 _A_KEY = "to check who signed it: expected a public key or a certificate in PEM"
 
 

@@ -42,9 +42,8 @@ class MakeCheckpoint(Protocol):
 def write_layout(layout: Layout, to: str | os.PathLike[str]) -> Path:
     """Write a sample directory to a path, and return that, absolute.
 
-    The format's own reader accepts it. Two readers also look at names of directories: saev's wants
-    ``saev/shards/<any name>``, huggingface_hub's ``models--<owner>--<name>``. All names are as the
-    format's writer gives them where ``to`` ends in ``layout.folder``.
+    The format's own reader accepts it; saev's and huggingface_hub's also look at names of
+    directories, which are right where ``to`` ends in ``layout.folder``.
 
     ``layout.read_bytes`` returns what is in a file before any damage. In some states a file outside
     is needed: of ``outside`` it is in ``<directory>-elsewhere``, of ``escaping`` beside the

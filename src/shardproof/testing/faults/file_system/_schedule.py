@@ -223,8 +223,7 @@ class Schedule:
         )
 
 
-ACTIVE: list[Schedule] = []
-"""All that calls are made through; changed under `LOCK`, and copied by readers without it."""
+ACTIVE: list[Schedule] = []  # through which calls are made; changed under `LOCK`, read by copies
 
 
 def watched(place: object) -> bool:

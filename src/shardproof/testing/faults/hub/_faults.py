@@ -23,8 +23,7 @@ from shardproof.testing.faults.hub._answers import (
 )
 from shardproof.testing.samples._keywords import expect, expect_number, integer
 
-OTHER_HOST = "localhost"
-"""The hub calls itself 127.0.0.1: to a client this is another host, and yet none outside."""
+OTHER_HOST = "localhost"  # to a client of 127.0.0.1 another host, and yet none outside
 
 
 class HubFault(enum.StrEnum):
