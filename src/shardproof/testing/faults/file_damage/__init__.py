@@ -73,9 +73,6 @@ def damage(
         boundary: Bytes in a block, for the two cuts that ask.
         keep_times: Whether the modification time stays, as it does when a disk rots.
 
-    Returns:
-        What was done.
-
     Raises:
         TypeError: An argument of another type.
         ValueError: An unknown kind, a boundary below 1, another sort of file; or nothing would
@@ -105,14 +102,11 @@ def damaged(
     boundary: int = 512,
     keep_times: bool = False,
 ) -> Iterator[DamageRecord]:
-    """Damage a file for as long as the context lasts.
+    """Damage a file for as long as the context lasts, and yield what was done.
 
     At its end bytes, mode, modification times and names are as before, also after an exception.
     What the body itself did to the damaged file is not overwritten (docs/damage.md): for code that
     repairs, use `damage`. It takes the arguments of `damage`, and raises the same errors.
-
-    Yields:
-        What was done.
 
     Raises:
         OSError: It could not be put back.

@@ -86,7 +86,7 @@ class Hub:
         revision: str = "main",
         lfs: bool | None = None,
     ) -> str:
-        """Serve these bytes, or this file of the disk, under a name; until it is put again.
+        """Serve bytes, or a file of the disk, under a name until it is put again; return its URL.
 
         Args:
             path: The name, with slashes between its parts.
@@ -100,9 +100,6 @@ class Hub:
                 giving it, and its entity tag is its SHA-256 instead of a git blob id. None: as
                 its suffix says, which is small for .csv .json .md .py .toml .txt .yaml .yml and
                 for none.
-
-        Returns:
-            Where it is found.
 
         Raises:
             TypeError: A content that is neither bytes nor a path.
@@ -307,9 +304,6 @@ def serve_hub(
         files: Plain files to begin with, as `Hub.put` takes them.
         rate: Bytes a second on each connection; None for no limit.
         latency: Seconds before each answer.
-
-    Yields:
-        The hub.
 
     Raises:
         TypeError: A rate or a latency that is no number, or a content of another type.
