@@ -186,10 +186,7 @@ class FormatContract(Contract):
         self._refuses_all(form, root, twin_names().map(self._renamed(root)))
 
     def test_nothing_from_the_manifest_is_executed(self, form: Any, root: Path) -> None:
-        """No pickle is loaded, no text compiled, no program started, no connection made.
-
-        Seen by an audit hook (PEP 578).
-        """
+        """No pickle is loaded, no text compiled, no program started, no connection made."""
 
         def events() -> list[str]:
             form.read_manifest(str(root))  # what is imported late is imported now

@@ -253,10 +253,7 @@ class ShardLoaderContract(Contract):
 
     @pytest.mark.parametrize("fault", ["vanished", "shrunk", "emptied"])
     def test_damage_during_iteration(self, fault: str) -> None:
-        """An error that names a shard, or the right samples: no hang, no SIGBUS, no other bytes.
-
-        The right samples may still come where files are held open or were read ahead.
-        """
+        """An error that names a shard, or the right samples: no hang, no SIGBUS, no other bytes."""
         path, shards = self.new_dir(_LARGE)
         whole = self.delivered(path)
 
@@ -270,10 +267,7 @@ class ShardLoaderContract(Contract):
 
     @pytest.mark.parametrize("fault", ["eio", "short"])
     def test_reads_that_fail(self, fault: str) -> None:
-        """A read that fails is an error, a short one is no end: or the samples are the right ones.
-
-        A loader that maps its files reads without calls, and is not reached by this.
-        """
+        """A read that fails is an error, a short one is no end; or the samples are right."""
         path, shards = self.new_dir(_WHOLE)
         whole = self.delivered(path)
         within = _failing(path, "read", shards[1].name, is_short=fault == "short")

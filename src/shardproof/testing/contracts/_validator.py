@@ -112,10 +112,7 @@ class ValidatorContract(Contract):
 
     @pytest.mark.parametrize("call", ["open", "stat"])
     def test_what_could_not_be_looked_at(self, find_problems: FindProblems, call: str) -> None:
-        """EIO is neither passed over nor called missing; the other shards are judged all the same.
-
-        A validator may say so by an error of its own instead.
-        """
+        """EIO is neither passed over nor called missing; all other shards are judged as ever."""
         path = self.new_dir(Layout(n_shards=4, missing=[2])).path
 
         def with_eio(path: Path, level: str) -> list[tuple[str, Path]]:
@@ -123,7 +120,7 @@ class ValidatorContract(Contract):
                 fs.fail(call, errno.EIO, times=None, match="acts000001.bin", optional=True)
                 try:
                     return [*find_problems(path, level)]
-                except Exception as error:
+                except Exception as error:  # of its own, by which it may say so instead
                     return [("error", Path(str(error)))]
 
         problems = self._found(with_eio, path, self.levels[0])

@@ -124,10 +124,7 @@ class WriterContract(Contract):
         assert error or target.read_bytes() == _NEW, "success was claimed"
 
     def test_it_is_durable(self, write: Write, target: Path) -> None:
-        """Synced before it has its name, and then the directory: or a power cut loses it.
-
-        rename(2) and fsync(2): a name may reach the disk before the bytes do.
-        """
+        """Synced before it has its name, and then the directory: or a power cut loses it."""
 
         def calls() -> list[str]:
             with FileSystemFaults(target.parent) as fs:

@@ -63,9 +63,8 @@ _LOCKS = ("fcntl", "flock", "ioctl", "lockf")  # which pyfakefs passes over in s
 
 # Events that real calls raise, however they were reached, and faked ones do not (PEP 578).
 _AUDITED = {"open", "mmap.__new__", *(f"fcntl.{name}" for name in _LOCKS)}
-_AUDITED |= {f"os.{name}" for name in ("chdir", "chmod", "chown", "link", "listdir", "mkdir")}
-_AUDITED |= {f"os.{name}" for name in ("remove", "rename", "rmdir", "scandir", "symlink")}
-_AUDITED |= {f"os.{name}" for name in ("truncate", "utime")}
+_OF_OS = "chdir chmod chown link listdir mkdir remove rename rmdir scandir symlink truncate utime"
+_AUDITED |= {f"os.{name}" for name in _OF_OS.split()}
 
 _CALLS = {
     "mmap.__new__": "mmap.mmap (which numpy.memmap calls)",
