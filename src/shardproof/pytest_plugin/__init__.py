@@ -81,11 +81,9 @@ def shards_dir_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mak
 
 @pytest.fixture
 def make_receipts_dir(tmp_path: Path) -> Iterator[MakeShardsDir]:
-    """Make plan directories of data-prep runs for one test.
+    """Make plan directories of data-prep runs for one test; otherwise as ``make_shards_dir``.
 
-    ``path = make_receipts_dir(n_shards=8, started=[1], missing=[2])``. Each call writes a
-    new one, below ``tmp_path``. After a call with ``unreadable`` they are unreadable for root too,
-    until the test ends.
+    ``path = make_receipts_dir(n_shards=8, started=[1], missing=[2])``.
     """
     from shardproof.testing.samples.receipts import receipts_dir_maker  # noqa: PLC0415 - as above
 
@@ -95,12 +93,11 @@ def make_receipts_dir(tmp_path: Path) -> Iterator[MakeShardsDir]:
 
 @pytest.fixture
 def make_checkpoint(tmp_path: Path) -> Iterator[MakeCheckpoint]:
-    """Make checkpoints in one file a rank for one test.
+    """Make checkpoints in one file a rank for one test; otherwise as ``make_shards_dir``.
 
-    ``prefix = make_checkpoint(world_size=4, step=7, missing=[1])``. Each call writes a new one and
-    returns the prefix of its files, ``.../step_7/model``, below ``tmp_path`` or in the
-    ``directory=`` it is given. Other keywords are those of ``Layout(format="checkpoint")``. After a
-    call with ``unreadable`` they are unreadable for root too, until the test ends.
+    ``prefix = make_checkpoint(world_size=4, step=7, missing=[1])`` is the prefix of its files,
+    ``.../step_7/model``, below ``tmp_path`` or in the ``directory=`` it is given. Other keywords
+    are those of ``Layout(format="checkpoint")``.
     """
     from shardproof.testing.samples.checkpoint import checkpoint_dir_maker  # noqa: PLC0415 - as above
 

@@ -113,14 +113,6 @@ class FileSystemFaults:
                 reality Python keeps from the code under test (PEP 475). The buffers of `open`
                 repeat such a call, so it needs a ``times``.
             **when: Which calls: ``nth``, ``times``, ``match``, ``optional``, as said above.
-
-        Example:
-            >>> import errno
-            >>> with FileSystemFaults(shards_dir) as fs:
-            ...     stale = fs.fail("open", errno.ESTALE, times=1)
-            ...     open(shards_dir / "shards.json")
-            Traceback (most recent call last):
-            OSError: [Errno 116] Stale file handle: ...
         """
         integer("errno", errno)
         if errno not in errors.errorcode:

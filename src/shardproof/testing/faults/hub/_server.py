@@ -54,10 +54,9 @@ class Server:
         self._connections: dict[int, socket.socket] = {}
         self._threads: list[threading.Thread] = []
         self._sockets = contextlib.ExitStack()
-        listeners = [socket.create_server(("127.0.0.1", 0), backlog=128) for _ in range(2)]
+        servers = (socket.create_server(("127.0.0.1", 0), backlog=128) for _ in range(2))
+        listeners = [self._sockets.enter_context(server) for server in servers]
         self.ports = tuple(int(listener.getsockname()[1]) for listener in listeners)
-        for listener in listeners:
-            self._sockets.enter_context(listener)
         self._acceptors = [_thread("accept", self._accept, listener) for listener in listeners]
 
     def start(self) -> None:

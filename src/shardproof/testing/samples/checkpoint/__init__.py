@@ -170,10 +170,8 @@ def expected_problems(layout: Layout, *, level: str = "valid") -> tuple[Expected
 
     Args:
         layout: What was written.
-        level: ``"present"``: each shard that the metadata name is there, a regular file inside the
-            directory, not empty, opens; ``"complete"``: and has the size and the header that the
-            metadata imply; ``"valid"``: and its data have the checksum, so that a shard without one
-            is not proven.
+        level: As for `expected_findings`, of each shard that the metadata name; at ``"complete"``
+            its header too, and at ``"valid"`` a shard without a checksum is not proven.
 
     Raises:
         ValueError: Another level.
