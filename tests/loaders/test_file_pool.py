@@ -1,15 +1,18 @@
 """How many shards stay open, and what is done where the process may open no more files."""
 
+import concurrent.futures
 import contextlib
 import errno
+import itertools
 import os
 import resource
+import threading
 
 import numpy as np
 import pytest
 
 from shardproof import IndexedDataset, OrderedDataLoader, ShardReadError
-from shardproof.loaders.io import _read_ahead
+from shardproof.loaders.io import _file_pool, _read_ahead
 from shardproof.loaders.io._file_pool import FilePool
 from shardproof.loaders.io._submissions import Submissions, open_submissions
 from shardproof.testing.contracts._child import run_in_child
@@ -46,6 +49,35 @@ def test_it_keeps_a_quarter_of_what_the_process_may_open(tmp_path):
     pool = FilePool(str(tmp_path), ())
     found = [limited(lambda: pool.most, limit) for limit in (20, 256, 1024)]
     assert found == [16, 64, 256]
+
+
+def test_threads_that_open_the_directory_at_once_read_from_the_same(tmp_path, monkeypatch):
+    """The later one opened what was in its place by then, and all read from that."""
+    root, both, replaced = tmp_path / "shards", threading.Barrier(2), threading.Event()
+    names, numbers, real = ["a", "b", "c"], itertools.count(), _file_pool.open_root
+
+    def fill(text: str) -> None:
+        root.mkdir()
+        for name in names:
+            (root / name).write_text(text)
+
+    def open_root(path: str) -> int:
+        both.wait(PATIENCE)
+        if next(numbers):
+            replaced.wait(PATIENCE)
+        return real(path)
+
+    fill("old")
+    pool = FilePool(str(root), names)
+    monkeypatch.setattr(_file_pool, "open_root", open_root)
+    with concurrent.futures.ThreadPoolExecutor(2) as executor:
+        found = [executor.submit(lambda n=n: os.pread(pool.file(n).fd, 3, 0)) for n in (0, 1)]
+        concurrent.futures.wait(found, PATIENCE, concurrent.futures.FIRST_COMPLETED)
+        root.rename(tmp_path / "away")
+        fill("new")
+        replaced.set()
+        assert [each.result() for each in found] == [b"old"] * 2
+    assert os.pread(pool.file(2).fd, 3, 0) == b"old"
 
 
 @pytest.mark.parametrize("step", [1, 7])

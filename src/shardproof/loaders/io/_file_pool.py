@@ -87,8 +87,8 @@ class FilePool:
         directory = self._directory
         if directory is None:
             directory = HeldFile(open_root(self._root))
-            with self._lock:
-                self._directory = directory
+            with self._lock:  # another thread may have been faster, and this be another directory
+                directory = self._directory = self._directory or directory
         return HeldFile(open_inside(self._names[index], root=self._root, dir_fd=directory.fd))
 
     def forget(self, index: int) -> None:
