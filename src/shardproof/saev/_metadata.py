@@ -96,10 +96,9 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tru
             raise ValueError(f"layers: expected one or more, none twice, found {self.layers}")
         if self.examples_per_shard < 1:
             needed = self.tokens_per_example * len(self.layers)
-            raise ValueError(
-                f"max_tokens_per_shard: expected at least {needed}, the tokens of one example, "
-                f"found {self.max_tokens_per_shard}"
-            )
+            expected = f"expected at least {needed}, the tokens of one example"
+            found = f"found {self.max_tokens_per_shard}"
+            raise ValueError(f"max_tokens_per_shard: {expected}, {found}")
         if self.shard_bytes > _MAX_SHARD_BYTES:
             raise ValueError(f"expected shards below 2**63 bytes, found {self.shard_bytes}")
 

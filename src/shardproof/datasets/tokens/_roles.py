@@ -105,9 +105,8 @@ class RankZero:
         except ShardValidationError as error:
             if not all(finding.conclusive for finding in error.report.findings):
                 raise
-            logger.warning(
-                "What lies there is not taken for shard %d: %s", shard.index, told(error)
-            )
+            why = told(error)
+            logger.warning("What lies there is not taken for shard %d: %s", shard.index, why)
             return None
         except ShardReadError:
             if marks == shard.marks():
