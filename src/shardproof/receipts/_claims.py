@@ -183,10 +183,7 @@ class Claims:
 
 @checked
 def claims_in(plan_dir: str | os.PathLike[str]) -> Iterator[tuple[int, ObservedHold]]:
-    """Yield for each shard that is claimed its number and the hold of its worker.
-
-    Args:
-        plan_dir: The directory that holds ``plan.json``.
+    """Yield for each shard of a plan directory that is claimed its number and its worker's hold.
 
     Raises:
         ManifestNotFoundError: There is no ``plan.json``.

@@ -87,10 +87,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     @checked
     def load(cls, plan_dir: str | os.PathLike[str]) -> "Plan":
-        """Return the plan that a directory holds; made by shardproof or by Nemotron.
-
-        Args:
-            plan_dir: The directory that holds ``plan.json``.
+        """Return the plan of the ``plan.json`` in a directory; made by shardproof or by Nemotron.
 
         Raises:
             ManifestNotFoundError: There is none.

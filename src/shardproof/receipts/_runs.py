@@ -71,16 +71,12 @@ class Run(msgspec.Struct, frozen=True):
         warning says in what they differ. Where this plan is here and owed other kinds of outputs,
         it owes those of ``plan`` from now on, and a warning says so.
 
-        Args:
-            plan: What to do.
-            heartbeat: As for `ReceiptStore`.
-            stale_after: As for `ReceiptStore`.
+        The times are as for `ReceiptStore`.
 
         Raises:
             ReceiptError: The plan is too large to be read again.
             ManifestError: The plan that is here can't be read.
             OSError: It can't be written.
-            ValueError: ``heartbeat`` or ``stale_after``, as for `ReceiptStore`.
         """
         refuse_times(heartbeat, stale_after)
         plan_dir = self.path / "datasets" / plan.dataset_name / plan.plan_hash

@@ -113,9 +113,6 @@ class ReceiptStore:
     def receipt(self, index: int) -> Receipt:
         """Return a shard's receipt, whatever it says.
 
-        Args:
-            index: The shard.
-
         Raises:
             ReceiptError: There is none; the error has ``path`` and ``index``.
             ManifestError: It can't be read.

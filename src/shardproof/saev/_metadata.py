@@ -162,10 +162,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tru
     @classmethod
     @checked
     def load(cls, shards_dir: AnyPath) -> "Metadata":
-        """Return the metadata of a shards directory.
-
-        Args:
-            shards_dir: The directory that holds ``metadata.json``.
+        """Return what the ``metadata.json`` of a shards directory says.
 
         Raises:
             ManifestNotFoundError: There is no such directory or file.

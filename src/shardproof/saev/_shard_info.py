@@ -91,10 +91,7 @@ class ShardInfo:
     @classmethod
     @checked
     def load(cls, shards_dir: AnyPath) -> "ShardInfo":
-        """Return what ``shards.json`` lists; no shard is looked at.
-
-        Args:
-            shards_dir: The directory that holds ``shards.json``.
+        """Return what the ``shards.json`` of a directory lists; no shard is looked at.
 
         Raises:
             ManifestNotFoundError: There is no such directory or file; the text says what is there
@@ -112,9 +109,6 @@ class ShardInfo:
     def dump(self, shards_dir: AnyPath) -> None:
         """Write ``shards.json`` into a directory that exists: whole, or not at all.
 
-        Args:
-            shards_dir: The directory that holds the shards.
-
         Raises:
             OSError: It could not be written.
         """
@@ -123,10 +117,7 @@ class ShardInfo:
 
     @checked
     def validate(self, shards_dir: AnyPath) -> None:
-        """Do nothing when each listed shard exists, is a regular file, not empty, and opens.
-
-        Args:
-            shards_dir: The directory that holds the shards.
+        """Do nothing when each listed shard is there: a regular file, not empty, that opens.
 
         Raises:
             ShardValidationError: Also a `FileNotFoundError`; its text lists every missing, empty,

@@ -167,10 +167,7 @@ class ShardedDatasetManager:
 
     @checked
     def prepare_shard(self, shard_index: int) -> "asyncio.Task[bool]":
-        """Begin to fetch a shard in the background, if this is rank 0.
-
-        Args:
-            shard_index: Which.
+        """Begin to fetch the shard of that number in the background, if this is rank 0.
 
         Returns:
             A task that returns whether the shard is there, whole and proven; why not, is logged.
@@ -198,10 +195,7 @@ class ShardedDatasetManager:
 
     @checked
     async def create_dataset(self, shard_index: int) -> SharedShardedDataset:
-        """Return the dataset of a shard: fetched by rank 0, checked by every rank.
-
-        Args:
-            shard_index: Which.
+        """Return the dataset of the shard of that number: fetched by rank 0, checked by every rank.
 
         Raises:
             FetchError: It can't be fetched; the text names its files. At other ranks than 0: rank 0

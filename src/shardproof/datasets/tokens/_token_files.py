@@ -105,9 +105,6 @@ class TokenFiles:
     def paths(self, shard_index: int) -> tuple[Path, Path]:
         """Return the absolute paths of a shard's tokens and ids, which need not be there.
 
-        Args:
-            shard_index: Number of the shard.
-
         Raises:
             ValueError: The number is out of range.
         """
