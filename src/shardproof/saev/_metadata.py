@@ -14,6 +14,7 @@ from shardproof._base.messages import printable, quoted, shown
 from shardproof._base.names import real_root
 from shardproof._base.opening import is_link, listed_in, refuse_no_path
 from shardproof.errors import ManifestNotFoundError
+from shardproof.manifest import Count
 
 METADATA_FILE = "metadata.json"
 SHARDS_FILE = "shards.json"
@@ -21,7 +22,6 @@ LABELS_FILE = "labels.bin"
 
 MAX_COUNT = 2**53  # exact in every JSON reader (RFC 8259, section 6)
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=MAX_COUNT)]
 
 AnyPath = str | os.PathLike[str]
@@ -97,8 +97,7 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=Tru
         if self.examples_per_shard < 1:
             needed = self.tokens_per_example * len(self.layers)
             expected = f"expected at least {needed}, the tokens of one example"
-            found = f"found {self.max_tokens_per_shard}"
-            raise ValueError(f"max_tokens_per_shard: {expected}, {found}")
+            raise ValueError(f"max_tokens_per_shard: {expected}, found {self.max_tokens_per_shard}")
         if self.shard_bytes > _MAX_SHARD_BYTES:
             raise ValueError(f"expected shards below 2**63 bytes, found {self.shard_bytes}")
 

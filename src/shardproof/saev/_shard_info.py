@@ -16,14 +16,13 @@ from shardproof._base.opening import is_there, permission_denied, refuse_no_path
 from shardproof._base.work import apart
 from shardproof.checks import check
 from shardproof.errors import ManifestPermissionError
-from shardproof.manifest import Contradiction, ExpectedFile, Manifest, refuse_names
+from shardproof.manifest import Contradiction, Count, ExpectedFile, Manifest, refuse_names
 from shardproof.saev._metadata import (
     LABELS_FILE,
     MAX_COUNT,
     METADATA_FILE,
     SHARDS_FILE,
     AnyPath,
-    Count,
     Metadata,
     read_json,
     write_json,

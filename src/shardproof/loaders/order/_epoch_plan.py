@@ -9,10 +9,9 @@ import numpy as np
 
 from shardproof.loaders.order._orders import InOrder, Listed, Order, Stream, permutation
 from shardproof.loaders.order._selection import Rows
+from shardproof.manifest import Count
 
 MOST_COUNTED = 2**53
-
-Count = Annotated[int, msgspec.Meta(ge=0, le=MOST_COUNTED)]
 
 
 class DeliveredPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,9 +1,7 @@
 """Which epoch comes next, for a loader and for those that share it; and the state that says so.
 
 The process that has a DataLoader of torch never iterates over the dataset, and torch tells the
-workers nothing but to begin. So each pass over the data, and which worker has come to its end, is
-written down in memory that all of them share, whether they were forked or spawned, live for one
-pass or for many. A pass is known by the seed that torch gives to its workers.
+workers nothing but to begin. So passes are written down in memory that all of them share.
 """
 
 import contextlib
@@ -18,7 +16,8 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from shardproof._base import files
-from shardproof.loaders.order._epoch_plan import Count, DeliveredPart, EpochPosition, RankShare
+from shardproof.loaders.order._epoch_plan import DeliveredPart, EpochPosition, RankShare
+from shardproof.manifest import Count
 
 
 class WorkerTurn(NamedTuple):
