@@ -269,12 +269,10 @@ class BatchLoader(DirectoryReader, Generic[Framework_co]):
         )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Begin the next iteration with the batch after this state, whatever the world size.
+        """Begin the next iteration with the batch after what `state_dict` returned.
 
-        Nothing that was delivered before is read. After the end of an epoch comes the next one.
-
-        Args:
-            state: What `state_dict` returned.
+        Nothing that was delivered before is read, whatever the world size is now. After the end of
+        an epoch comes the next one.
 
         Raises:
             ValueError: The state is of another directory, of other rows or of another order; or it

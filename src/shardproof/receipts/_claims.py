@@ -1,8 +1,4 @@
-"""Claims: which worker is at which shard; each is a hold (`_base.holds`) of its own name.
-
-A claim is a file ``claims/shard_NNNNNN.json``, and ``claims/shard_NNNNNN.<token>/`` beside it is
-the directory in which its worker alone writes.
-"""
+"""Claims: which worker is at which shard; each is a hold (`_base.holds`) of its own name."""
 
 import contextlib
 import functools
@@ -37,7 +33,7 @@ def refuse_times(heartbeat: float, stale_after: float) -> None:
 
 
 class Claim:
-    """One worker's claim on one shard; in the directory ``workspace`` this claim alone writes."""
+    """One worker's claim on a shard; in the directory beside it, ``workspace``, it alone writes."""
 
     def __init__(self, root: str, index: int, stale_after: float) -> None:
         self.index = index

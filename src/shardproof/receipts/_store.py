@@ -337,10 +337,7 @@ class ReceiptStore:
 
 
 def slurm_array(indices: Sequence[int]) -> str:
-    """Return ascending numbers as ``sbatch --array`` takes them (sbatch(1)).
-
-    Args:
-        indices: Such as `ReceiptStore.pending` returns them.
+    """Return ascending numbers, as of `ReceiptStore.pending`, for ``sbatch --array`` (sbatch(1)).
 
     Example:
         >>> from shardproof import receipts

@@ -1,8 +1,7 @@
 """When a shard is done: the one definition, which planning, stages and the validator share.
 
-A quick look passes over nearly all of those that are. A receipt with the usual fields is decoded
-straight into them. That no key stands twice in it, is seen by counting quotation marks. Whatever is
-unusual is left to the closer look.
+A quick look passes over nearly all of those that are: a receipt with the usual fields is decoded
+straight into them. Whatever is unusual is left to the closer look.
 """
 
 import dataclasses

@@ -1,7 +1,4 @@
-"""Make checkpoints: of a prefix at most one attempt makes one, and of its own shards alone.
-
-In which steps, and what becomes of two that meet, docs/checkpoint-format.md says ("Attempts").
-"""
+"""Make checkpoints, at most one of a prefix, as docs/checkpoint-format.md has it: "Attempts"."""
 
 import contextlib
 import datetime

@@ -1,8 +1,6 @@
 """Where a dataset is, and what that place says before anything is fetched: files, and a card.
 
-A listing is kept beside the cache: a job starts from it when the hub can't be asked. A commit never
-changes, so what was listed of it holds. It tells which shards there are, so that one that was
-changed could leave out rows: it has a digest. The bytes of shards are proven as always.
+What is kept of the hub's, for when that can't be asked, has a digest: else it could leave out rows.
 """
 
 import contextlib

@@ -1,10 +1,9 @@
 """What rank 0 tells the other ranks, through a file beside the shards: no network, no collective.
 
 Rank 0 makes a directory ``.shardproof/ranks/<token>.<process>/`` and in it ``said.json``, which it
-replaces whole when it has something to say, and every few seconds to show that it lives. What a
-file of yesterday's run says must not be believed, and no clock is trusted to tell. So a rank
+replaces whole when it has something to say, and every few seconds to show that it lives. A rank
 believes a directory when its process is seen to live on the same machine, or when the file was
-seen to change, or when both were given the same ``run_id``; from then on, it believes that one.
+seen to change, or when both were given the same ``run_id``: it may be of yesterday's run.
 
 Every other rank leaves an empty file ``<rank>.<call>`` there, for the call it is at. By then it
 holds the shard of that call; so until it is there, rank 0 removes nothing of that or later calls.
