@@ -106,8 +106,7 @@ def input_files(
         raise ReceiptError(problem, path=base)
     if refused := refusals(names):
         lines = "".join(f"\n  - {quoted(name)}: {reason}" for _, name, reason in refused)
-        problem = f"names below '{shown(base)}' that no plan can hold:{lines}"
-        raise ReceiptError(problem, path=base)
+        raise ReceiptError(f"names below '{shown(base)}' that no plan can hold:{lines}", path=base)
     return files
 
 
@@ -153,8 +152,7 @@ def _entries(directory: str) -> list["os.DirEntry[str]"]:
             return [entry for entry in found if not entry.name.startswith(".")]
     except OSError as error:
         problem = "the directory could not be listed, and what is in it may belong to the plan"
-        advice = "make it readable, or leave it out by the pattern"
-        text = f"{error.strerror}: {problem}; {advice}"
+        text = f"{error.strerror}: {problem}; make it readable, or leave it out by the pattern"
         raise type(error)(error.errno, text, directory) from error
 
 

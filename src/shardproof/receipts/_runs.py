@@ -39,10 +39,7 @@ class Run(msgspec.Struct, frozen=True):
     @classmethod
     @checked
     def load(cls, path: str | os.PathLike[str]) -> "Run":
-        """Return the run that a directory holds, without its configuration.
-
-        Args:
-            path: ``<output_dir>/runs/<run_hash>``.
+        """Return the run in ``<output_dir>/runs/<run_hash>``, without its configuration.
 
         Raises:
             ManifestNotFoundError: `open_run` made none there.
@@ -137,13 +134,8 @@ def open_run(
     refuse_no_path(output_dir=output_dir)
     if isinstance(datasets, str):
         raise TypeError("datasets: expected a list, found str")
-    said = {
-        "datasets": datasets,
-        "tokenizer": resolved_tokenizer(tokenizer),
-        "output": output,
-        "sample": sample,
-    }
-    settings = plain(said, "open_run")
+    inputs = {"datasets": datasets, "tokenizer": resolved_tokenizer(tokenizer)}
+    settings = plain(inputs | {"output": output, "sample": sample}, "open_run")
     runs = Path(real_path(output_dir), "runs")
     name = hash_of(settings)
     matches = (re.fullmatch(rf"{name}(?:-([1-9][0-9]*))?", entry) for entry in names_in(runs))

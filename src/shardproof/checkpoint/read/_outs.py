@@ -53,10 +53,9 @@ def _refuse_misfits(pairs: Mapping[str, tuple[Out, TensorEntry]]) -> None:
         where, begin, n_bytes = span(said, out, tensor)
         if n_bytes:
             spans.append((where, begin, n_bytes, said))
-    for (where, begin, n_bytes, said), (other_place, after, _, other) in itertools.pairwise(
-        sorted(spans)
-    ):
-        if where == other_place and after < begin + n_bytes:
+    spans.sort()
+    for (where, begin, n_bytes, said), (place, after, _, other) in itertools.pairwise(spans):
+        if where == place and after < begin + n_bytes:
             both = f"found some in {said} and {other}"
             raise ValueError(f"out: expected arrays that have no memory in common, {both}")
 

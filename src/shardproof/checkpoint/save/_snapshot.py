@@ -46,9 +46,8 @@ class Snapshots:
             tensors_of({name: tensor})  # which refuses it
         kept, tensor = self._kept.get(name), tensor.detach()
         if not isinstance(kept, torch.Tensor) or _kind(kept) != _kind(tensor):
-            kept = torch.empty(
-                tensor.shape, dtype=tensor.dtype, device="cpu", pin_memory=tensor.is_cuda
-            )
+            like = {"dtype": tensor.dtype, "pin_memory": tensor.is_cuda}
+            kept = torch.empty(tensor.shape, device="cpu", **like)
         return kept.copy_(tensor, non_blocking=True)
 
 

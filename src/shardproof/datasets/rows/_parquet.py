@@ -97,8 +97,7 @@ class ParquetShard:
         while (batch := self._asked(next, batches, None)) is not None:
             if self._columns is not None:
                 batch = batch.select(self._columns)
-            n_skipped = max(0, skip - found)
-            for start in range(n_skipped, batch.num_rows, size or n_read):
+            for start in range(max(0, skip - found), batch.num_rows, size or n_read):
                 yield batch.slice(start, size or n_read)
             found += batch.num_rows
         if found != expected:
@@ -125,9 +124,8 @@ class ParquetShard:
             raise
         except Exception as error:
             # There is no class for a damaged file: it is ArrowInvalid, OSError, ValueError, ...
-            found = f"{type(error).__name__}: {quoted(str(error), 300)}"
             problem = "expected an intact parquet file, found one that pyarrow can't read, "
-            problem += f"{found}. {_TO_DO}"
+            problem += f"{type(error).__name__}: {quoted(str(error), 300)}. {_TO_DO}"
             errno = error.errno if isinstance(error, OSError) else None
             raise ShardReadError(problem, path=self._path, errno=errno) from traced(error)
 

@@ -69,11 +69,9 @@ def place_in(source: str, files: Sequence[RemoteFile], saved: Mapping[str, Any])
         state = msgspec.convert(saved, RowsState)
     except msgspec.ValidationError as error:
         raise ValueError(f"expected what state_dict() returned: {told(error)}") from None
-    place = RowPosition(
-        min(state.shard_index, len(files)),
-        state.row if state.shard_index < len(files) else 0,
-        max(state.row, state.total_rows),
-    )
+    index, n_files = state.shard_index, len(files)
+    row = state.row if index < n_files else 0
+    place = RowPosition(min(index, n_files), row, max(state.row, state.total_rows))
     expected = RowsState.of(source, files, place)
     # The same files from another place are the same data, as far as the source tells of them.
     is_told = all(file.digest or file.identity or file.size is not None for file in files)
@@ -189,9 +187,6 @@ class ShardedRows(Closing):
     def skip(self, n: int) -> Self:
         """Return the same data without ``n`` more rows at its beginning; nothing of them is read.
 
-        Args:
-            n: How many; 0 or more.
-
         Raises:
             ValueError: Below 0, or there are not so many rows.
         """
@@ -219,10 +214,7 @@ class ShardedRows(Closing):
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Begin the next iteration behind what was delivered; nothing before it is fetched.
-
-        Args:
-            state: What `state_dict` returned.
+        """Begin the next iteration at what `state_dict` returned; nothing before it is fetched.
 
         Raises:
             ValueError: It is the state of other data, or none.

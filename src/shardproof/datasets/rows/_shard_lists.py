@@ -148,8 +148,7 @@ def text_shards(spec: TextSpec, data_files: str | Sequence[str] | None) -> TextS
             if is_directory(directory):
                 there = f"in its directory there are {len(names_in(directory))} others"
             raise SourceError(f"no file is meant by '{shown(path)}': {there}", kind="unusable")
-    files = tuple(map(_sized, found))
-    return TextShards(tuple(found), files, spec.text_key, f"file://{directory}")
+    return TextShards(tuple(found), tuple(map(_sized, found)), spec.text_key, f"file://{directory}")
 
 
 def _sized(path: str) -> RemoteFile:

@@ -79,8 +79,7 @@ class TokenFiles:
             if not prefix or "/" in prefix:
                 expected = "expected the beginning of a file name"
                 raise ValueError(f"prefix: {expected}, found {quoted(prefix)}")
-        path = self.shards_path
-        path = os.environ.get(_DIRECTORY_VARIABLE) if path is None else path
+        path = os.environ.get(_DIRECTORY_VARIABLE) if self.shards_path is None else self.shards_path
         if not path:
             expected = f"expected a directory, or ${_DIRECTORY_VARIABLE} to name one"
             raise ValueError(f"shards_path: {expected}")
