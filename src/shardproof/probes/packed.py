@@ -16,17 +16,13 @@ from shardproof.manifest import Mismatch
 
 __all__ = ["HEAD_BYTES", "SMALL_BYTES", "Forward", "kind_of", "probe", "prove", "wrong_inside"]
 
-HEAD_BYTES = 10
-"""What is to be seen of a file to know it."""
-
+HEAD_BYTES = 10  # what is to be seen of a file to know it
 _BEGINS = re.compile(
     rb"(?P<gzip>\x1f\x8b\x08)|(?P<xz>\xfd7zXZ\0)|(?P<zstd>\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18)"
     rb"|(?P<bzip2>BZh[1-9](?:1AY&SY|\x17rE8P\x90))"
 )
 _PIECE_BYTES = 2**16
-SMALL_BYTES = 2**16
-"""Of gzip and zlib, what is unpacked as a whole where all else is looked at in part."""
-
+SMALL_BYTES = 2**16  # of gzip and zlib: up to so many are unpacked as a whole, others in part
 _TAIL_BYTES = 1024
 _MOST_PIECES = 64
 _MOST_DEFLATED = 1032  # that a byte of gzip stands for

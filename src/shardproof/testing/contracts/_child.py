@@ -227,11 +227,9 @@ def left_by(use: Callable[[], object]) -> list[str]:
 
 def snapshot(root: Path) -> dict[str, tuple[int, int, int]]:
     """Return mode, size and time of everything below a directory, and of where links lead out."""
-    found = {}
-    for path in [os.fspath(root), *_below(root), *_below(f"{root}-elsewhere")]:
-        status = os.lstat(path)
-        found[path] = (status.st_mode, status.st_size, status.st_mtime_ns)
-    return found
+    paths = [os.fspath(root), *_below(root), *_below(f"{root}-elsewhere")]
+    found = ((path, os.lstat(path)) for path in paths)
+    return {path: (each.st_mode, each.st_size, each.st_mtime_ns) for path, each in found}
 
 
 def _below(directory: str | os.PathLike[str]) -> Iterator[str]:
