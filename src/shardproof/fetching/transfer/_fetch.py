@@ -141,12 +141,10 @@ def fetch_file(
 ) -> FetchResult:
     """Fetch one file of a source to a path of its own, whole and proven.
 
-    Bytes go to a part beside it. When a connection breaks, the next attempt goes on from where it
-    was, if the source says that the file is still the same one (RFC 9110, 13.1.5), or the digest of
-    the whole is known, and from the first byte otherwise. So does the next fetch, in this process
-    or in another one, after an error or a kill: until then a directory
-    ``.shardproof-<user>.parts`` is beside the name, for a week at most. Size and digest are
-    compared before the name exists. A regular file that has the name already stays if it is the
+    Size and digest are compared before the name exists; until then bytes go to a part beside it.
+    When a connection breaks, the next attempt goes on from there, if the source says that the file
+    is still the same one, or the digest of the whole is known. So does the next fetch, after an
+    error or a kill (docs/prefetch.md). A regular file that has the name already stays if it is the
     right one; if not, it is moved aside, to ``<name>.bad-<8 digits>``.
 
     Args:
