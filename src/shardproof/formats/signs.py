@@ -42,18 +42,15 @@ def begins_with(path: str | os.PathLike[str], *fields: bytes) -> bool:
     # Not before a file is looked into: a test run without shards loads this module too.
     from shardproof._base.names import NotRegularError, open_regular, opened  # noqa: PLC0415
 
+    begin = b""
     if (place := remote_at(path)) is not None:
         with opened(place.name, place.directory.root) as there:
             begin = b"" if there is None else there(_FIRST_BYTES)
-        return all(field in begin for field in fields)
-    try:
-        fd = open_regular(os.fspath(path))
-    except NotRegularError:
-        return False
-    if fd is None:
-        return False
-    with open(fd, "rb", buffering=0) as file:
-        begin = file.read(_FIRST_BYTES)
+    else:
+        with contextlib.suppress(NotRegularError):
+            if (fd := open_regular(os.fspath(path))) is not None:
+                with open(fd, "rb", buffering=0) as file:
+                    begin = file.read(_FIRST_BYTES)
     return all(field in begin for field in fields)
 
 
