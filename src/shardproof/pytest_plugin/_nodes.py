@@ -32,7 +32,6 @@ class Validation(Protocol):
 
     def owns(self, node: ShardsManifest) -> bool:
         """Return whether this node is the first for its directory."""
-        ...
 
 
 VALIDATION = pytest.StashKey["Validation"]()

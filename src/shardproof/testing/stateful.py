@@ -49,14 +49,11 @@ class ShardsDirMachine(RuleBasedStateMachine):
         self._stack = contextlib.ExitStack()
 
     def find_problems(self, path: Path, level: str) -> Iterable[tuple[str, Path]]:
-        """Return what the validator under test says: kind and absolute path of each problem.
+        """Return kind (of `ExpectedFinding`) and absolute path of each problem, in any order.
 
         Args:
             path: The shards directory; it is the same in every call of a run.
             level: One of ``levels``.
-
-        Returns:
-            In any order; the kinds are those of `ExpectedFinding`.
         """
         from shardproof import validate  # noqa: PLC0415 - not where another is judged
 

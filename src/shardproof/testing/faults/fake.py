@@ -273,7 +273,7 @@ _UNKNOWN_STATES = (ShardState.FIFO, ShardState.SOCKET, ShardState.SPARSE)
 
 @contextlib.contextmanager
 def fake_shards_dir(layout: Layout, to: str | os.PathLike[str] | None = None) -> Iterator[Path]:
-    """Fake the file system for as long as the context lasts, with one shards directory in it.
+    """Fake the file system in a context, with one shards directory in it; yield its absolute path.
 
     No user may do everything, so that unreadable shards are unreadable for root too. Inside another
     such context both directories are there until the outer one ends.
@@ -283,9 +283,6 @@ def fake_shards_dir(layout: Layout, to: str | os.PathLike[str] | None = None) ->
     Args:
         layout: What to write. No shard may be ``fifo``, ``socket`` or ``sparse``.
         to: Where, as for `write_layout`; by default at ``layout.folder`` in ``/scratch``.
-
-    Yields:
-        The directory's absolute path. Only inside the context it leads anywhere.
 
     Raises:
         ValueError: A state that pyfakefs has not.

@@ -84,16 +84,13 @@ def write_layout(layout: Layout, to: str | os.PathLike[str]) -> Path:
 
 @contextlib.contextmanager
 def shards_dir(layout: Layout) -> Iterator[Path]:
-    """Write a sample directory in a temporary place, and remove it at the end.
+    """Write a sample directory in a temporary place, yield its path, and remove it at the end.
 
     For use inside a property test, where a fixture would be shared by all examples. A layout with
     unreadable shards is unreadable for root too, inside the context (`without_root_override`).
 
     Args:
-        layout: What to write.
-
-    Yields:
-        Its path, which ends in ``layout.folder``; of a checkpoint the prefix.
+        layout: What to write. The path ends in its ``folder``; of a checkpoint it is the prefix.
 
     Example:
         >>> with shards_dir(Layout(n_shards=3, missing=[1])) as path:
