@@ -20,14 +20,10 @@ from shardproof.formats._format import Format, later
 if TYPE_CHECKING:
     from shardproof.manifest import Manifest
 
-METADATA = ".metadata.json"
-"""How the name of a checkpoint's metadata file ends; what is before it is the prefix."""
-
+METADATA = ".metadata.json"  # how names of checkpoints' metadata end; before it is the prefix
 RECEIPTS_FOLDER = "receipts"
 
-METADATA_FIELDS = (b'"schema_version"', b'"world_size"')
-"""The fields by which a checkpoint's metadata are known; other files may have such a name."""
-
+METADATA_FIELDS = (b'"schema_version"', b'"world_size"')  # by which such metadata are known
 _FIRST_BYTES = 4096
 _SHARD = re.compile(r".+_shard_[0-9]+\.shard", re.DOTALL)
 

@@ -6,9 +6,7 @@ https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.m
 from collections.abc import Collection, Iterator
 
 _TRUE, _FALSE, _BINARY, _LIST, _SET, _MAP, _STRUCT = 1, 2, 8, 9, 10, 11, 12
-_BYTES_OF = {_TRUE: 0, _FALSE: 0, 3: 1, 7: 8, 13: 16}
-"""How many bytes values have that all have as many: truth values, bytes, doubles, UUIDs."""
-
+_BYTES_OF = {_TRUE: 0, _FALSE: 0, 3: 1, 7: 8, 13: 16}  # truth values, bytes, doubles, UUIDs
 _INTEGERS = {4, 5, 6}
 _MOST_BITS = 70
 _DEEPEST = 32

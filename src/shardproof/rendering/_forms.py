@@ -19,9 +19,7 @@ from shardproof.report import FindingKind
 if TYPE_CHECKING:
     from rich.text import Text
 
-MARK = "written by shardproof report"
-"""By which a file is known that may be written anew; at the beginning of each form."""
-
+MARK = "written by shardproof report"  # begins each form: such a file may be written anew
 _MOST_SHOWN = 20
 _LETTERS = dict(zip(STATES, "·?MEURIWSTDX+!", strict=True))
 _STYLES = dict.fromkeys(STATES, "bold red") | {"as-expected": "green", "unproven": "bright_black"}

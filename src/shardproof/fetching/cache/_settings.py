@@ -17,9 +17,7 @@ from shardproof._base.messages import quoted
 from shardproof._base.opening import refuse_no_path
 from shardproof.fetching.sources._urls import WITHOUT_USERS, resource_of
 
-Cleanup = Literal["auto", "keep"]
-"""``"auto"``: they are removed; ``"keep"``: they stay."""
-
+Cleanup = Literal["auto", "keep"]  # "auto": they are removed; "keep": they stay
 _VARIABLE = "HF_SHARD_CACHE_CLEANUP"
 
 _UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}

@@ -22,9 +22,7 @@ from shardproof.manifest import Count, ExpectedFile, Manifest, Mismatch
 from shardproof.probes import packed
 
 _BEGIN = re.compile(rb'"shards"\s*:\s*\[\s*([{\]])')
-_WORDS = {b"{": b'"raw_data"', b"]": b'"version"'}
-"""What an index has besides, where shards are listed, and where none is."""
-
+_WORDS = {b"{": b'"raw_data"', b"]": b'"version"'}  # of an index with shards, and without any
 _MAX_CONFIG_BYTES = 2**20
 _PACKED_BY = {".bz2": "bzip2", ".gz": "gzip", ".zstd": "zstd"}
 _OF_HASHES = {

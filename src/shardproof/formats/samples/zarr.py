@@ -40,8 +40,7 @@ _CHUNK, _ALONE = re.compile(r"\d+(?:\.\d+)*"), ("metadata of an array", "its chu
 _MOST_INDEX_BYTES = 2**20
 _Attributes = msgspec.defstruct("_Attributes", ())
 _Shape = Annotated[list[Count], msgspec.Meta(max_length=64)]
-_BETWEEN = {".": r"\.", "/": "/"}
-"""What stands between the numbers of a key: by any other text, a pattern might take forever."""
+_BETWEEN = {".": r"\.", "/": "/"}  # of a key's numbers; by other texts a pattern may take forever
 
 
 class _Compressor(msgspec.Struct):

@@ -202,8 +202,7 @@ def _status(path: Path) -> os.stat_result | None:
     return None
 
 
-_Before = tuple[os.stat_result, IO[bytes]]
-"""A file as it was; its copy is in a nameless temporary file, which no listing shows."""
+_Before = tuple[os.stat_result, IO[bytes]]  # a file as it was, and a copy without a name
 
 
 def _before(path: Path, copies: contextlib.ExitStack) -> _Before | None:
