@@ -85,8 +85,7 @@ def _read_checkpoint(path: str) -> "Manifest":
     # It takes numpy: only where there are some.
     from shardproof.checkpoint import read  # noqa: PLC0415
 
-    place = os.path.split(path) if is_prefix(path) else (path,)
-    return read.read_manifest(*place)
+    return read.read_manifest(*os.path.split(path) if is_prefix(path) else (path,))
 
 
 SAEV = Format(

@@ -46,6 +46,5 @@ def _wrong_line(text: bytes, at: int = 0, size: int = _END_BYTES) -> Mismatch | 
     except RecursionError:
         return None
     except ValueError:
-        which = "last" if at else "first"
-        return Mismatch(f"JSON in the {which} line", quoted(line[:80]))
+        return Mismatch(f"JSON in the {'last' if at else 'first'} line", quoted(line[:80]))
     return None

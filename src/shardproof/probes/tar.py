@@ -156,5 +156,4 @@ def _wrong_inside(n_items: int | None, whole: bool, read: packed.Forward) -> Mis
     if not whole:
         end = _end_of_members(lambda n_bytes, at: head[at : at + n_bytes], _ENDLESS)
         return end if isinstance(end, Mismatch) else None
-    wrong = _wrong_member(read, _ENDLESS)
-    return wrong or (None if read.tail() == _END else _NO_END)
+    return _wrong_member(read, _ENDLESS) or (None if read.tail() == _END else _NO_END)

@@ -58,8 +58,7 @@ class Survey(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain JSON values, and what is different since an earlier one."""
-        since = {"since": self.change._asdict()} if self.change else {}
-        return self.report.to_dict() | since
+        return self.report.to_dict() | ({"since": self.change._asdict()} if self.change else {})
 
 
 def survey(

@@ -329,5 +329,4 @@ def seconds_to_wait(value: str | None) -> float | None:
         moment = email.utils.parsedate_to_datetime(value)
     except (ValueError, OverflowError):
         return None
-    now = datetime.datetime.now(moment.tzinfo)
-    return max(0.0, (moment - now).total_seconds())
+    return max(0.0, (moment - datetime.datetime.now(moment.tzinfo)).total_seconds())

@@ -251,8 +251,7 @@ class HubSource(SourceContext):
     ) -> RemoteFile:
         """Return what the hub states of a file: size and digest."""
         if name not in self._known:
-            commit = self._found_commit(timeout, cancellation)
-            address = f"{self._api_url}/paths-info/{commit}"
+            address = f"{self._api_url}/paths-info/{self._found_commit(timeout, cancellation)}"
             form = {"paths": self._folder + name, "expand": "false"}
             entries, _ = self._page(address, list[_TreeEntry], timeout, cancellation, form)
             found = [self._file(entry) for entry in entries if entry.type == "file"]

@@ -145,8 +145,7 @@ def _look_at_frames(first: bytes, read: Read, size: int, n_samples: int) -> Mism
         return None
     if found != n_samples:
         return Mismatch(f"{n_samples} samples", f"{found} samples")
-    last = _FRAMES.size + 4 * (n_samples + 1) + _FRAME.size * (n_frames - 1)
-    frame = read(_FRAME.size, last)
+    frame = read(_FRAME.size, _FRAMES.size + 4 * (n_samples + 1) + _FRAME.size * (n_frames - 1))
     begin, n_bytes = _FRAME.unpack(frame) if len(frame) == _FRAME.size else (0, 0)
     if begin + n_bytes == size:
         return None

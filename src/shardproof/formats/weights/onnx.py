@@ -117,8 +117,7 @@ class _Model:
             number, kind = tag >> 3, tag & 7
             value, behind = self._varint(at) if kind in {_VARINT, _BYTES} else (at, at)
             at = behind + (value if kind == _BYTES else _FIXED.get(kind, 0))
-            is_known = number and kind in {_VARINT, _BYTES, *_FIXED}
-            if not is_known or at > end:
+            if not number or kind not in {_VARINT, _BYTES, *_FIXED} or at > end:
                 found = f"{quoted(self._at(begin, _VARINT_BYTES))} at byte {begin}"
                 raise _ModelError(f"{found}, in what ends at byte {end}: it is cut, or no model")
             yield number, value, behind if kind == _BYTES else at, at

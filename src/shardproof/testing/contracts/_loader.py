@@ -205,8 +205,7 @@ class ShardLoaderContract(Contract):
         path, shards = self.new_dir(_between_whole(*self.refused))
         text = self.refused_at_opening(path).text
         unnamed = [shard.name for shard in shards[1:-1] if str(shard) not in text]
-        what = f"not named: {', '.join(unnamed)}; the text is: {text}"
-        self.demand(not unnamed, what)
+        self.demand(not unnamed, f"not named: {', '.join(unnamed)}; the text is: {text}")
         for whole in (shards[0], shards[-1]):
             self.demand(str(whole) not in text, f"{whole} is whole, and blamed")
 

@@ -341,8 +341,7 @@ def layout_of(
     names = {state.value: state for state in others}
     names |= {alias: form.states(word) for alias, word in aliases.items()}
     options = {field.name for field in dataclasses.fields(form.options)}
-    known = {*options, *names, *also}
-    refuse_unknown(function, keywords, known)
+    refuse_unknown(function, keywords, {*options, *names, *also})
     said = dict(keywords)
     n_shards = integer("n_shards", said.pop("n_shards"), at_least=form.options.least_shards)
     taken: dict[int, str] = {}

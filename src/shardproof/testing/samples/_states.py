@@ -122,7 +122,6 @@ def _change(path: Path, state: ShardState) -> None:
             os.truncate(path, 0)
             os.truncate(path, size)
         case ShardState.LEFTOVER | ShardState.UNFINISHED:
-            whole = path.read_bytes()
-            temporary_of(path).write_bytes(whole[: size // 2])
+            temporary_of(path).write_bytes(path.read_bytes()[: size // 2])
             if state is ShardState.UNFINISHED:
                 path.unlink()

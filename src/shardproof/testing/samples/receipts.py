@@ -311,8 +311,7 @@ def expected_pending(layout: Layout, *, level: str = "complete") -> tuple[int, .
         ((1,), (1, 2))
     """
     one_of("level", level, LEVELS)
-    done = _DONE[level]
-    return tuple(index for index, state in enumerate(layout.states) if state not in done)
+    return tuple(at for at, state in enumerate(layout.states) if state not in _DONE[level])
 
 
 _LYING: set[str] = {

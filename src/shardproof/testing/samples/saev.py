@@ -82,8 +82,7 @@ class SaevOptions(SampleOptions):
     @property
     def shard_shape(self) -> tuple[int, int, int, int]:
         """Shape of every shard: (examples, layers, tokens, d_model)."""
-        tokens = self.tokens_per_example
-        return self.examples_per_shard, len(self.layers), tokens, self.d_model
+        return self.examples_per_shard, len(self.layers), self.tokens_per_example, self.d_model
 
     @property
     def shard_bytes(self) -> int:

@@ -128,7 +128,7 @@ def layouts(
         if max_shards < (least := form.options.least_shards):
             raise ValueError(f"max_shards: expected {least} or more, found {max_shards}")
         all_states = _states(form, max(min_shards, least), max_shards, states)
-        shape = _OPTIONS.get(form.name, _seed_option) if shapes else None
+        shape = _OPTIONS.get(form.name, lambda _: _SEED_ALONE) if shapes else None
         strategies.append(_layouts(form, all_states, shape, options))
     return st.one_of(strategies)
 
@@ -206,16 +206,12 @@ def _make_possible(states: list[str], said: dict[str, Any]) -> None:
     for rank, (state, some) in enumerate(zip(states, made, strict=True)):
         if not can_be(state, some):
             states[rank] = CheckpointShardState.OK
-    metadata = CheckpointMetadataState(said.get("metadata", "ok"))
-    if rank_lied_about(metadata, made) is None:
+    if rank_lied_about(CheckpointMetadataState(said.get("metadata", "ok")), made) is None:
         said["metadata"] = CheckpointMetadataState.OK
 
 
 _SEEDS = st.integers(0, 3)
-
-
-def _seed_option(_n_shards: int) -> st.SearchStrategy[dict[str, Any]]:
-    return st.fixed_dictionaries({"seed": _SEEDS})
+_SEED_ALONE = st.fixed_dictionaries({"seed": _SEEDS})
 
 
 def _checkpoint_options(n_shards: int) -> st.SearchStrategy[dict[str, Any]]:

@@ -335,6 +335,5 @@ def serve_hub(
 
 def _refuse_name(what: str, name: str) -> None:
     expect(what, name, str)
-    parts = name.split("/")
-    if not name.isprintable() or not {"", ".", ".."}.isdisjoint(parts):
+    if not name.isprintable() or not {"", ".", ".."}.isdisjoint(name.split("/")):
         raise ValueError(f"{what}: expected a name like 'data/train-00000.bin', found {name!r}")

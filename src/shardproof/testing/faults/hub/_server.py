@@ -131,8 +131,7 @@ class _Connection(http.server.BaseHTTPRequestHandler):
         """Refuse what cannot be read; the base class would answer some of it in HTTP/0.9."""
         self.close_connection = True
         note = f"{explain or message or 'This is no request that the hub can read.'}\n".encode()
-        wire = answer(code, note).wire()
-        self.connection.sendall(self._head(code, wire) + note)
+        self.connection.sendall(self._head(code, answer(code, note).wire()) + note)
 
     def exchange(self) -> None:
         """Answer one request."""

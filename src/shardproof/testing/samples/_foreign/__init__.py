@@ -88,5 +88,4 @@ def flat(
 
 def made_bytes(layout: Layout, index: int, n_bytes: int) -> bytes:
     """Return bytes of which no two shards, and no two seeds, have the same."""
-    text = f"shard {index}, seed {layout.seed}"
-    return hashlib.shake_128(text.encode()).digest(n_bytes)
+    return hashlib.shake_128(f"shard {index}, seed {layout.seed}".encode()).digest(n_bytes)

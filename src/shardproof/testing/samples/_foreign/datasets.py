@@ -85,8 +85,7 @@ def _mds_shard(layout: Layout, index: int) -> bytes:
         + content[place * _X_BYTES : (place + 1) * _X_BYTES]
         for place in range(n_samples)
     )
-    header = struct.pack(f"<{n_samples + 2}I", n_samples, *offsets)
-    return header + config + b"".join(samples)
+    return struct.pack(f"<{n_samples + 2}I", n_samples, *offsets) + config + b"".join(samples)
 
 
 def _mds_bytes(layout: Layout, name: str) -> bytes:
