@@ -135,6 +135,16 @@ class TestOneAnswer:
 
         assert on_ranks(call, *SHARED) == [f"{steps}/step_20/model"] * 3
 
+    def test_its_path_may_be_no_text(self, tmp_path) -> None:
+        prefix = os.fsencode(tmp_path) + b"/\xff/model"
+        os.mkdir(os.path.dirname(prefix))
+        shardproof.MultiShardSaver().save_shard(os.fsdecode(prefix), 0, {"bias": np.arange(3)})
+        shardproof.MultiShardSaver().save_metadata(os.fsdecode(prefix), world_size=1, step=1)
+        call = lambda group: shardproof.latest_checkpoint(  # noqa: E731
+            os.fsdecode(os.path.dirname(prefix)), group=group
+        )
+        assert on_ranks(call, *SHARED) == [os.fsdecode(prefix)] * 3
+
     def test_there_may_be_none(self, tmp_path) -> None:
         call = lambda group: shardproof.latest_checkpoint(tmp_path, group=group)  # noqa: E731
         assert on_ranks(call, *SHARED) == [None] * 3
@@ -183,3 +193,11 @@ class TestOneAnswer:
         assert [each.parent.parent.name for each in found] == [*SHARED]
         assert shardproof.validate(found[2], level="valid")
         assert seen[-1][0] == seen[-1][1]
+
+    def test_an_error_has_its_report(self, make_shards_dir, tmp_path) -> None:
+        path = make_shards_dir(3, missing=[1])
+        found = on_ranks(lambda group: shardproof.stage(path, tmp_path, group=group), *SHARED)
+        assert {type(each) for each in found} == {shardproof.ShardValidationError}
+        assert {each.report.broken().ranges for each in found} == {"1"}
+        assert {each.exit_code for each in found} == {1}
+        assert len({str(each) for each in found}) == 1

@@ -5,14 +5,16 @@ import re
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import shardproof
 from shardproof import checks, distributed, formats
-from shardproof.errors import FetchError, ManifestNotFoundError, RankError
-from shardproof.report import MOST_KEPT
+from shardproof.errors import FetchError, ManifestError, ManifestNotFoundError, RankError
+from shardproof.report import MOST_KEPT, BrokenFiles
+from tests.helpers.in_memory import in_memory
 from tests.helpers.ranks import PipeGroup, in_processes, on_ranks
 
 SHARED = "node1", "node1", "node2"
@@ -148,7 +150,7 @@ def test_ranks_that_see_different_directories_are_named(make_shards_dir, tmp_pat
     error = the_one(on_ranks(lambda g: validate(paths[g.rank == 2])(g), *SHARED))
     assert type(error) is RankError
     assert "ranks 0-1 on node1: " in str(error)
-    assert f"rank 2 on node2: validate() of '{paths[1]}' (device " in str(error)
+    assert f"rank 2 on node2: '{paths[1]}' (device " in str(error)
     assert 'spread="node"' in str(error)
 
 
@@ -164,11 +166,12 @@ class TestNodes:
         assert report.n_files == 2 * shardproof.validate(paths[0]).n_files
         assert report.notes == ("each host has checked its own directory: n1; n2",)
         assert report.to_dict()["findings"][0]["host"] == "n2"
+        assert report.broken() == BrokenFiles(("acts000002.bin",), (2,))
 
     def test_different_manifests_are_an_error(self, make_shards_dir) -> None:
         paths = [make_shards_dir(3), make_shards_dir(4)]
         call = lambda g: validate(paths[g.rank], spread="node")(g)  # noqa: E731
-        assert "different manifests: n1: " in str(the_one(on_ranks(call, "n1", "n2")))
+        assert ", manifest " in str(the_one(on_ranks(call, "n1", "n2")))
 
     def test_ranks_of_one_host_must_see_one_directory(self, make_shards_dir) -> None:
         paths = [make_shards_dir(3), make_shards_dir(3)]
@@ -195,8 +198,8 @@ def test_ranks_that_ask_for_something_else_are_named(make_shards_dir) -> None:
     path = make_shards_dir(3)
     call = lambda g: validate(path, level="valid" if g.rank else "present")(g)  # noqa: E731
     error = the_one(on_ranks(call, *SHARED))
-    assert f"rank 0 on node1: validate(level='present') of '{path}'" in str(error)
-    valid = f"rank 1 on node1; rank 2 on node2: validate(level='valid') of '{path}'"
+    assert "rank 0 on node1: validate(level='present', spread='all')" in str(error)
+    valid = "rank 1 on node1; rank 2 on node2: validate(level='valid', spread='all')"
     assert valid in str(error)
 
 
@@ -295,3 +298,80 @@ class TestSilence:
         reason = lost if end == signal.SIGKILL else silent
         assert re.match(f"rank 1{where} {reason}", text), text
         assert other == text
+
+
+def test_an_error_whose_class_is_private_is_one_of_its_public_class(make_shards_dir) -> None:
+    path = make_shards_dir(3)
+    (path / "shards.json").write_text('[{"name": "../x", "n_examples": 1}]')
+    error = the_one(on_ranks(validate(path), *SHARED))
+    with pytest.raises(ManifestError) as alone:
+        shardproof.validate(path)
+    assert (type(error), str(error)) == (ManifestError, str(alone.value))
+
+
+class TestOtherCalls:
+    def test_ranks_whose_files_are_spread_otherwise(self, make_shards_dir) -> None:
+        path, spreads = make_shards_dir(3), ["all", "one"]
+        for each in (spreads, spreads[::-1]):
+            call = lambda g: validate(path, spread=each[g.rank])(g)  # noqa: B023, E731
+            error = the_one(on_ranks(call, "n1", "n2"))
+            assert type(error) is RankError
+            assert f"rank 1 on n2: validate(spread={each[1]!r}" in str(error)
+
+    def test_ranks_that_call_something_else(self, make_shards_dir, tmp_path) -> None:
+        path = make_shards_dir(3)
+
+        def call(group: PipeGroup) -> Any:
+            if group.rank:
+                return shardproof.latest_checkpoint(tmp_path, group=group)
+            return validate(path)(group)
+
+        error = the_one(on_ranks(call, "n1", "n2"))
+        assert type(error) is RankError
+        assert "rank 1 on n2: latest_checkpoint" in str(error)
+
+    def test_no_password_of_an_argument_is_shown(self, make_shards_dir) -> None:
+        path = make_shards_dir(3)
+
+        def call(group: PipeGroup) -> Any:
+            level = "valid" if group.rank else "present"
+            return validate(path, level=level, against="https://me:word@localhost:1/x")(group)
+
+        text = str(the_one(on_ranks(call, "n1", "n2")))
+        assert "word" not in text
+
+
+def test_ranks_by_whose_paths_one_directory_is_two(make_shards_dir, monkeypatch) -> None:
+    """As two mounts of it are: findings have one path."""
+    path = make_shards_dir(3, missing=[1])
+    real = formats.locate
+
+    def locate(where: Any) -> Any:
+        slash, found = "/" * os.fspath(where).startswith("//"), real(where)
+        return found._replace(path=slash + found.path, root=slash + found.root)
+
+    monkeypatch.setattr(formats, "locate", locate)
+    call = lambda g: validate(f"/{path}" if g.rank else path)(g)  # noqa: E731
+    error = the_one(on_ranks(call, "n1", "n2"))
+    assert type(error) is RankError
+    assert f"rank 1 on n2: '/{path}' (" in str(error)
+
+
+class TestAddresses:
+    @pytest.fixture
+    def address(self, make_shards_dir) -> Iterator[str]:
+        with in_memory(make_shards_dir(5, missing=[1], truncated=[2])) as address:
+            yield address
+
+    @pytest.mark.parametrize("level", ["complete", "valid"])
+    def test_rank_0_checks_what_is_at_one(self, address, level: str) -> None:
+        report = the_one(on_ranks(validate(address, spread="one", level=level), *SHARED))
+        assert report == shardproof.validate(address, level=level)
+        assert str(report.path) == address
+        assert str(report.findings[0].path) == f"{address}/acts000001.bin"
+
+    @pytest.mark.parametrize("spread", ["all", "node"])
+    def test_no_other_rank_does(self, address, spread: str) -> None:
+        error = the_one(on_ranks(validate(address, spread=spread), *SHARED))
+        assert type(error) is ValueError
+        assert str(error) == 'spread: expected "one" for an address'

@@ -1,21 +1,19 @@
 """One check for all ranks: what each sees there, who checks what, and the report of it all."""
 
-import collections
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import itertools
 import os
-import typing
-import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 
-from shardproof import formats, validation
+from shardproof import validation
+from shardproof._base.addresses import is_address
 from shardproof._base.arguments import checked, number
 from shardproof._base.fanout import Done
 from shardproof._base.messages import joined, shown
@@ -23,17 +21,15 @@ from shardproof._base.names import open_root
 from shardproof._base.opening import closing_fd
 from shardproof._base.work import to_waiter
 from shardproof.checks import Said, Unproven, check
-from shardproof.distributed._messages import CallEnded, Message, who
+from shardproof.distributed._messages import CallEnded, Message, by_ranks, packed, unpacked
 from shardproof.distributed.calls import TIMEOUT, JointCall, firsts, in_round, on_all_ranks
 from shardproof.manifest import ExpectedFile, Manifest
-from shardproof.report import MOST_KEPT, Finding, FindingKind, MoreFindings, Report
+from shardproof.report import MOST_KEPT, Finding, MoreFindings, Report
 
-Value = TypeVar("Value")
 Spread = Literal["one", "node", "all"]
 Check = Callable[..., Report]
-Run = Callable[[Check], Report]
-"""Checks a directory by what is given, which is called as `check` is."""
 
+_OWN = {"against", "progress", "workers"}
 _TIP = '; if each host has a directory of its own, spread="node" checks each of them'
 _FILE_BYTES = 2**16  # which take as long to read as a file takes to open
 _BATCH = 4096
@@ -61,7 +57,7 @@ def validate(
         spread: ``"all"``: the files are dealt out to all ranks, which must see one directory.
             ``"node"``: one rank of each host checks the directory that its host has of its own;
             findings name the host, and files are counted for each. ``"one"``: rank 0 checks, and
-            the others look at nothing.
+            the others look at nothing; so it is for an address.
         timeout: Seconds of silence after which a rank is given up, 0.5 or more. How long the check
             takes does not matter.
         as_validate: Further arguments of `shardproof.validate`, but ``executor``.
@@ -83,25 +79,24 @@ def validate(
     number("timeout", timeout, 0.5)
     if "executor" in as_validate:
         raise ValueError("executor: the ranks themselves check; leave it out")
-    own = {"progress", "workers"}  # which may differ
-    asked = [f"{each}={as_validate[each]!r}" for each in sorted(as_validate.keys() - own)]
+    # Others may differ; what `against` expects is compared as the manifest.
+    named = {"spread": spread, **as_validate}
+    asked = [f"{name}={named[name]!r}" for name in sorted(named.keys() - _OWN)]
 
     def run(check: Check) -> Report:
+        if is_address(path) and spread != "one":
+            raise ValueError('spread: expected "one" for an address')
         return validation.validate(path, **as_validate, _check=check)
 
-    def root() -> str:
-        return formats.locate(path).root
-
-    about: Any = {"root": root, "spread": spread, "timeout": timeout}
-    return check_together(group, f"validate({', '.join(asked)})", run, **about)
+    call = f"validate({', '.join(asked)})"
+    return check_together(group, call, run, spread=spread, timeout=timeout)
 
 
 def check_together(
     group: object,
     asked: str,
-    run: Run,
+    run: Callable[[Check], Report],
     *,
-    root: Callable[[], str] = str,
     spread: Spread | None = None,
     timeout: float = TIMEOUT,
 ) -> Report:
@@ -111,14 +106,15 @@ def check_together(
     host checks what its host has.
     """
 
-    def part(call: JointCall) -> Report:
-        if spread not in {"one", "node"}:
-            return run(functools.partial(_dealt, call, asked, spread))
-        seen = b"" if spread == "one" else _packed(SeenRoot.at(asked, root()))
-        task = in_round(call, seen, functools.partial(_tasks, spread, None, False))
-        return _of_some(call, spread, run if _unpacked(task, bool) else None)
+    def part(call: JointCall) -> bytes:
+        if spread == "one":
+            return b"" if call.rank else packed(run(check))
+        with contextlib.suppress(_Done):
+            return packed(run(functools.partial(_dealt, call, spread)))
+        return b""
 
-    return on_all_ranks(group, part, timeout)
+    answers = functools.partial(_merged, spread)
+    return unpacked(on_all_ranks(group, asked, part, answers, timeout), Report)
 
 
 class SeenRoot(msgspec.Struct, frozen=True):
@@ -126,57 +122,49 @@ class SeenRoot(msgspec.Struct, frozen=True):
 
     device: int
     inode: int
-    alike: str  # on all ranks
-    text: str
+    path: str
+    manifest: str  # its digest
 
     @classmethod
-    def at(cls, asked: str, root: str, manifest: Manifest | None = None) -> "SeenRoot":
-        """Return what is seen at a real path, and what its manifest says."""
-        with closing_fd(open_root(root)) as fd:
+    def of(cls, manifest: Manifest) -> "SeenRoot":
+        """Return what is seen where a manifest is, and in it."""
+        with closing_fd(open_root(os.fspath(manifest.root))) as fd:
             status = os.fstat(fd)
-        told = "" if manifest is None else f", manifest {_digest_of(manifest)}"
-        text = f"'{shown(root)}' (device {status.st_dev}, inode {status.st_ino}{told})"
-        return cls(status.st_dev, status.st_ino, asked + told, f"{shown(asked)} of {text}")
+        hashed = hashlib.blake2b(manifest.format.encode(), digest_size=8)
+        for start in range(0, len(manifest.files), _BATCH):
+            hashed.update(msgspec.msgpack.encode([*manifest.files[start : start + _BATCH]]))
+        return cls(status.st_dev, status.st_ino, shown(manifest.root), hashed.hexdigest())
+
+    def __str__(self) -> str:
+        about = f"device {self.device}, inode {self.inode}, manifest {self.manifest}"
+        return f"'{self.path}' ({about})"
 
 
 Task: Any = tuple[int, int] | bool
 """What a rank is to check: files from one number to another; or all, for its host; or nothing."""
 
 
-def _digest_of(manifest: Manifest) -> str:
-    hashed = hashlib.blake2b(manifest.format.encode(), digest_size=8)
-    for start in range(0, len(manifest.files), _BATCH):
-        hashed.update(msgspec.msgpack.encode([*manifest.files[start : start + _BATCH]]))
-    return hashed.hexdigest()
-
-
 def _tasks(
-    spread: Spread | None,
-    files: Sequence[ExpectedFile] | None,
-    reads: bool,
-    said: Sequence[Message],
+    spread: Spread | None, files: Sequence[ExpectedFile], reads: bool, said: Sequence[Message]
 ) -> list[bytes]:
     """Return what each rank is to do, or end the call where they see different directories."""
-    is_one = spread == "one" or _is_one_directory(said, may_differ=spread != "all")
-    tasks: Iterable[Task] = firsts(said, each_host=spread != "one")
-    if files is not None and is_one:
+    tasks: Iterable[Task] = firsts(said)
+    if _is_one_directory(said, may_differ=spread != "all") and spread != "node":
         tasks = itertools.pairwise(_bounds(files, len(said), reads=reads))
-    return [*map(_packed, tasks)]
+    return [*map(packed, tasks)]
 
 
 def _is_one_directory(said: Sequence[Message], *, may_differ: bool) -> bool:
     """Whether all ranks see one directory; those of one host must, the others unless they may."""
-    seen = [_unpacked(each.body, SeenRoot) for each in said]
-    hosts = {rank: each.host for rank, each in enumerate(said)}
-    roots = {(hosts[rank], each.device, each.inode) for rank, each in enumerate(seen)}
-    is_one, n_hosts = len({each.inode for each in seen}) == 1, len({*hosts.values()})
-    is_right = len(roots) == n_hosts and len({each.alike for each in seen}) == 1
+    seen = [unpacked(each.body, SeenRoot) for each in said]
+    hosts = [each.host for each in said]
+    n_hosts, n_seen = len({*hosts}), len({*zip(hosts, seen, strict=True)})
+    is_right = n_seen == n_hosts and len({each.manifest for each in seen}) == 1
+    # By one path, too: a report has one.
+    is_one = len({(each.inode, each.path) for each in seen}) == 1
     if is_right and (is_one or may_differ):
         return is_one
-    ranks = collections.defaultdict[str, list[int]](list)
-    for rank, each in enumerate(seen):
-        ranks[each.text].append(rank)
-    told = joined([f"{who(some, hosts)}: {text}" for text, some in ranks.items()])
+    told = joined(by_ranks(enumerate(map(str, seen)), dict(enumerate(hosts))))
     raise CallEnded(f"the ranks see different directories: {told}{'' if may_differ else _TIP}")
 
 
@@ -187,59 +175,38 @@ def _bounds(files: Sequence[ExpectedFile], n_ranks: int, *, reads: bool) -> list
     return [0, *(bisect_left(sums, each * rank) for rank in range(1, n_ranks)), len(files)]
 
 
-class _Answered(Exception):  # noqa: N818 - it ends a check of which another rank makes the report
+class _Done(Exception):  # noqa: N818 - it ends a check of which another rank makes the report
     pass
 
 
-def _dealt(
-    call: JointCall, asked: str, spread: Spread | None, manifest: Manifest, **how: Any
-) -> Report:
-    """Check a share, or what is for this host; rank 0 makes the report of all."""
-    seen = _packed(SeenRoot.at(asked, os.fspath(manifest.root), manifest))
+def _dealt(call: JointCall, spread: Spread | None, manifest: Manifest, **how: Any) -> Report:
+    """Check what is for this host, or a share, of which rank 0 makes the report."""
     tasks = functools.partial(_tasks, spread, manifest.files, how["level"] == "valid")
-    task = _unpacked(in_round(call, seen, tasks, _TIP if spread == "all" else ""), Task)
-    if not isinstance(task, tuple):
-        return _of_some(call, spread, (lambda look: look(manifest, **how)) if task else None)
+    tip = _TIP if spread == "all" else ""
+    task = unpacked(in_round(call, packed(SeenRoot.of(manifest)), tasks, tip), Task)
+    if task is True:
+        return check(manifest, **how)
+    if task is False:
+        raise _Done
 
     def joining(runs: Done[Said]) -> Done[Said]:
         if call.rank:
-            found = [each for _, some in runs for each in some]
-            raise _Answered(to_waiter(call.exchange)(_packed(found)))
+            to_waiter(call.exchange)(packed([each for _, some in runs for each in some]))
+            raise _Done
         yield from runs
         for each in to_waiter(call.gather)(b"")[1:]:
-            yield 0, [*_unpacked(each.body, list[Finding | Unproven | None])]
+            yield 0, [*unpacked(each.body, list[Finding | Unproven | None])]
+        to_waiter(call.answer)([b""] * call.group.size)
 
-    try:
-        report = check(manifest, share=slice(*task), joining=joining, **how)
-    except _Answered as end:
-        return _unpacked(end.args[0], Report)
-    to_waiter(call.answer)([_packed(report)] * call.group.size)
-    return report
-
-
-def _of_some(call: JointCall, spread: Spread | None, run: Run | None) -> Report:
-    """Check all of it if this rank is to, and return the report that rank 0 makes of those."""
-    found, digests = b"", list[str]()
-
-    def look(manifest: Manifest, **how: Any) -> Report:
-        digests.append(_digest_of(manifest))
-        return check(manifest, **how)
-
-    if run is not None:
-        report = run(look)
-        found = _packed((digests[0], report))
-    return _unpacked(in_round(call, found, functools.partial(_merged, spread)), Report)
+    return check(manifest, share=slice(*task), joining=joining, **how)
 
 
 def _merged(spread: Spread | None, said: Sequence[Message]) -> list[bytes]:
-    """Return the one report of what hosts have found, each of which has said it once."""
-    found = {each.host: _unpacked(each.body, tuple[str, Report]) for each in said if each.body}
-    if len({digest for digest, _ in found.values()}) > 1:
-        told = joined([f"{shown(host)}: {digest}" for host, (digest, _) in found.items()])
-        raise CallEnded(f"the hosts have different manifests: {told}")
-    reports = {host: report for host, (_, report) in found.items()}
-    [whole] = reports.values() if spread == "one" else [_of_hosts(reports)]
-    return [_packed(whole)] * len(said)
+    """Return the one report of all ranks, of those that hosts or rank 0 have made."""
+    reports = {each.host: unpacked(each.body, Report) for each in said if each.body}
+    is_whole = len(reports) == 1 and spread != "node"
+    whole = said[0].body if is_whole else packed(_of_hosts(reports))
+    return [whole] * len(said)
 
 
 def _of_hosts(reports: Mapping[str, Report]) -> Report:
@@ -250,7 +217,9 @@ def _of_hosts(reports: Mapping[str, Report]) -> Report:
             if len(kept) < MOST_KEPT:
                 kept.append(dataclasses.replace(each, host=host))
             else:
-                more.add(each, os.path.relpath(each.path, report.path).removeprefix("../"))
+                more.add(each)
+        broken = report.broken()  # by names in its own directory
+        more.broken |= zip(broken.indices, broken.names, strict=True)
     counts: Any = {}
     for name in ("n_files", "n_proven", "n_unread", "n_agreed"):
         counts[name] = sum(getattr(report, name) for report in own)
@@ -259,21 +228,3 @@ def _of_hosts(reports: Mapping[str, Report]) -> Report:
     unproven = tuple(path for report in own for path in report.unproven)
     counts |= {"notes": (*notes, told), "unproven": unproven, "more": more}
     return dataclasses.replace(own[0], findings=tuple(kept), **counts)
-
-
-def _packed(value: object) -> bytes:
-    """Return data as bytes; names are much alike, and become a tenth."""
-    encoded = msgspec.msgpack.encode(value, enc_hook=os.fsencode)  # of paths, which may be no text
-    return zlib.compress(encoded, level=1)
-
-
-def _unpacked(data: bytes, kind: type[Value]) -> Value:
-    """Return the data of bytes that a rank of the same version has packed."""
-    return msgspec.msgpack.decode(zlib.decompress(data), type=kind, dec_hook=_of_plain)
-
-
-def _of_plain(kind: Any, value: Any) -> object:
-    if typing.get_origin(kind) is collections.Counter:
-        kinds = {each.value: each for each in FindingKind}
-        return collections.Counter({kinds[name]: n for name, n in value.items()})
-    return Path(os.fsdecode(value))

@@ -7,6 +7,7 @@ that was stopped or killed, and not how long a check takes.
 
 import contextlib
 import itertools
+import json
 import math
 import secrets
 import time
@@ -17,10 +18,18 @@ import msgspec
 
 import shardproof
 from shardproof._base import work
-from shardproof._base.messages import with_kind
+from shardproof._base.messages import joined, shown, with_kind
 from shardproof._base.work import TICK, Cancelled, to_waiter
 from shardproof.distributed._groups import Group, group_of
-from shardproof.distributed._messages import CallEnded, Message, SentError, decoded, joint, who
+from shardproof.distributed._messages import (
+    CallEnded,
+    Message,
+    SentError,
+    by_ranks,
+    decoded,
+    joint,
+    who,
+)
 
 __all__ = ["TIMEOUT", "Answers", "JointCall", "firsts", "in_round", "on_all_ranks", "one_answer"]
 
@@ -50,9 +59,9 @@ class Peer(msgspec.Struct):
 class JointCall:
     """This rank's side: rank 0 talks to all others, and they to rank 0."""
 
-    def __init__(self, group: Group, timeout: float) -> None:
+    def __init__(self, group: Group, asked: str, timeout: float) -> None:
         self.group, self.rank, self.timeout = group, group.rank, timeout
-        self.hosts = {group.rank: group.host}
+        self.hosts, self._asked = {group.rank: group.host}, shown(asked)
         ranks = [0] if group.rank else range(1, group.size)
         self._peers = {rank: Peer() for rank in ranks}
         self._seconds, self._looked = 0.0, time.monotonic()  # in which this process ran, so far
@@ -62,8 +71,12 @@ class JointCall:
 
     def gather(self, body: bytes, error: SentError | None = None, tip: str = "") -> list[Message]:
         """Return what each rank says in this round, by rank 0."""
-        said = {0: Message("", self.group.host, "", "", "said", body, error), **self._await()}
+        own = Message("", self.group.host, "", "", "said", body, error, self._asked)
+        said = {0: own, **self._await()}
         self._has_begun = self._owes = True
+        asked = by_ranks(((rank, each.asked) for rank, each in said.items()), self.hosts)
+        if len(asked) > 1:
+            raise CallEnded(f"the ranks don't call the same: {joined(asked)}")
         if met := {rank: each.error for rank, each in said.items() if each.error}:
             raise CallEnded(joint(met, self.hosts, tip))
         return [*said.values()]
@@ -159,7 +172,8 @@ class JointCall:
 
     def _send(self, to: int, kind: str, body: bytes = b"", error: SentError | None = None) -> None:
         version, token, self._at = shardproof.__version__, self._peers[to].token, to
-        message = Message(version, self.group.host, self._token, token, kind, body, error)
+        host, asked = self.group.host, self._asked
+        message = Message(version, host, self._token, token, kind, body, error, asked)
         self._reach(lambda: self.group.send(msgspec.msgpack.encode(message), to))
 
     def _reach(self, call: Callable[[], Result]) -> Result:
@@ -193,15 +207,6 @@ class JointCall:
             self.gather(b"", error)
         raise CallEnded(joint({self.rank: error}, self.hosts, ""))
 
-    def finish(self) -> None:
-        """Return when every rank has come to the end without an error, and knows that."""
-        if self.rank:
-            self.exchange(b"")
-        else:
-            self.gather(b"")
-            self.answer([b""] * self.group.size)
-        self.end()
-
     def end(self, error: SentError | None = None, seconds: float = _LINGER) -> None:
         """Tell the others how the call ends; rank 0 stays until they know, or for a while."""
         error = None if self.rank and self._end else error  # rank 0 has told it
@@ -229,20 +234,24 @@ def in_round(call: JointCall, body: bytes, answers: Answers, tip: str = "") -> b
 
 
 def on_all_ranks(
-    group: object, part: Callable[[JointCall], Result], timeout: float = TIMEOUT
-) -> Result:
-    """Return what this rank's part of a call returns; raise on each what any of them raises."""
+    group: object,
+    asked: str,
+    part: Callable[[JointCall], bytes],
+    answers: Answers,
+    timeout: float = TIMEOUT,
+) -> bytes:
+    """Do this rank's part of a call, and return what rank 0 answers; raise what any rank raises."""
 
-    def run(_: object) -> Result:
+    def run(_: object) -> bytes:
         try:
             try:
-                found = work.watched(lambda: part(call), call.watch)
+                found = work.watched(lambda: in_round(call, part(call), answers), call.watch)
             except (CallEnded, Cancelled):
                 raise
             except Exception as error:
                 call.fail(SentError.of(error))
                 raise
-            call.finish()
+            call.end()
             return found
         except CallEnded as end:
             call.end(end.error)
@@ -252,30 +261,29 @@ def on_all_ranks(
             work.stoppable(lambda: call.end(said, _LAST_WORD), work.Stop())
             raise
 
-    call = JointCall(group_of(group), timeout)
+    call = JointCall(group_of(group), asked, timeout)
     return work.apart(run)
 
 
-def firsts(said: Sequence[Message], *, each_host: bool) -> list[bool]:
-    """Return for each rank whether it is rank 0, or the first on its host."""
-    hosts = [each.host if each_host else "" for each in said]
+def firsts(said: Sequence[Message]) -> list[bool]:
+    """Return for each rank whether it is the first on its host."""
+    hosts = [each.host for each in said]
     return [hosts.index(host) == rank for rank, host in enumerate(hosts)]
 
 
 def one_answer(
-    group: object, find: Callable[[], object], kind: Any, *, each_host: bool = False
+    group: object, asked: str, find: Callable[[], object], *, each_host: bool = False
 ) -> Any:
-    """Return what rank 0 finds, or the first rank of each host: plain data of a kind."""
+    """Return what rank 0 finds, or the first rank of each host: plain data."""
 
-    def finders(said: Sequence[Message]) -> list[bytes]:
-        return [b"!" * is_first for is_first in firsts(said, each_host=each_host)]
+    def part(call: JointCall) -> bytes:
+        is_one = not call.rank
+        if each_host:
+            is_one = bool(in_round(call, b"", lambda said: [b"!" * each for each in firsts(said)]))
+        return json.dumps(find()).encode() if is_one else b""
 
     def answers(said: Sequence[Message]) -> list[bytes]:
-        found = {each.host: each.body for each in reversed(said) if each.body}
-        return [found[each.host if each_host else said[0].host] for each in said]
+        found = {each.host: each.body for each in said if each.body}
+        return [found.get(each.host, said[0].body) for each in said]
 
-    def part(call: JointCall) -> object:
-        own = msgspec.msgpack.encode(find()) if in_round(call, b"", finders) else b""
-        return msgspec.msgpack.decode(in_round(call, own, answers), type=kind)
-
-    return on_all_ranks(group, part)
+    return json.loads(on_all_ranks(group, asked, part, answers))

@@ -180,7 +180,7 @@ class ReceiptStore:
             from shardproof.distributed.calls import one_answer  # noqa: PLC0415 - rarely used
 
             find = functools.partial(self.pending, level=level, workers=workers)
-            return cast("list[int]", one_answer(group, find, list[int]))
+            return cast("list[int]", one_answer(group, "pending", find))
         verdicts = self.verdicts(pending=True, level=level, workers=workers)
         _log_disbelieved(verdicts)
         pending = [found.index for found in verdicts]

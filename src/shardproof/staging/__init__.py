@@ -92,8 +92,7 @@ def stage(
         from shardproof.distributed.calls import one_answer  # noqa: PLC0415 - rarely used
 
         find = functools.partial(stage, path, to, level=level, workers=workers, progress=progress)
-        copy = one_answer(group, lambda: os.fsencode(find()), bytes, each_host=True)
-        return Path(os.fsdecode(copy))
+        return Path(one_answer(group, "stage", lambda: os.fspath(find()), each_host=True))
     with reporting(progress, "files") as show:
         return apart(lambda _: _staged(path, to, level, n_threads), show)
 
