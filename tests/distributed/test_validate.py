@@ -51,6 +51,50 @@ def test_each_rank_returns_what_validate_returns(make_shards_dir, level: str, n_
     assert found[0].n_findings >= 6
 
 
+@pytest.mark.parametrize("hosts", [SHARED, ("n",)])
+class TestAsByOne:
+    """What is checked is no plain directory, or not in the plain way."""
+
+    def test_quick(self, make_shards_dir, hosts, monkeypatch) -> None:
+        monkeypatch.setattr("shardproof.checks._proofs.SETTLED_SECONDS", -3600.0)
+        path = make_shards_dir(9)
+        shardproof.seal(path)
+        (path / "acts000003.bin").write_bytes(b"x" * (path / "acts000003.bin").stat().st_size)
+        how = {"level": "valid", "quick": True}
+        report = the_one(on_ranks(validate(path, **how), *hosts))
+        assert report == shardproof.validate(path, **how)
+        assert (report.n_unread, report.n_findings) == (8, 1)
+
+    @pytest.mark.parametrize("level", ["complete", "valid"])
+    def test_against_another_directory(self, make_shards_dir, hosts, level: str) -> None:
+        path, whole = make_shards_dir(9, **BROKEN), make_shards_dir(9)
+        how = {"level": level, "against": whole, "strict": True}
+        assert the_one(on_ranks(validate(path, **how), *hosts)) == shardproof.validate(path, **how)
+
+    def test_against_a_list_of_another_algorithm(self, make_shards_dir, hosts, tmp_path) -> None:
+        path = make_shards_dir(3)
+        names = sorted(os.listdir(path))
+        (tmp_path / "sums").write_text("".join(f"{'0' * 64}  {name}\n" for name in names))
+        how = {"level": "valid", "against": tmp_path / "sums"}
+        report = the_one(on_ranks(validate(path, **how), *hosts))
+        assert report == shardproof.validate(path, **how)
+        assert "is the list by another algorithm?" in report.notes[-1]
+
+    def test_a_plan_of_which_nothing_is_done(self, make_receipts_dir, hosts) -> None:
+        path = make_receipts_dir(3, missing=[0, 1, 2])
+        assert the_one(on_ranks(validate(path), *hosts)) == shardproof.validate(path)
+
+    def test_a_prefix(self, make_checkpoint, hosts) -> None:
+        prefix = make_checkpoint(world_size=4)
+        sorted(prefix.parent.glob("*_shard_*"))[2].unlink()
+        report = the_one(on_ranks(validate(prefix), *hosts))
+        assert report == shardproof.validate(prefix)
+        assert (report.path, report.n_findings) == (prefix, 1)
+
+    def test_a_directory_that_is_empty(self, tmp_path, hosts) -> None:
+        assert isinstance(the_one(on_ranks(validate(tmp_path), *hosts)), ManifestNotFoundError)
+
+
 def test_of_very_many_findings_the_first_are_kept_as_by_one(make_shards_dir, monkeypatch) -> None:
     from shardproof import validation
 
@@ -293,9 +337,9 @@ class TestSilence:
         os.waitpid(pids[1], 0)
         text, other = ((tmp_path / f"{rank}").read_text() for rank in (0, 2))
         where = " on node1" if at == "during" else ""
-        silent = "has not answered for 1 s"
-        lost = "has been lost: (EOFError|BrokenPipeError)"  # as it is received from, or sent to
-        reason = lost if end == signal.SIGKILL else silent
+        reason = "has not answered for 1 s"
+        if end == signal.SIGKILL:  # it is sent to, or heard
+            reason = "has been lost: (BrokenPipe|ConnectionReset|EOF)Error"
         assert re.match(f"rank 1{where} {reason}", text), text
         assert other == text
 
