@@ -230,16 +230,12 @@ def apart(work: Callable[[Stop], Result], show: Show | None = None) -> Result:
 
 
 def watched(
-    work: Callable[[], Result],
-    watch: Callable[[], object],
-    show: Show | None = None,
-    *,
-    waits: bool = True,
+    work: Callable[[], Result], watch: Callable[[], object], *, waits: bool = True
 ) -> Result:
     """Return what the work returns, done in another thread; ``watch`` is called every moment."""
     # What that raises stops the work, and ends this. Calls that the work wants made are made here.
     # Of others' code, which may never end, ``waits`` is False: it is left behind.
-    task = _WorkThread(lambda _: work(), show)
+    task = _WorkThread(lambda _: work())
     try:
         if not task.begin():
             return work()

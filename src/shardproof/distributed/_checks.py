@@ -28,6 +28,7 @@ from shardproof.report import MOST_KEPT, Finding, MoreFindings, Report
 
 Spread = Literal["one", "node", "all"]
 Check = Callable[..., Report]
+Task: Any = tuple[int, int] | bool  # from one file to another; or all for its host, or nothing
 
 _OWN = {"against", "progress", "workers"}
 _TIP = '; if each host has a directory of its own, spread="node" checks each of them'
@@ -140,14 +141,10 @@ class SeenRoot(msgspec.Struct, frozen=True):
         return f"'{self.path}' ({about})"
 
 
-Task: Any = tuple[int, int] | bool
-"""What a rank is to check: files from one number to another; or all, for its host; or nothing."""
-
-
 def _tasks(
     spread: Spread | None, files: Sequence[ExpectedFile], reads: bool, said: Sequence[Message]
 ) -> list[bytes]:
-    """Return what each rank is to do, or end the call where they see different directories."""
+    """Return what each rank is to check, or end the call where they see different directories."""
     tasks: Iterable[Task] = firsts(said)
     if _is_one_directory(said, may_differ=spread != "all") and spread != "node":
         tasks = itertools.pairwise(_bounds(files, len(said), reads=reads))

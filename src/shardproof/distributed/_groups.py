@@ -1,11 +1,8 @@
 """The ranks of a job, and how bytes go from one to another: by torch, by MPI, or otherwise.
 
 Only calls are used that can be polled: a collective neither times out on every rank nor names who
-is silent. Those of torch are the ones of the store that each process group has, whatever its
-backend, and not isend and irecv: with gloo (torch 2.13) an irecv is completed only once it was
-waited for, and a wait that times out closes the connections to all ranks, so that nobody could be
-told who is silent. A duplicate of an MPI communicator would be made by a collective: messages have
-a tag of their own instead.
+is silent, and to duplicate an MPI communicator is one. Of torch that is the store: with gloo (2.13)
+an irecv is completed only by a wait, which closes the connections to all ranks if it times out.
 """
 
 import os
@@ -68,8 +65,7 @@ class TorchGroup:
         way = f"shardproof/{source}>{self.rank}"
         while _polled(lambda: self._store.check([f"{way}/{self._n_read[source] + 1}"]), timeout):
             go_on()  # what was stuck so long that it was given up takes nothing
-            key = f"{way}/{self._n_read[source] + 1}"
-            piece = self._store.get(key)
+            piece = self._store.get(key := f"{way}/{self._n_read[source] + 1}")
             self._n_read[source] += 1
             self._pieces[source] += piece[1:]
             self._store.delete_key(key)
@@ -78,12 +74,9 @@ class TorchGroup:
         return None
 
 
+# One for each process group, since it knows what was read, also by a call that was stuck.
 _of_torch: WeakKeyDictionary[Any, TorchGroup] = WeakKeyDictionary()
-"""One for each process group, since it knows what was read, also by a call that was stuck."""
-
-
-_unsent: list[tuple[Any, bytes]] = []
-"""What MPI has not sent yet: its memory has to stay."""
+_unsent: list[tuple[Any, bytes]] = []  # by MPI, and so its memory has to stay
 
 
 class MpiGroup:

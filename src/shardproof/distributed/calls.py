@@ -12,7 +12,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -272,8 +272,8 @@ def firsts(said: Sequence[Message]) -> list[bool]:
 
 
 def one_answer(
-    group: object, asked: str, find: Callable[[], object], *, each_host: bool = False
-) -> Any:
+    group: object, asked: str, find: Callable[[], Result], *, each_host: bool = False
+) -> Result:
     """Return what rank 0 finds, or the first rank of each host: plain data."""
 
     def part(call: JointCall) -> bytes:
@@ -286,4 +286,5 @@ def one_answer(
         found = {each.host: each.body for each in said if each.body}
         return [found.get(each.host, said[0].body) for each in said]
 
-    return json.loads(on_all_ranks(group, asked, part, answers))
+    found: Result = json.loads(on_all_ranks(group, asked, part, answers))
+    return found

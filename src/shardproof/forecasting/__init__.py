@@ -40,6 +40,10 @@ class Expiry(NamedTuple):
     at: float | None
     why: str = ""
 
+    def is_by(self, end: float) -> bool:
+        """Whether it is known to go by then."""
+        return self.at is not None and self.at <= end
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Forecast:
@@ -81,8 +85,7 @@ class Forecast:
 
     def within(self, seconds: float) -> int:
         """Return how many files are gone, or may go in that time."""
-        until = self.made_at + seconds
-        return sum(each.at is not None and each.at <= until for each in self.files)
+        return sum(each.is_by(self.made_at + seconds) for each in self.files)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the forecast as plain JSON values, with the first 10 000 files."""
@@ -102,14 +105,11 @@ class Forecast:
         clocks = "the newest of " * (len(self.clocks) > 1) + " and ".join(self.clocks)
         age, until = self.purge_after, self.made_at + max(self.fail_within, _WEEK)
         rule = "the site's list" if age is None else f"{age / _DAY:g} days after {clocks}"
-        soon = [
-            each for each in self.files if each.why or (each.at is not None and each.at <= until)
-        ]
+        soon = [each for each in self.files if each.why or each.is_by(until)]
         lines = [f"{shown(each.name)}: {each.why or _date(each.at)}" for each in soon]
-        texts = [f"{self.within(_WEEK)} of {len(self.files)} files of '{shown(self.path)}' may go "]
-        texts[0] += (
-            f"within 7 days, the first at {_date(self.broken_at) or 'no known time'} ({rule})"
-        )
+        n_soon, first = self.within(_WEEK), _date(self.broken_at) or "no known time"
+        files = f"{n_soon} of {len(self.files)} files of '{shown(self.path)}' may go"
+        texts = [f"{files} within 7 days, the first at {first} ({rule})"]
         texts += [listed(f"May go before {_date(until)}", lines)] if lines else []
         return "\n".join([*texts, *(f"note: {note}" for note in self.notes)])
 
@@ -189,14 +189,13 @@ def forecast(
         if victims is not None:
             alias = os.path.abspath(path).removesuffix(located.path.removeprefix(root))
             gone, n_lines = victims_among(names, {root, alias}, os.fspath(victims))
-            notes.append(
-                f"the site's list has {n_lines} lines; files of this directory in it: {len(gone)}"
-            )
+            lines = f"the site's list has {n_lines} lines"
+            notes.append(f"{lines}; files of this directory in it: {len(gone)}")
             listed_now = {name: Expiry(name, made_at, "listed") for name in gone}
             files = [file if file.why else listed_now.get(file.name, file) for file in files]
         files.sort(key=lambda file: (file.at is None, file.at or 0.0, file.name))
-        about = (Path(located.path), made_at, after, clocks, limit, tuple(files), tuple(notes))
-        return Forecast(*about)
+        kept = tuple(files), tuple(notes)
+        return Forecast(Path(located.path), made_at, after, clocks, limit, *kept)
 
     return apart(work)
 

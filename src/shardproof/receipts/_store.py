@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from shardproof._base.arguments import checked, count
 from shardproof._base.messages import printable, shown, told
@@ -180,7 +180,7 @@ class ReceiptStore:
             from shardproof.distributed.calls import one_answer  # noqa: PLC0415 - rarely used
 
             find = functools.partial(self.pending, level=level, workers=workers)
-            return cast("list[int]", one_answer(group, "pending", find))
+            return one_answer(group, "pending", find)
         verdicts = self.verdicts(pending=True, level=level, workers=workers)
         _log_disbelieved(verdicts)
         pending = [found.index for found in verdicts]

@@ -5,7 +5,7 @@ import functools
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from shardproof._base.arguments import checked
 from shardproof._base.messages import joined, printable, shown, told
@@ -73,7 +73,7 @@ def latest_checkpoint(
         from shardproof.distributed.calls import one_answer  # noqa: PLC0415 - rarely used
 
         find = functools.partial(latest_checkpoint, path, name=name, storage=storage, level=level)
-        return cast("str | None", one_answer(group, "latest_checkpoint", find))
+        return one_answer(group, "latest_checkpoint", find)
     prefixes = prefixes_in(path, storage)
     for step in unfinished_of(prefixes):
         if name is None or os.path.basename(step.prefix) == name:
