@@ -69,8 +69,7 @@ class Engine:
         self._length, self._window, self._n_begun, self._n_taken = 1, _FIRST_WINDOW, 0, 0
         self._again, self._sent = list[_FileBatch](), dict[Any, _FileBatch]()
         self._said, self._answered = dict[int, tuple[int, list[Said]]](), queue.SimpleQueue[Any]()
-        self._heard, self._has_answered = time.monotonic(), False
-        self._n_again, self._reason = 0, ""
+        self._heard, self._n_again, self._reason = 0.0, 0, ""
 
     def run(self, notes: list[str]) -> Done[Said]:
         """Yield how many files are done as they are, and what is said of them in their order."""
@@ -100,7 +99,7 @@ class Engine:
 
     def _next(self) -> _FileBatch | None:
         if self._again:
-            return self._again.pop()
+            return self._again.pop(0)
         start, n_left = self._n_begun, len(self._files) - self._n_begun
         if not n_left or len(self._said) >= _MOST_BATCHES:
             return None
@@ -109,10 +108,8 @@ class Engine:
         return _FileBatch(start, self._n_begun)
 
     def _put_back(self, start: int, stop: int, length: int, n_lost: int = 0) -> None:
-        parts = (
-            _FileBatch(at, min(at + length, stop), n_lost) for at in range(start, stop, length)
-        )
-        self._again += [*parts][::-1]
+        for at in range(start, stop, length):
+            self._again.append(_FileBatch(at, min(at + length, stop), n_lost))
 
     def _send(self, batch: _FileBatch) -> None:
         files, future = self._files[batch.start : batch.stop], cast("Any", None)
@@ -150,7 +147,7 @@ class Engine:
         self._said[start] = (start + n_done, said)
         self._length = max(1, min(int(n_done * _SECONDS / seconds), 4 * n_done, _MOST_FILES))
         if not batch.is_own:
-            self._heard, self._has_answered = time.monotonic(), True
+            self._heard = time.monotonic()
             did_wait = self._heard - batch.at > 2 * seconds
             self._window = min(self._window + (not did_wait), _MOST_BATCHES)
         self._put_back(start + n_done, stop, self._length)
@@ -176,11 +173,10 @@ class Engine:
         if not waiting:
             return
         silence = time.monotonic() - max(self._heard, waiting[0][1].at)
-        patience = _PATIENCE[self._has_answered]
+        patience = _PATIENCE[self._heard > 0]
         if self._question.level == "valid" and silence > patience:
-            some = [file for _, batch in waiting for file in self._files[batch.start : batch.stop]]
-            sizes = (_UNKNOWN_BYTES if file.size is None else file.size for file in some)
-            patience += max(sizes) / _SLOWEST
+            some = (file for _, batch in waiting for file in self._files[batch.start : batch.stop])
+            patience += max(_UNKNOWN_BYTES if f.size is None else f.size for f in some) / _SLOWEST
         if silence > patience:
             self._is_dead = True
             for future, batch in waiting:
