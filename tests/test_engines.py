@@ -1,6 +1,7 @@
 """Files are checked by the workers of an executor: the same report, whatever happens to them."""
 
 import contextlib
+import errno
 import os
 import shutil
 import signal
@@ -320,6 +321,17 @@ def test_a_probe_of_the_callers_script_is_named_too(tmp_path: Path) -> None:
     last = done.stderr.splitlines()[-1]
     assert last.startswith("ValueError: executor: its workers can't take [<function probe at ")
     assert done.stderr.count("Traceback") == 2  # of pickle, and its consequence
+
+
+def test_where_no_process_can_be_begun_no_file_is_accused(tmp_path: Path, monkeypatch) -> None:
+    """Users may have only so many processes (setrlimit(2)): then nothing could be looked at."""
+
+    def no_more(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(subprocess, "Popen", no_more)
+    with pytest.raises(BlockingIOError):
+        looked(shards(tmp_path / "x", n=5), Broken())
 
 
 def test_an_executor_that_is_shut_down_is_refused(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from shardproof._base.liveness import is_here, this_process
 from shardproof._base.messages import WRONG_USAGE, quoted, told, with_kind
 from shardproof._base.names import open_root, replaced
 from shardproof._base.opening import closing_fd
-from shardproof._base.own_processes import OwnProcesses
+from shardproof._base.own_processes import OwnProcesses, ProcessLostError
 from shardproof._base.work import TICK, go_on
 from shardproof.checks._look import Question, Said, look_at_all
 from shardproof.errors import ManifestError
@@ -135,10 +135,16 @@ class Engine:
         """Take an answer; return how many files are done by it."""
         try:
             n_done, said, seconds, error = future.result()
-        except _NOT_SENT as problem:
-            raise self._not_sent(problem) from problem
+        except ProcessLostError as problem:
+            return self._lose(batch, str(problem))
         except Exception as problem:
-            return self._lose(batch, str(problem) if batch.is_own else with_kind(problem))
+            if isinstance(problem, _NOT_SENT) or (
+                batch.is_own and isinstance(problem, ImportError)
+            ):
+                raise self._not_sent(problem) from problem
+            if batch.is_own:  # it could not be begun, or answer: that says nothing of a file
+                raise
+            return self._lose(batch, with_kind(problem))
         if isinstance(error, MemoryError):
             return self._lose(batch, "no memory was left")
         if error is not None:
