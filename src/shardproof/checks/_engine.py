@@ -135,14 +135,12 @@ class Engine:
         """Take an answer; return how many files are done by it."""
         try:
             n_done, said, seconds, error = future.result()
+        except _NOT_SENT as problem:
+            raise self._not_sent(problem) from problem
         except ProcessLostError as problem:
             return self._lose(batch, str(problem))
         except Exception as problem:
-            if isinstance(problem, _NOT_SENT) or (
-                batch.is_own and isinstance(problem, ImportError)
-            ):
-                raise self._not_sent(problem) from problem
-            if batch.is_own:  # it could not be begun, or answer: that says nothing of a file
+            if batch.is_own:  # it could not be begun, which says nothing of a file
                 raise
             return self._lose(batch, with_kind(problem))
         if isinstance(error, MemoryError):
