@@ -38,8 +38,8 @@ def asking(where: str) -> Iterator[None]:
 class ListedFiles:
     """What a source listed, and by what its files were proven."""
 
-    def __init__(self, source: Source, files: Sequence[RemoteFile], limits: Limits) -> None:
-        self._source, self._limits = source, limits
+    def __init__(self, source: Source, files: Sequence[RemoteFile]) -> None:
+        self._source, self._proven = source, list[str]()
         names = [file.name.removesuffix("/") for file in files]
         self._refused = refusals(names, twins=True)
         odd = {refusal.entry for refusal in self._refused}
@@ -58,7 +58,6 @@ class ListedFiles:
                 folders[folder].add(last)
                 folder *= is_new
         self._folders = {folder: sorted(found) for folder, found in folders.items()}
-        self._proven: list[str] = []
 
     def directory(self) -> RemoteDirectory:
         """Return what answers for the address."""
@@ -85,7 +84,7 @@ class ListedFiles:
 
     def read(self, file: RemoteFile, start: int, stop: int) -> bytes:
         with asking(self._path(file.name)):
-            return read_listed(self._source, file, start, stop, limits=self._limits)
+            return read_listed(self._source, file, start, stop, limits=Limits())
 
     def stated(
         self, file: RemoteFile, asked: Set[tuple[str, int]]
@@ -94,30 +93,29 @@ class ListedFiles:
         if asked and file.digest is None and not isinstance(self._source, HubSource):
             with asking(where):
                 goal, deadline = Goal(quoted(name), where, ""), _deadline()
-                told = ask(self._source, name, goal=goal, limits=self._limits, deadline=deadline)
+                told = ask(self._source, name, goal=goal, limits=Limits(), deadline=deadline)
             file = told if told.size == file.size else file
         texts = digest.provable(filter(None, (file.digest, *file.checksums)))
         found = {(each.algorithm, 0): each for each in map(digest.parse, texts)}
         is_all = asked <= found.keys()
-        names = " and ".join(sorted({algorithm for algorithm, _ in asked}))
-        how = f"the {names} that the store states" if is_all else "reading"
-        self._proven += [how] if asked else []
+        if asked:
+            names = " and ".join(sorted({algorithm for algorithm, _ in asked}))
+            self._proven.append(f"the {names} that the store states" if is_all else "reading")
         return {each: found[each] for each in asked} if is_all else {}
 
     def changed(self, names: Iterable[str]) -> list[str]:
         with asking(self._source.url):
-            files = listed(self._source, self._limits, _deadline(), self._source.url)
-        now = ListedFiles(self._source, files, self._limits)
+            files = listed(self._source, Limits(), _deadline(), self._source.url)
+        now = ListedFiles(self._source, files)
         return [name for name in names if now.status(name) != self.status(name)]
 
     def notes(self) -> Sequence[str]:
         by, self._proven = collections.Counter(self._proven).most_common(), []
         notes = ["verified: " + ", ".join(f"{n} by {what}" for what, n in by)] if by else []
-        for first in self._refused[:1]:
-            n_refused = len(self._refused)
-            what = f"{n_refused} object{'s' * (n_refused > 1)} passed over"
-            why = f"since no file can have such a name: {quoted(first.name)}: {first.reason}"
-            notes.append(f"{what}, {why}")
+        if n_refused := len(self._refused):
+            _, name, reason = self._refused[0]
+            what = f"{n_refused} object{'s' * (n_refused > 1)} passed over, since no file can have"
+            notes.append(f"{what} such a name: {quoted(name)}: {reason}")
         return notes
 
 
@@ -154,18 +152,15 @@ class _ListedFile:
         if offset >= stop:
             return b""
         begin = min(offset, max(0, size - _WINDOW))
-        block = self._asked(begin, max(stop, min(size, offset + self._ahead)))
-        self._ahead = min(2 * self._ahead, _MOST_WINDOW)
-        self._windows = [*self._windows[-1:], (begin, block)]
-        return block[offset - begin : stop - begin]
-
-    def _asked(self, start: int, stop: int) -> bytes:
         self.close()
         try:
-            return self._read(start, stop)
+            block = self._read(begin, max(stop, min(size, offset + self._ahead)))
         except OSError as error:
             self._failure = error
             raise
+        self._ahead = min(2 * self._ahead, _MOST_WINDOW)
+        self._windows = [*self._windows[-1:], (begin, block)]
+        return block[offset - begin : stop - begin]
 
     def close(self) -> None:
         if self._failure is not None:  # a probe may have taken it for damage

@@ -51,4 +51,4 @@ def _listed(source: Source) -> RemoteDirectory:
         raise ManifestError("expected the address of a directory, found a file", path=source.url)
     if not files:
         raise ManifestNotFoundError(_NOTHING, path=source.url)
-    return ListedFiles(source, files, Limits()).directory()
+    return ListedFiles(source, files).directory()

@@ -146,9 +146,8 @@ def _seal(
     listed = digest_lists.read(root, list_name) if is_there(list_path) else []
     before = {name for name, _ in listed}
     ours = {*before, *(f.name for f in manifest.files), list_name, journal_name(list_name)}
-    left_out = {
-        name: why or "not in the manifest" for name, why in here.items() if name not in ours
-    }
+    others = ((name, why) for name, why in here.items() if name not in ours)
+    left_out = {name: why or "not in the manifest" for name, why in others}
     added = [file for file in manifest.files if file.name not in before]
     manifest = dataclasses.replace(manifest, files=added, contradictions=tuple)  # looked at above
     digests, n_resumed = _digests_of(manifest, algorithm, dir_fd, **how)

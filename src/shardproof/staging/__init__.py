@@ -93,21 +93,19 @@ def stage(
 
         find = functools.partial(stage, path, to, level=level, workers=workers, progress=progress)
         return Path(one_answer(group, "stage", lambda: os.fspath(find()), each_host=True))
+
+    def work(_: object) -> Path:
+        with mounted(path) as place:
+            return _staged(StageSource.read(formats.locate(place)), to, level, n_threads)
+
     with reporting(progress, "files") as show:
-        return apart(lambda _: _staged(path, to, level, n_threads), show)
+        return apart(work, show)
 
 
 def _staged(
-    path: str | os.PathLike[str], to: str | os.PathLike[str] | None, level: Level, threads: int
-) -> Path:
-    """Make the copy, or mend it, until this process or another one has finished it."""
-    with mounted(path) as place:
-        return _copied(StageSource.read(formats.locate(place)), to, level, threads)
-
-
-def _copied(
     source: StageSource, to: str | os.PathLike[str] | None, level: Level, threads: int
 ) -> Path:
+    """Make the copy, or mend it, until this process or another one has finished it."""
     # Jobs put their files there; no other disk is tried if that one is full or gone.
     here = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - in it, a directory of mode 700
     directory = CopyDirectory(real_path(here if to is None else to), source.name, source.folders)
@@ -155,13 +153,13 @@ class CopyDirectory:
 
     def finish(self) -> bool:
         """Give a proven copy its name; False where another process was faster."""
-        if self.place != self.final:
-            try:
+        try:
+            if self.place != self.final:
                 _files.move(self.place, self.final)
-            except OSError:
-                if not is_there(self.final):
-                    raise
-                return False
+        except OSError:
+            if not is_there(self.final):
+                raise
+            return False
         return True
 
 

@@ -153,11 +153,10 @@ def _parts_of(form: formats.Format, root: str, prefix: str) -> list[str]:
         return [prefix + METADATA]
     names: set[str] = set()
     for pattern in {form.manifest_file, *form.further_parts}:
-        if "*" not in pattern:
-            names.add(pattern)  # of a file that must be there
-            continue
         folder, base = os.path.split(pattern)
-        found = fnmatch.filter(names_in(os.path.join(root, folder)), base)
+        found = [base]  # of a file that must be there
+        if "*" in pattern:
+            found = fnmatch.filter(names_in(os.path.join(root, folder)), base)
         names.update(os.path.join(folder, name) for name in found)
     return sorted(names)
 

@@ -22,18 +22,14 @@ _OF_S3 = {
 _OF_GCS = {"md5Hash": ("md5", 16), "crc32c": ("crc32c", 4)}
 
 
-def stated_in(info: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the checksums in what a file system tells of an object: ``"<algorithm>:<hex>"``."""
-    return tuple(_stated(info))
-
-
-def _stated(info: Mapping[str, Any]) -> Iterator[str]:
+def stated_in(info: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the checksums in what a file system tells of an object: ``"<algorithm>:<hex>"``."""
     keys = (_OF_S3 if _is_of_whole(info) else {}) | ({} if _is_encoded(info) else _OF_GCS)
     for key, (algorithm, n_bytes) in keys.items():
         if key not in info:  # as of most objects of a listing, which may have a million
             continue
         with contextlib.suppress(ValueError):  # no base64; S3 writes "...=-3" for 3 parts
-            value = base64.b64decode(str(info.get(key, "")), validate=True)
+            value = base64.b64decode(str(info[key]), validate=True)
             if len(value) == n_bytes:
                 yield f"{algorithm}:{value.hex()}"
 

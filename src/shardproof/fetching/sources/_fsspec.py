@@ -7,7 +7,7 @@ import inspect
 import logging
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from shardproof._base import digest
 from shardproof._base.arguments import checked
@@ -204,8 +204,7 @@ class FsspecSource(SourceContext):
                     "head_object", Bucket=bucket, Key=key, ChecksumMode="ENABLED", **how
                 )
                 return {**head, "size": head["ContentLength"], "type": "file"}
-        info: Mapping[str, Any] = self._fs.info(path)
-        return info
+        return cast("Mapping[str, Any]", self._fs.info(path))
 
     def _path_of(self, name: str) -> str:
         if is_web(self._root) and set(name) & set("?#"):
@@ -248,12 +247,9 @@ class FsspecSource(SourceContext):
         with explaining():
             if hasattr(type(self._fs), "call_s3") and identity.startswith("ETag="):
                 bucket, key, _ = self._fs.split_path(path)
-                how = {
-                    "Range": f"bytes={start}-{stop - 1}",
-                    "IfMatch": identity.removeprefix("ETag="),
-                }
-                body = self._fs.call_s3("get_object", Bucket=bucket, Key=key, **how)["Body"]
-                with contextlib.closing(body):
+                how = {"Bucket": bucket, "Key": key, "IfMatch": identity.removeprefix("ETag=")}
+                answer = self._fs.call_s3("get_object", Range=f"bytes={start}-{stop - 1}", **how)
+                with contextlib.closing(answer["Body"]) as body:
                     return bytes(sync(self._fs.loop, body.read))
             data = bytes(self._fs.cat_file(path, start=start, end=stop))
             told = self.stat(file.name, timeout=0)
@@ -324,7 +320,7 @@ def _file(name: str, info: Mapping[str, Any], *, has_ranges: bool = True) -> Rem
     if version is None:
         moment = next((f"{key}={info[key]}" for key in _MOMENTS if info.get(key)), None)
         identity = moment and f"{moment} size={size} ino={info.get('ino')}"
-    checksums = stated_in(info)
+    checksums = [*stated_in(info)]
     proof = next(iter(digest.provable(checksums)), None)
     return RemoteFile(
         name,
