@@ -8,6 +8,7 @@ import hashlib
 import os
 import pickle
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 
 import shardproof
 from shardproof import FetchError, SourceError
-from shardproof._base.work import Deadline, Stop
+from shardproof._base.work import Cancelled, Deadline, Stop, stoppable
 from shardproof.errors import FetchTimeoutError, SourceErrorKind
 from shardproof.fetching import (
     CallableSource,
@@ -439,6 +440,29 @@ class TestParts:
             read_range(
                 source, "0.bin", 0, 9, known=RemoteFile("0.bin", identity='"x"'), limits=LIMITS
             )
+
+    def test_a_reader_that_can_not_be_cut_is_left_soon_after_an_interrupt(
+        self, tmp_path, monkeypatch
+    ) -> None:
+        """Its deadline knows what stops the work of its thread: no second is waited for it."""
+        seen, stop = list[bool](), threading.Event()
+        real = _relay.join_threads
+
+        def join(threads: Sequence[threading.Thread], deadline: Any) -> None:
+            seen.append(deadline.stop.is_set())
+            real(threads, deadline)
+
+        def read(*_: object) -> Any:
+            stop.set()
+            time.sleep(0.3)
+            raise OSError
+
+        monkeypatch.setattr(_relay, "join_threads", join)
+        monkeypatch.setattr(FsspecSource, "read", read)
+        source = FsspecSource(f"file://{tmp_path}")
+        with pytest.raises(Cancelled):
+            stoppable(lambda: read_range(source, "0.bin", 100, 300, limits=LIMITS), stop)
+        assert seen == [True]
 
 
 class TestTheDisk:

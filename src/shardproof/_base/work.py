@@ -91,12 +91,12 @@ def telling_of_stops(path: str, url: str = "") -> Iterator[None]:
 
 
 class Deadline:
-    """The time by which a piece of work is to be done, unless ``stop`` is set before."""
+    """The time by which a piece of work is to be done, unless ``stop``, or its thread's, is set."""
 
-    def __init__(self, seconds: float | None, stop: threading.Event) -> None:
+    def __init__(self, seconds: float | None, stop: threading.Event | None = None) -> None:
         self.began = time.monotonic()
         self.end = None if seconds is None else self.began + seconds
-        self.stop = stop
+        self.stop = stop or current.stop or Stop()
 
     def spent(self) -> float:
         """Return how many seconds have passed since it began."""

@@ -20,7 +20,7 @@ from shardproof._base.names import (
     spelled,
 )
 from shardproof._base.opening import closing_fd, files_below, is_directory, is_of_a_desktop, mode_of
-from shardproof._base.work import Deadline, Stop, go_on
+from shardproof._base.work import Deadline, go_on
 from shardproof.errors import ManifestError
 from shardproof.fetching import Limits, open_source, sources
 from shardproof.fetching.transfer import listed, read_range
@@ -77,7 +77,7 @@ def _stated_at(address: str, root: str) -> dict[str, Any]:
             entries = digest_lists.parse(data, path=path, remarks=remarks, at=root)
             return _fields_of(entries, remarks, name, root)
     with contextlib.closing(open_source(address)) as source:
-        files = listed(source, limits, Deadline(None, Stop()), source.url)
+        files = listed(source, limits, Deadline(None), source.url)
     expected = (ExpectedFile(name=f.name, size=f.size, digest=f.digest) for f in files)
     return {"files": [*expected]}
 

@@ -17,7 +17,7 @@ from shardproof._base.addresses import OpenFile, RemoteDirectory
 from shardproof._base.beneath import NotRegularError
 from shardproof._base.messages import quoted
 from shardproof._base.names import refusals
-from shardproof._base.work import Deadline, Stop, current
+from shardproof._base.work import Deadline
 from shardproof.errors import FetchError
 from shardproof.fetching import HubSource, Limits, RemoteFile, Source
 from shardproof.fetching.transfer import Goal, ask, listed, read_listed
@@ -92,7 +92,7 @@ class ListedFiles:
         name, where = file.name, self._path(file.name)
         if asked and file.digest is None and not isinstance(self._source, HubSource):
             with asking(where):
-                goal, deadline = Goal(quoted(name), where, ""), _deadline()
+                goal, deadline = Goal(quoted(name), where, ""), Deadline(None)
                 told = ask(self._source, name, goal=goal, limits=Limits(), deadline=deadline)
             file = told if told.size == file.size else file
         texts = digest.provable(filter(None, (file.digest, *file.checksums)))
@@ -105,7 +105,7 @@ class ListedFiles:
 
     def changed(self, names: Iterable[str]) -> list[str]:
         with asking(self._source.url):
-            files = listed(self._source, Limits(), _deadline(), self._source.url)
+            files = listed(self._source, Limits(), Deadline(None), self._source.url)
         now = ListedFiles(self._source, files)
         return [name for name in names if now.status(name) != self.status(name)]
 
@@ -117,10 +117,6 @@ class ListedFiles:
             what = f"{n_refused} object{'s' * (n_refused > 1)} passed over, since no file can have"
             notes.append(f"{what} such a name: {quoted(name)}: {reason}")
         return notes
-
-
-def _deadline() -> Deadline:
-    return Deadline(None, current.stop or Stop())
 
 
 def _status(kind: int, file: RemoteFile) -> os.stat_result:

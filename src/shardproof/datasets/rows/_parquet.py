@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from shardproof._base.messages import quoted, shown, traced
-from shardproof._base.work import Deadline, Stop
+from shardproof._base.work import Deadline
 from shardproof.errors import ShardReadError
 from shardproof.fetching.sources import RemoteFile, Source
 from shardproof.fetching.transfer import Goal, Limits, ask, read_range
@@ -136,7 +136,7 @@ def row_count(source: Source, file: RemoteFile, limits: Limits) -> int:
     where = f"{source.url.rstrip('/')}/{file.name}"
     if file.size is None:
         goal = Goal(quoted(file.name), where, "memory")
-        deadline = Deadline(limits.deadline, Stop())
+        deadline = Deadline(limits.deadline)
         file = ask(source, file.name, goal=goal, limits=limits, deadline=deadline)
     size = file.size
     if size is None:

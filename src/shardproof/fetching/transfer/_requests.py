@@ -12,7 +12,7 @@ import msgspec
 
 from shardproof._base import digest as _digest
 from shardproof._base.messages import quoted, shown, told
-from shardproof._base.work import Deadline, Settled, Stop, current, settle
+from shardproof._base.work import Deadline, Settled, settle
 from shardproof.errors import SourceError
 from shardproof.fetching.sources._fsspec import FsspecSource
 from shardproof.fetching.sources._http import HttpSource
@@ -120,7 +120,7 @@ def read_range(
                 raise SourceError(f"expected bytes whose digest is {digest}, found others")
         return data
 
-    return retry(once, goal, limits, Deadline(limits.deadline, threading.Event()))
+    return retry(once, goal, limits, Deadline(limits.deadline))
 
 
 def read_listed(
@@ -138,13 +138,13 @@ def read_listed(
             raise SourceError(f"expected {stop - start} bytes, found {len(data)}")
         return data
 
-    return retry(once, goal, limits, Deadline(limits.deadline, current.stop or Stop()))
+    return retry(once, goal, limits, Deadline(limits.deadline))
 
 
 def put(source: FsspecSource, name: str, data: bytes, *, replace: bool) -> None:
     """Write a file of a store, asked once: its client asks again by itself."""
     limits = Limits(stall_timeout=Limits().timeout)  # nobody tells how far it is
-    deadline = Deadline(limits.timeout, current.stop or Stop())
+    deadline = Deadline(limits.timeout)
     _call(source, lambda _: source.put(name, data, replace=replace), limits, deadline)
 
 
