@@ -44,6 +44,13 @@ _TYPE_BITS = stat.S_IFMT(0o7777777)
 _BLOCK_BYTES = 512  # of st_blocks (inode(7))
 
 
+class Unproven(NamedTuple):
+    """A file that could not be proven, and whether checksums that are no proof agree with it."""
+
+    path: Path
+    agrees: bool
+
+
 class Question(NamedTuple):
     """What is asked about every file."""
 
@@ -61,18 +68,15 @@ class Question(NamedTuple):
         """Return a finding about a file: what was expected, what was found, and an errno."""
         return Finding(kind, path_of(self.root, file.name), *about)
 
+    def unproven(self, file: ExpectedFile, *, agrees: bool = False) -> Unproven:
+        """Return that a file could not be proven."""
+        return Unproven(path_of(self.root, file.name), agrees)
 
-class Unproven(NamedTuple):
-    """A file that could not be proven, and whether checksums that are no proof agree with it."""
-
-    path: Path
-    agrees: bool
-
-
-_Answer = Finding | FileRead | Literal["kept", "unproven", "agreed", "unread"]
 
 Said = Finding | FileRead | Unproven | None
 """A finding; what was read; what could not be proven; None for a file that was not read again."""
+
+_Answer = Said | Literal["kept"]
 
 
 def look_at_all(
@@ -82,18 +86,9 @@ def look_at_all(
     is_brief = question.level == "present" or (question.level == "complete" and not question.probe)
     if is_brief and remote_at(question.root) is None:
         files = _not_plainly_kept(question, dir_fd, regular, files)
-    said: list[Said] = []
     with contextlib.closing(_Opener(question, dir_fd)) as opener:
-        for file in files:
-            answer = _look_closely(question, opener, file)
-            if isinstance(answer, Finding | FileRead):
-                said.append(answer)
-            elif answer == "unread":
-                said.append(None)
-            elif answer != "kept":
-                path = path_of(question.root, file.name)
-                said.append(Unproven(path, answer == "agreed"))
-    return said
+        answers = (_look_closely(question, opener, file) for file in files)
+        return [each for each in answers if each != "kept"]
 
 
 def _not_plainly_kept(
@@ -166,16 +161,12 @@ class _Opener:
         try:
             return open_inside(name, root=root, dir_fd=self._dir_fd, links=links != "none")
         except NotRegularError as error:
-            target = error.outside
-            is_meant = links == "follow" or any(
-                os.path.commonpath([store, target]) == store
-                for store in self._question.stores
-                if target
-            )
-            if target is None or not is_meant:
+            if (target := error.outside) is None:
                 raise
-            fd = open_regular(target)
-            if fd is None:  # it became a link meanwhile
+            stores = self._question.stores
+            is_stored = any(os.path.commonpath([each, target]) == each for each in stores)
+            fd = open_regular(target) if is_stored or links == "follow" else None
+            if fd is None:  # it is not meant, or became a link meanwhile
                 raise
             return fd
 
@@ -263,7 +254,7 @@ def _judge_unknown(
     instead = impostor(opened, size, among_texts=is_text(file.name))
     if instead is not None:
         return question.broken(file, FindingKind.IMPOSTOR, "what its name says", instead)
-    return None if question.level == "valid" else "unproven"
+    return None if question.level == "valid" else question.unproven(file)
 
 
 def _judge_bytes(
@@ -271,7 +262,7 @@ def _judge_bytes(
 ) -> _Answer:
     """Judge a file by each digest that is stated of it, and by the checksums that it has itself."""
     if not (file.digests or question.prove or question.algorithm):
-        return "unproven"
+        return question.unproven(file)
     stated = [(digest.parse(text), begin) for text, begin in file.digests]
     asked = {(each.algorithm, begin) for each, begin in stated}
     if question.algorithm is not None:
@@ -279,7 +270,7 @@ def _judge_bytes(
     journal = question.proofs.get(file.name)
     known = journal and journal.digests_of(status, stated, asked)
     if known and question.algorithm is None:
-        return "unread"
+        return None
     size, n_threads = opened.status.st_size, question.digest_threads
     by_store = opened.stated(asked)
     found = known or by_store
@@ -296,4 +287,5 @@ def _judge_bytes(
         return question.broken(file, FindingKind.DIGEST, proof.expected, proof.found)
     if question.algorithm is not None:
         return FileRead(file.name, found, status, opened.status, time.time(), bool(known))
-    return "kept" if stated or proof is True else proof or "unproven"
+    is_kept = stated or proof is True
+    return "kept" if is_kept else question.unproven(file, agrees=bool(proof))
