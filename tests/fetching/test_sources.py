@@ -15,7 +15,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
-from fsspec.asyn import AsyncFileSystem
+from fsspec.asyn import AsyncFileSystem, get_loop
 
 from shardproof import FetchError, RevisionError, SourceError
 from shardproof.fetching import (
@@ -693,6 +693,32 @@ class Async(AsyncFileSystem):
 
     async def _cat_file(self, path: str, start: int = 0, end: int = 4, **_: object) -> bytes:
         return b"1234"[start:end]
+
+
+class GivesAll:
+    """What s3fs is behind a proxy that ignores ranges: an answer with all of an object."""
+
+    loop = None
+
+    def split_path(self, path: str) -> list[str]:
+        return ["bucket", path, ""]
+
+    def call_s3(self, *_: object, **_how: object) -> dict[str, object]:
+        return {"Body": self, "ContentLength": 2**40}
+
+    async def read(self) -> bytes:
+        raise AssertionError("all of it is read into memory")
+
+    def close(self) -> None:
+        pass
+
+
+def test_of_a_store_that_ignores_ranges_nothing_is_read_into_memory(monkeypatch) -> None:
+    monkeypatch.setattr(GivesAll, "loop", get_loop())
+    source = FsspecSource("memory://bucket")
+    source._opened_by[os.getpid()] = GivesAll(), "bucket"
+    with pytest.raises(SourceError, match="gives no parts"):
+        source.part_of(RemoteFile("a", 2**40, identity='ETag="x"'), 0, 2**16)
 
 
 def test_each_process_opens_a_file_system_of_its_own(tmp_path, monkeypatch) -> None:
