@@ -16,6 +16,7 @@ from pathlib import Path
 import fsspec
 import pytest
 from fsspec.asyn import AsyncFileSystem, get_loop
+from fsspec.implementations.memory import MemoryFileSystem
 
 from shardproof import FetchError, RevisionError, SourceError
 from shardproof.fetching import (
@@ -693,6 +694,40 @@ class Async(AsyncFileSystem):
 
     async def _cat_file(self, path: str, start: int = 0, end: int = 4, **_: object) -> bytes:
         return b"1234"[start:end]
+
+
+class Tells(MemoryFileSystem):
+    """Its errors have the whole address in them, as those of fsspec's own for the web have."""
+
+    protocol = "tells"
+
+    def info(self, path: str, **_how: object) -> dict[str, object]:
+        try:
+            raise ValueError(f"url='tells://u:{SECRET}@host/x'")
+        except ValueError as error:
+            raise PermissionError("403") from error
+
+    ls = find = info
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda source: source.files(), lambda source: source.stat("a", timeout=9)]
+)
+def test_no_secret_of_an_address_is_in_an_error_of_its_file_system(ask) -> None:
+    fsspec.register_implementation("tells", Tells, clobber=True)
+    source = FsspecSource(f"tells://u:{SECRET}@host/x")
+    with pytest.raises(SourceError, match=r"^ValueError$") as caught:
+        ask(source)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("address", ["zip::file://{}/a.zip", "zip://::file://{}/a.zip"])
+def test_names_at_the_root_of_an_archive_are_whole(tmp_path, address) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("a.bin", b"1234")
+        archive.writestr("b/c.bin", b"1234")
+    source = FsspecSource(address.format(tmp_path))
+    assert [file.name for file in source.files()] == ["a.bin", "b/c.bin"]
 
 
 class GivesAll:

@@ -6,13 +6,14 @@ import importlib
 import inspect
 import logging
 import os
+import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from shardproof._base import digest
 from shardproof._base.arguments import checked
-from shardproof._base.messages import WRONG_USAGE, plain, quoted, said, told, traced, with_kind
-from shardproof.errors import SourceError
+from shardproof._base.messages import WRONG_USAGE, plain, quoted, told, traced, with_kind
+from shardproof.errors import SourceError, SourceErrorKind
 from shardproof.fetching.sources._checksums import stated_in
 from shardproof.fetching.sources._source import (
     Cancellation,
@@ -106,7 +107,7 @@ class FsspecSource(SourceContext):
                     problem = f"an address without {quoted(mark)}, which would end its path"
                     raise ValueError(f"expected {problem}")
         except Exception as error:
-            tells = any(each in said(error) for each in secrets_of(self._address))
+            tells = self._tells_secret(error)
             why = type(error).__name__ if tells else with_kind(error)
             raise SourceError(
                 f"{quoted(self.url, 1000)} can't be opened: {why}",
@@ -114,6 +115,25 @@ class FsspecSource(SourceContext):
             ) from (traced(error) if not tells else None)
         self._opened_by[process] = filesystem, root.rstrip("/")
         return self._opened_by[process]
+
+    def _tells_secret(self, error: Exception) -> bool:
+        """Whether a traceback of an error has a password or a query of the address in it."""
+        text = "".join(traceback.format_exception(error))
+        return any(each in text for each in secrets_of(self._address))
+
+    @contextlib.contextmanager
+    def _explaining(self) -> Iterator[None]:
+        """Raise what `explaining` makes of an error; its kind alone where it tells a secret."""
+        try:
+            with explaining():
+                yield
+        except Exception as error:
+            if not self._tells_secret(error):
+                raise
+            is_refused = isinstance(error, FileNotFoundError)
+            kind: SourceErrorKind = "refused" if is_refused else "broken"
+            kind = error.kind if isinstance(error, SourceError) else kind
+            raise SourceError(type(error.__cause__ or error).__name__, kind=kind) from None
 
     @property
     def _fs(self) -> Any:
@@ -140,15 +160,16 @@ class FsspecSource(SourceContext):
         kind = type(self._fs)
         # The search of fsspec itself leaves out what can't be listed: EIO, a folder not to be read.
         leaves_out = kind.find is AbstractFileSystem.find
-        with explaining():
+        with self._explaining():
             if leaves_out or getattr(kind, "_find", None) is AsyncFileSystem._find:
                 found = dict(self._walked(cancellation or Cancellation()))
             else:
                 found = self._fs.find(self._root, detail=True)
-        start = len(self._root) + 1
+        start = len(self._root)
         has_ranges = _has_ranges(self._fs)
         return tuple(
-            _file(path[start:], info, has_ranges=has_ranges) for path, info in sorted(found.items())
+            _file(path[start:].removeprefix("/"), info, has_ranges=has_ranges)
+            for path, info in sorted(found.items())
         )
 
     def _walked(self, cancellation: Cancellation) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -186,7 +207,7 @@ class FsspecSource(SourceContext):
         """Return what the file system tells of a file, asked anew."""
         path = self._path_of(name)
         self._fs.invalidate_cache(path.rpartition("/")[0])
-        with explaining():
+        with self._explaining():
             info = self._info(path)
         if info.get("type") != "file":
             kind = plain(str(info.get("type")))
@@ -226,7 +247,7 @@ class FsspecSource(SourceContext):
 
         def chunks() -> Generator[bytes, None, None]:
             at = start
-            with explaining(), self._reader(self._path_of(name), start) as read:
+            with self._explaining(), self._reader(self._path_of(name), start) as read:
                 while (end is None or at < end) and not own.is_cancelled:
                     block = read(at, min(at + _BLOCK, end or 2**63))
                     if not block:
@@ -244,7 +265,7 @@ class FsspecSource(SourceContext):
         from fsspec.asyn import sync  # noqa: PLC0415 - takes 60 ms
 
         path, identity = self._path_of(file.name), file.identity or ""
-        with explaining():
+        with self._explaining():
             if hasattr(type(self._fs), "call_s3") and identity.startswith("ETag="):
                 bucket, key, _ = self._fs.split_path(path)
                 how = {"Bucket": bucket, "Key": key, "IfMatch": identity.removeprefix("ETag=")}
@@ -263,7 +284,7 @@ class FsspecSource(SourceContext):
     def put(self, name: str, data: bytes, *, replace: bool = False) -> None:
         """Write a file in one request; a FileExistsError if it is there, and not to be replaced."""
         fs, path, how = self._fs, self._path_of(name), dict[str, Any]()
-        with explaining():
+        with self._explaining():
             if not replace:
                 named = inspect.signature(getattr(fs, "_pipe_file", fs.pipe_file)).parameters
                 how |= {"mode": "create"} if "mode" in named else {}
