@@ -240,10 +240,9 @@ def opened(name: str, root: str, dir_fd: int | None = None) -> Iterator[OpenFile
             stack.callback(os.close, dir_fd)
         file = None
         try:
-            file = open_file(name, root=root, dir_fd=dir_fd)
-            stack.callback(file.close)
-        except NotRegularError:
-            pass
+            with contextlib.suppress(NotRegularError):
+                file = open_file(name, root=root, dir_fd=dir_fd)
+                stack.callback(file.close)
         except OSError as error:
             if not is_conclusive(error.errno):
                 raise

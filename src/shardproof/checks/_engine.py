@@ -55,7 +55,6 @@ class _FileBatch(NamedTuple):
 
 
 _Place = tuple[str, str, int, int]  # host and process of a caller, device and inode there
-_BatchAnswer = tuple[int, list[Said], float, Exception | None]  # of how many files, in what time
 
 
 class Engine:
@@ -217,8 +216,8 @@ class _Task:
         # Or Dask makes one of all files, and answers another task of the same from memory.
         return f"{id(self)}-{time.monotonic_ns()}"
 
-    def __call__(self) -> _BatchAnswer:
-        """Look at as many files as a second allows."""
+    def __call__(self) -> tuple[int, list[Said], float, Exception | None]:
+        """Look at as many files as a second allows: how many, what is said, how long it took."""
         begin = last = time.perf_counter()
         n_done, step, said = 0, 1, list[Said]()
         try:

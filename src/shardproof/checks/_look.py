@@ -204,13 +204,11 @@ def _examine(
     question: Question, opened: OpenFile, status: os.stat_result, file: ExpectedFile
 ) -> _Answer:
     """Look at size, structure and bytes, as far as the level asks."""
-    answer: _Answer | None = None
-    if status.st_size:
-        answer = _judge_outside(question, opened, status, file)
-    if answer is None and (question.level != "valid" or not file.digests):
+    is_asked = question.level == "valid"
+    answer: _Answer = _judge_outside(question, opened, status, file) if status.st_size else None
+    if answer is None and not (is_asked and file.digests):
         answer = _judge_unknown(question, opened, status.st_size, file)
     if answer is None:
-        is_asked = question.level == "valid"
         answer = _judge_bytes(question, opened, status, file) if is_asked else "kept"
     if isinstance(answer, Finding) and (instead := impostor(opened, status.st_size)) is not None:
         return dataclasses.replace(answer, kind=FindingKind.IMPOSTOR, found=instead)
