@@ -239,6 +239,15 @@ HOSTILE = ["../x.npy", "a/../../x.npy", "a//b.npy", "/x.npy", "a\\b.npy", "\x1b[
 
 
 class TestListings:
+    def test_what_is_below_a_file_is_told_as_passed_over(self, arrays, monkeypatch) -> None:
+        """A store may have both; a walk of the folders finds the file alone."""
+        real = _fsspec.FsspecSource.files
+        odd = [fetching.RemoteFile(name, 9) for name in ("both/x.npy", "both")]
+        monkeypatch.setattr(_fsspec.FsspecSource, "files", lambda *a: (*real(*a), *odd))
+        [note] = validate(arrays, level="complete").notes
+        assert note.startswith("1 object passed over, since no file can have such a name: ")
+        assert note.endswith("'both/x.npy': its folder is a file, too")
+
     def test_names_that_no_file_can_have_lead_nowhere(self, arrays, monkeypatch) -> None:
         real = _fsspec.FsspecSource.files
         odd = [fetching.RemoteFile(name, 9) for name in HOSTILE]

@@ -16,7 +16,7 @@ from shardproof._base import digest
 from shardproof._base.addresses import OpenFile, RemoteDirectory
 from shardproof._base.beneath import NotRegularError
 from shardproof._base.messages import quoted
-from shardproof._base.names import refusals
+from shardproof._base.names import Refusal, refusals
 from shardproof._base.work import Deadline
 from shardproof.errors import FetchError
 from shardproof.fetching import HubSource, Limits, RemoteFile, Source
@@ -58,6 +58,14 @@ class ListedFiles:
                 folders[folder].add(last)
                 folder *= is_new
         self._folders = {folder: sorted(found) for folder, found in folders.items()}
+        if below := tuple(f"{name}/" for name in self._files.keys() & folders.keys()):
+            hidden = (
+                each
+                for each in enumerate(names)
+                if each[1].startswith(below) and each[0] not in odd
+            )
+            why = "its folder is a file, too"
+            self._refused += [Refusal(entry, name, why) for entry, name in hidden]
 
     def directory(self) -> RemoteDirectory:
         """Return what answers for the address."""
