@@ -58,14 +58,9 @@ class ListedFiles:
                 folders[folder].add(last)
                 folder *= is_new
         self._folders = {folder: sorted(found) for folder, found in folders.items()}
-        if below := tuple(f"{name}/" for name in self._files.keys() & folders.keys()):
-            hidden = (
-                each
-                for each in enumerate(names)
-                if each[1].startswith(below) and each[0] not in odd
-            )
-            why = "its folder is a file, too"
-            self._refused += [Refusal(entry, name, why) for entry, name in hidden]
+        below = tuple(f"{name}/" for name in self._files.keys() & folders.keys())
+        hidden = (n for n, name in enumerate(names) if n not in odd and name.startswith(below))
+        self._refused += [Refusal(n, names[n], "its folder is a file, too") for n in hidden]
 
     def directory(self) -> RemoteDirectory:
         """Return what answers for the address."""
