@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "loaders": {"_base", "distributed", "saev"} | LOOK,
     "datasets": {"_base", "fetching", "probes"} | LOOK,
     "staging": {"_base", "distributed", "fetching", "formats", "remote"} | LOOK,
-    "distributed": {"", "_base", "formats", "validation"} | LOOK,
+    "distributed": {"", "_base", "validation"} | LOOK,
     "promises": {"_base", "fetching", "formats", "probes"} | LOOK,
     "validation": {"_base", "formats", "promises", "remote"} | LOOK,
     "sealing": {"_base", "fetching", "formats", "probes", "remote"} | LOOK,

@@ -110,7 +110,7 @@ def check_together(
     def part(call: JointCall) -> bytes:
         if spread == "one":
             return b"" if call.rank else packed(run(check))
-        with contextlib.suppress(_Done):
+        with contextlib.suppress(_MadeElsewhere):
             return packed(run(functools.partial(_dealt, call, spread)))
         return b""
 
@@ -172,7 +172,7 @@ def _bounds(files: Sequence[ExpectedFile], n_ranks: int, *, reads: bool) -> list
     return [0, *(bisect_left(sums, each * rank) for rank in range(1, n_ranks)), len(files)]
 
 
-class _Done(Exception):  # noqa: N818 - it ends a check of which another rank makes the report
+class _MadeElsewhere(Exception):  # noqa: N818 - it ends a check of which another rank makes the report
     pass
 
 
@@ -184,12 +184,12 @@ def _dealt(call: JointCall, spread: Spread | None, manifest: Manifest, **how: An
     if task is True:
         return check(manifest, **how)
     if task is False:
-        raise _Done
+        raise _MadeElsewhere
 
     def joining(runs: Done[Said]) -> Done[Said]:
         if call.rank:
             to_waiter(call.exchange)(packed([each for _, some in runs for each in some]))
-            raise _Done
+            raise _MadeElsewhere
         yield from runs
         for each in to_waiter(call.gather)(b"")[1:]:
             yield 0, [*unpacked(each.body, list[Finding | Unproven | None])]
@@ -217,11 +217,10 @@ def _of_hosts(reports: Mapping[str, Report]) -> Report:
                 more.add(each)
         broken = report.broken()  # by names in its own directory
         more.broken |= zip(broken.indices, broken.names, strict=True)
-    counts: Any = {}
-    for name in ("n_files", "n_proven", "n_unread", "n_agreed"):
-        counts[name] = sum(getattr(report, name) for report in own)
+    names = ("n_files", "n_proven", "n_unread", "n_agreed")
+    changes: Any = {name: sum(getattr(report, name) for report in own) for name in names}
     told = f"each host has checked its own directory: {joined(sorted(map(shown, reports)))}"
     notes = dict.fromkeys(note for report in own for note in report.notes)
     unproven = tuple(path for report in own for path in report.unproven)
-    counts |= {"notes": (*notes, told), "unproven": unproven, "more": more}
-    return dataclasses.replace(own[0], findings=tuple(kept), **counts)
+    changes |= {"notes": (*notes, told), "unproven": unproven, "more": more}
+    return dataclasses.replace(own[0], findings=tuple(kept), **changes)
