@@ -40,10 +40,6 @@ class Expiry(NamedTuple):
     at: float | None
     why: str = ""
 
-    def is_by(self, end: float) -> bool:
-        """Whether it is known to go by then."""
-        return self.at is not None and self.at <= end
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Forecast:
@@ -85,7 +81,8 @@ class Forecast:
 
     def within(self, seconds: float) -> int:
         """Return how many files are gone, or may go in that time."""
-        return sum(each.is_by(self.made_at + seconds) for each in self.files)
+        until = self.made_at + seconds
+        return sum(each.at is not None and each.at <= until for each in self.files)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the forecast as plain JSON values, with the first 10 000 files."""
@@ -105,8 +102,11 @@ class Forecast:
         clocks = "the newest of " * (len(self.clocks) > 1) + " and ".join(self.clocks)
         age, until = self.purge_after, self.made_at + max(self.fail_within, _WEEK)
         rule = "the site's list" if age is None else f"{age / _DAY:g} days after {clocks}"
-        soon = [each for each in self.files if each.why or each.is_by(until)]
-        lines = [f"{shown(each.name)}: {each.why or _date(each.at)}" for each in soon]
+        lines = [
+            f"{shown(each.name)}: {each.why or _date(each.at)}"
+            for each in self.files
+            if each.why or (each.at is not None and each.at <= until)
+        ]
         n_soon, first = self.within(_WEEK), _date(self.broken_at) or "no known time"
         files = f"{n_soon} of {len(self.files)} files of '{shown(self.path)}' may go"
         texts = [f"{files} within 7 days, the first at {first} ({rule})"]
