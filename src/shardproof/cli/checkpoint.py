@@ -208,8 +208,7 @@ def _prefix_to_convert(source: str) -> str | None:
         names = sorted(name for name in os.listdir(source) if name.endswith(_THEIRS))
         theirs = [os.path.join(source, name) for name in names]
     else:
-        is_theirs = opening.is_there(source) and not source.endswith(METADATA)
-        theirs = [source] if is_theirs else []
+        theirs = [source] if opening.is_there(source) and not source.endswith(METADATA) else []
     try:
         prefixes = _prefixes_of(source)
     except CheckpointNotFoundError:

@@ -94,8 +94,7 @@ class _HeaderReader:
         return self._file.read(n_bytes)
 
     def _number(self, code: str) -> Any:
-        data = self._take(struct.calcsize(f"<{code}"))
-        return struct.unpack(f"<{code}", data)[0]
+        return struct.unpack(f"<{code}", self._take(struct.calcsize(f"<{code}")))[0]
 
     def _text(self) -> bytes:
         return self._take(self._number("Q"))

@@ -97,8 +97,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "needs_shards(path, ..., level=...): skip or fail unless they are whole (shardproof)",
     )
     # With a space, pytest takes the path for one of tests, and moves its rootdir there.
-    from_environment = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
-    given = {*config.invocation_params.args, *from_environment}
+    given = {*config.invocation_params.args, *shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))}
     for option in ("--shards-dir", "--shards-against"):
         if option in given:
             raise pytest.UsageError(

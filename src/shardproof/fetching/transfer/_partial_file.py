@@ -95,8 +95,7 @@ class PartRecord:
         new = f"{self._path}.new"
         files.remove(new)
         self._fd = os.open(new, _WRITE_FLAGS, 0o666)
-        lines = [msgspec.json.encode(provenance) + b"\n", *map(_line, extents)]
-        self._append(b"".join(lines))
+        self._append(b"".join([msgspec.json.encode(provenance) + b"\n", *map(_line, extents)]))
         files.move(new, self._path)
 
     def add(self, at: int, chunks: Sequence[bytes], n_bytes: int) -> None:

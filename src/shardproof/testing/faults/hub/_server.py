@@ -163,8 +163,7 @@ class _Connection(http.server.BaseHTTPRequestHandler):
                 if gone.poll(1):
                     break
             # With no time to linger, closing sends a reset: socket(7), SO_LINGER.
-            linger = struct.pack("ii", 1, 0)
-            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     do_GET = do_HEAD = do_POST = exchange  # noqa: N815 - so the base class calls them
     do_DELETE = do_PATCH = do_PUT = exchange  # noqa: N815

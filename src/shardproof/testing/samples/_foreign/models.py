@@ -99,8 +99,7 @@ def _blob_name(name: str, content: bytes) -> str:
     """Return the digest by which the Hub calls a file: git's own, unless it is a large one."""
     if name.endswith(".safetensors"):
         return hashlib.sha256(content).hexdigest()
-    framed = b"blob %d\0" % len(content) + content
-    return hashlib.sha1(framed, usedforsecurity=False).hexdigest()
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
 
 
 def _write_cache(layout: Layout, root: Path) -> None:
