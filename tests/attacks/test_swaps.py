@@ -18,7 +18,6 @@ import pytest
 
 import shardproof
 from shardproof import Finding, FindingKind, ShardproofError, checks, testing, validation
-from shardproof._base import json as _json
 from shardproof._base import names
 from shardproof.checks import _look
 from shardproof.formats import _registry
@@ -343,7 +342,7 @@ HELD_BEFORE = {
 Patch = tuple[Any, str, Any]
 OLD_OPEN: Patch = (_look, "open_inside", old_open_inside)
 OLD_FOLDER: Patch = (_look, "open_folder", old_open_folder)
-OLD_JSON: Patch = (_json, "open_inside", old_open_inside)
+OLD_JSON: Patch = (names, "open_inside", old_open_inside)
 open_as_it_was = partial(os.open, flags=os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 OLD_ROOT: list[Patch] = [(m, "open_root", open_as_it_was) for m in (checks, _registry, validation)]
 BEHIND = "a folder behind a link, valid False"

@@ -6,7 +6,6 @@ Not those of `multiprocessing`, which import the caller's script anew or fork it
 import contextlib
 import pickle
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -61,6 +60,8 @@ class OwnProcesses:
         return answer
 
     def _begin(self) -> Any:
+        import subprocess  # noqa: PLC0415 - rarely used
+
         with self._lock:
             if self._is_closed:
                 raise ProcessLostError
