@@ -41,7 +41,9 @@ def seal(store: ObjectStore, files: dict[str, bytes]) -> None:
 
 
 def gets(store: ObjectStore) -> list[str]:
-    return sorted(each for each in store.requests if each.startswith("GET /shards/dir/"))
+    asked = zip(store.requests, store.ranges[-len(store.requests) :], strict=True)
+    found = (f"{request} {some}" for request, (_, some) in asked)
+    return sorted(each.rstrip() for each in found if each.startswith("GET /shards/dir/"))
 
 
 @pytest.fixture
