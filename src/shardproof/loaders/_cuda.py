@@ -28,8 +28,9 @@ def refuse_device(argument: str, name: str = "cuda") -> None:
         raise ValueError(_NO_CUDA.format(argument, torch.__version__))
     n_devices = torch.cuda.device_count()
     if (device.index or 0) >= n_devices:
-        expected = f"expected one of {n_devices} CUDA devices"
-        raise ValueError(f"{argument}: {expected}, found {quoted(name)}")
+        raise ValueError(
+            f"{argument}: expected one of {n_devices} CUDA devices, found {quoted(name)}"
+        )
 
 
 def pinned(n_bytes: int) -> npt.NDArray[np.uint8]:

@@ -59,9 +59,10 @@ class BatchLoader(DirectoryReader, Generic[Framework_co]):
     ) -> None:
         n_ranks, n_rows = share.world_size, share.order.n_rows
         if n_ranks > max(1, n_rows):
-            expected = f"at most {n_rows}, as many as there are rows"
-            found = f"{n_ranks}: some ranks would have none"
-            raise ValueError(f"world_size: expected {expected}, found {found}")
+            raise ValueError(
+                f"world_size: expected at most {n_rows}, as many as there are rows, found "
+                f"{n_ranks}: some ranks would have none"
+            )
         self._share, self._workers, self._delivery = share, workers, delivery
         self._n_that_help, self._n_processes = threads_that_help(source.root), 1
         self._cursor = EpochCursor(share, EpochPosition(0))

@@ -89,8 +89,10 @@ class TorchDataset(torch.utils.data.IterableDataset[Batch]):
         worker = torch.utils.data.get_worker_info()
         n_workers = 0 if worker is None else worker.num_workers
         if self._n_workers not in (None, n_workers):
-            expected = f"expected {self._n_workers}, as passed to torch_dataset()"
-            raise ValueError(f"num_workers: {expected}, found {n_workers}: {_SAY_HOW_MANY}")
+            raise ValueError(
+                f"num_workers: expected {self._n_workers}, as passed to torch_dataset(), found "
+                f"{n_workers}: {_SAY_HOW_MANY}"
+            )
         if worker is None:
             return iter(self._loader)
         if not self._loader.is_on_host:

@@ -84,8 +84,12 @@ class Run(msgspec.Struct, frozen=True):
             self._write(plan_dir, plan)
         elif plan.kinds and plan.kinds != (found := read_header(os.fspath(plan_dir)).kinds):
             was = ", ".join(map(quoted, found)) or "what each receipt says"
-            said = map(shown, (plan.plan_hash, was, ", ".join(plan.kinds)))
-            logger.warning("Plan %s owed %s; from now on each shard owes %s", *said)
+            logger.warning(
+                "Plan %s owed %s; from now on each shard owes %s",
+                shown(plan.plan_hash),
+                shown(was),
+                shown(", ".join(plan.kinds)),
+            )
             self._write(plan_dir, msgspec.structs.replace(Plan.load(plan_dir), kinds=plan.kinds))
         return ReceiptStore(plan_dir, heartbeat=heartbeat, stale_after=stale_after, plan=plan)
 
@@ -192,8 +196,10 @@ def _warn_of_others(siblings: Path, plan: Plan) -> None:
             logger.warning("An earlier plan can't be read: %s", told(error))
             continue
         differing = [name for name in _COMPARED if getattr(other, name) != getattr(plan, name)]
-        said = (plan.plan_hash, plan.dataset_name, other.plan_hash, ", ".join(differing))
         logger.warning(
             "Plan %s of data set %s shares no shard with plan %s, which is here too: another %s",
-            *map(shown, said),
+            shown(plan.plan_hash),
+            shown(plan.dataset_name),
+            shown(other.plan_hash),
+            shown(", ".join(differing)),
         )

@@ -299,8 +299,9 @@ class ReceiptStore:
         held = yield from self._claim_each(self.pending(level=level), level, is_first=True)
         first = self._claims.undecided(held)
         if first and not wait:
-            theirs = printable(slurm_array([*first]))
-            logger.info("Looking whether workers elsewhere live: %s", theirs)
+            logger.info(
+                "Looking whether workers elsewhere live: %s", printable(slurm_array([*first]))
+            )
         while todo := held if wait else self._claims.silent(first, held):
             self._claims.pause()
             held = yield from self._claim_each(todo, level, is_first=False)
@@ -349,7 +350,9 @@ def slurm_array(indices: Sequence[int]) -> str:
 
 def _log_disbelieved(verdicts: Sequence[Verdict]) -> None:
     found = [v for v in verdicts if v.status in {"completed", "damaged", "foreign"}]
-    for each in found[:_SHOWN]:
-        logger.warning("Shard %d must be made again: %s", each.index, printable(each.reason))
+    for disbelieved in found[:_SHOWN]:
+        logger.warning(
+            "Shard %d must be made again: %s", disbelieved.index, printable(disbelieved.reason)
+        )
     if len(found) > _SHOWN:
         logger.warning("And %d more shards must be made again", len(found) - _SHOWN)

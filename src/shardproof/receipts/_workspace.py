@@ -93,6 +93,8 @@ def _opened(part: str, outer: int, path: str) -> int:
         if error.errno not in {errno.ENOTDIR, errno.ELOOP}:
             raise
         found = file_type(mode_of(part, dir_fd=outer))
-        problem = f"expected a directory at '{shown(path)}', found a {found}"
-        advice = "put a directory in its place, or open the run where the outputs are to be"
-        raise ReceiptError(f"{problem}: {advice}", path=path) from error
+        problem = (
+            f"expected a directory at '{shown(path)}', found a {found}: put a directory in its "
+            "place, or open the run where the outputs are to be"
+        )
+        raise ReceiptError(problem, path=path) from error

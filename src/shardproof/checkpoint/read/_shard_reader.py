@@ -30,9 +30,11 @@ def checksum_found(
 ) -> str:
     """Compute the checksum of a shard as its header states it; read tensors to targets by name."""
     if not entry.checksum:
-        problem = "it states no checksum, so that it can't be proven"
-        advice = "MultiShardLoader(level='complete') takes it as it is"
-        raise CheckpointError(f"{problem}; {advice}", path=file.path)
+        problem = (
+            "it states no checksum, so that it can't be proven; MultiShardLoader(level="
+            "'complete') takes it as it is"
+        )
+        raise CheckpointError(problem, path=file.path)
     algorithm = entry.checksum.rpartition(":")[0] or "sha256"
     segments, at, scratch = list[Segment](), _format.header_size(entry.checksum), Scratch()
     for tensor in entry.tensors:

@@ -50,8 +50,11 @@ def _read(location: Location, path: str) -> tuple[bytes, str]:
 def small_enough(data: bytes, path: str) -> bytes:
     """Return the bytes of a JSON file that is to be written, unless no reader takes so many."""
     if len(data) > json.MAX_BYTES:
-        problem = f"it would have {len(data)} bytes, and at most {json.MAX_BYTES} are read"
-        raise CheckpointError(f"{problem}: save fewer and larger tensors", path=path)
+        problem = (
+            f"it would have {len(data)} bytes, and at most {json.MAX_BYTES} are read: "
+            "save fewer and larger tensors"
+        )
+        raise CheckpointError(problem, path=path)
     return data
 
 

@@ -123,8 +123,9 @@ def config_of(configs: Sequence[Config], name: str | None, url: str, told: str |
     defaults = defaults or [config for config in configs if config.name == told]
     if len(defaults) > 1:
         found = " and ".join(quoted(config.name) for config in defaults[:2])
-        problem = f"the card of '{shown(url)}' has two default configurations: {found}"
-        raise SourceError(problem, kind="unusable")
+        raise SourceError(
+            f"the card of '{shown(url)}' has two default configurations: {found}", kind="unusable"
+        )
     meant = [config for config in configs if config.name == name] if name else defaults
     if not meant:
         what = f"no configuration {quoted(name)}" if name else "no default configuration"

@@ -168,16 +168,20 @@ class KeptListings:
             files.make_directories(self.directory)
             files.write_whole(os.path.join(self.directory, name), data)
         except OSError as error:
-            where = shown(self.directory)
-            logger.warning("Could not keep a listing in '%s': %s", where, told(error))
+            logger.warning(
+                "Could not keep a listing in '%s': %s", shown(self.directory), told(error)
+            )
 
     def _instead(self, revision: str, error: UnreachableError, *, with_card: bool) -> Listing:
         problem = f"nothing is kept of it in '{shown(self.directory)}'"
         try:
             for kept in self._all_of(revision):
                 if kept.card is not None or not with_card:
-                    why, commit = printable(error.problem), shown(str(kept.commit))
-                    logger.warning("%s; what is kept of commit %s is taken", why, commit)
+                    logger.warning(
+                        "%s; what is kept of commit %s is taken",
+                        printable(error.problem),
+                        shown(str(kept.commit)),
+                    )
                     return kept
                 problem = "it was kept without the dataset card; name the files: data_files"
         except (ManifestError, OSError) as found:

@@ -142,8 +142,10 @@ class ShardedRows(Closing):
         """Yield what is left of a shard, and return the place behind it."""
         n_rows = shard.n_rows
         if n_rows is not None and place.row > n_rows:
-            expected = f"expected {place.row} rows or more, as many as were read before"
-            problem = f"{expected}, found {n_rows}: it is another file by now"
+            problem = (
+                f"expected {place.row} rows or more, as many as were read before, found {n_rows}: "
+                "it is another file by now"
+            )
             raise ShardReadError(problem, path=path)
         for items in self._items(shard, place.row):
             for item in items:

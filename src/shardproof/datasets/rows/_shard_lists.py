@@ -209,9 +209,10 @@ def plan_of(names: Sequence[str], counts: Iterable[int], row_offset: int) -> Res
             index, left = index + 1, left - count
         else:
             if left:
-                expected = f"at most {row_offset - left}, the rows of all {len(names)} files"
-                found = f"{row_offset}: it was counted over other data"
-                raise ValueError(f"row_offset: expected {expected}, found {found}")
+                raise ValueError(
+                    f"row_offset: expected at most {row_offset - left}, the rows of all "
+                    f"{len(names)} files, found {row_offset}: it was counted over other data"
+                )
     label = f"behind the last of {len(names)} shards"
     if index < len(names):
         label = f"{names[index]} ({index + 1}/{len(names)}) row {left}"

@@ -105,8 +105,9 @@ class RankZero:
         except ShardValidationError as error:
             if not all(finding.conclusive for finding in error.report.findings):
                 raise
-            why = told(error)
-            logger.warning("What lies there is not taken for shard %d: %s", shard.index, why)
+            logger.warning(
+                "What lies there is not taken for shard %d: %s", shard.index, told(error)
+            )
             return None
         except ShardReadError:
             if marks == shard.marks():

@@ -60,10 +60,15 @@ def open_proven(shard: TokenShard, level: ProofLevel = "complete") -> OpenShard:
     try:
         for name, expected, here in _wrong_counts(shard, tokens.header.n_items, ids.header.n_items):
             path = os.path.join(shard.files.root, name)
-            problem = printable(f"expected {expected}, found {here}")
             if not shard.files.allow_length_mismatch:
+                problem = f"expected {expected}, found {here}"
                 raise ShardReadError(f"{problem}: it was just replaced", path=path)
-            logger.warning("'%s': %s; what has no partner is left out", shown(path), problem)
+            logger.warning(
+                "'%s': expected %s, found %s; what has no partner is left out",
+                shown(path),
+                printable(expected),
+                printable(here),
+            )
         n_sequences = min(tokens.header.n_items // shard.files.sequence_length, ids.header.n_items)
         found = OpenShard(shard, tokens, ids, n_sequences)
         if level == "valid":
@@ -82,8 +87,9 @@ def _raise_for(report: Report) -> None:
         report.raise_for_findings()
     except ShardValidationError as error:
         for finding in report.findings:
-            said = f"expected {finding.expected}, found {finding.found}"
-            error.add_note(f"{shown(finding.path)}: {said}")
+            error.add_note(
+                f"{shown(finding.path)}: expected {finding.expected}, found {finding.found}"
+            )
         raise
 
 
@@ -140,6 +146,9 @@ def _wrong_sequences(found: OpenShard) -> Iterator[Finding]:
     if mismatch := told_of(wrong, n):
         yield Finding(FindingKind.DIGEST, found.shard.paths[0], mismatch.expected, mismatch.found)
     elif recipe.has_header:
-        unproven = shown(f"none proves its last {shard.tokens.start} bytes")
-        made = "the ids were made of the file with its header"
-        logger.warning("'%s': %s, so that %s", shown(found.shard.paths[0]), made, unproven)
+        logger.warning(
+            "'%s': the ids were made of the file with its header, so that none proves its last "
+            "%s bytes",
+            shown(found.shard.paths[0]),
+            shown(str(shard.tokens.start)),
+        )
