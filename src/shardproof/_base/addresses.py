@@ -11,6 +11,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, NamedTuple, Protocol
 
+from shardproof._base.messages import shown
+
 NOT_ELSEWHERE = "expected a path on this machine, found an address: leave it out"
 """What is said of an argument that is of no use for an address."""
 
@@ -102,7 +104,7 @@ def remote_at(path: str | os.PathLike[str]) -> RemotePlace | None:
         return None
     if (place := mounted_at(text)) is None:
         if found[1].lower() in {"file", "local"}:
-            raise ValueError(f"expected a path, found the address of one: give '{found[2]}'")
+            raise ValueError(f"expected a path, found the address of one: give '{shown(found[2])}'")
         # Not the whole, in which there may be a password.
         problem = f"expected a path on this machine, found an address, {found[1].lower()}://...: "
         problem += "`validate` takes addresses; to have the files here, use `shardproof fetch`"

@@ -304,7 +304,10 @@ class Descriptor(int):
     __slots__ = ()
     __call__ = read_at
 
-    status = property(os.fstat)  # without a step of Python's, since each look asks for it
+    @property
+    def status(self) -> os.stat_result:
+        """What is known of the file."""
+        return os.fstat(self)
 
     def stated(self, _asked: Set[tuple[str, int]]) -> dict[tuple[str, int], Any]:
         """Return nothing: no file system states digests."""

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 from shardproof._base.fanout import Done
 from shardproof._base.liveness import is_here, this_process
-from shardproof._base.messages import WRONG_USAGE, quoted, told, with_kind
+from shardproof._base.messages import WRONG_USAGE, quoted, told, traced, with_kind
 from shardproof._base.names import open_root, replaced
 from shardproof._base.opening import closing_fd
 from shardproof._base.own_processes import OwnProcesses, ProcessLostError
@@ -120,7 +120,7 @@ class Engine:
             except BrokenExecutor as error:
                 self._is_dead, self._reason = True, self._reason or with_kind(error)
             except _NOT_SENT as error:
-                raise self._not_sent(error) from error
+                raise self._not_sent(error) from traced(error)
         is_own = future is None
         future = self._own.submit(task) if is_own else future
         self._sent[future] = batch._replace(is_own=is_own, at=time.monotonic())
@@ -135,9 +135,9 @@ class Engine:
         try:
             n_done, said, seconds, error = future.result()
         except _NOT_SENT as problem:
-            raise self._not_sent(problem) from problem
+            raise self._not_sent(problem) from traced(problem)
         except ProcessLostError as problem:
-            return self._lose(batch, str(problem))
+            return self._lose(batch, told(problem))
         except Exception as problem:
             if batch.is_own:  # it could not be begun, which says nothing of a file
                 raise

@@ -16,7 +16,7 @@ from shardproof import validation
 from shardproof._base.addresses import is_address
 from shardproof._base.arguments import checked, number
 from shardproof._base.fanout import Done
-from shardproof._base.messages import joined, shown
+from shardproof._base.messages import joined, quoted, shown
 from shardproof._base.names import open_root
 from shardproof._base.opening import closing_fd
 from shardproof._base.work import to_waiter
@@ -82,7 +82,7 @@ def validate(
         raise ValueError("executor: the ranks themselves check; leave it out")
     # Others may differ; what `against` expects is compared as the manifest.
     named = {"spread": spread, **as_validate}
-    asked = [f"{name}={named[name]!r}" for name in sorted(named.keys() - _OWN)]
+    asked = [f"{name}={quoted(named[name])}" for name in sorted(named.keys() - _OWN)]
 
     def run(check: Check) -> Report:
         if is_address(path) and spread != "one":
@@ -138,7 +138,7 @@ class SeenRoot(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         about = f"device {self.device}, inode {self.inode}, manifest {self.manifest}"
-        return f"'{self.path}' ({about})"
+        return f"'{shown(self.path)}' ({about})"
 
 
 def _tasks(

@@ -18,7 +18,7 @@ import msgspec
 
 import shardproof
 from shardproof._base import work
-from shardproof._base.messages import joined, shown, with_kind
+from shardproof._base.messages import joined, shown, traced, with_kind
 from shardproof._base.work import TICK, Cancelled, to_waiter
 from shardproof.distributed._groups import Group, group_of
 from shardproof.distributed._messages import (
@@ -191,7 +191,8 @@ class JointCall:
         except TimeoutError:
             raise self._without([self._at], f"not answered for {self.timeout:g} s") from None
         except Exception as error:  # whatever an engine raises
-            raise self._without([self._at], f"been lost: {with_kind(error)}") from error
+            lost = self._without([self._at], f"been lost: {with_kind(error)}")
+            raise lost from traced(error)
 
     def _without(self, ranks: Sequence[int], problem: str) -> CallEnded:
         for rank in ranks:

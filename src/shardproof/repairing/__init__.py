@@ -146,8 +146,8 @@ def repair(
     """
     refuse_empty(path=path, source=source if isinstance(source, str) else None, against=against)
     if is_address(path):
-        where = shown(sources.bare(os.fspath(path)))
-        raise ValueError(f"path: '{where}' is not repaired in place: {_IN_STORE}")
+        where = sources.bare(os.fspath(path))
+        raise ValueError(f"path: '{shown(where)}' is not repaired in place: {_IN_STORE}")
     if workers is not None:
         count("workers", workers, 1)
     form = None if format is None else formats.get(format)

@@ -112,8 +112,8 @@ def is_whole(location: Location, step: int, level: Level) -> bool:
     reasons = [*result.errors]
     reasons += [f"{shown(path)}: no checksum is stated" for path in result.unproven]
     if reasons:
-        where, why = shown(location.path), printable(joined(reasons))
-        logger.warning("Passing over step %d of '%s': %s", step, where, why)
+        where, why = location.path, joined(reasons)
+        logger.warning("Passing over step %d of '%s': %s", step, shown(where), printable(why))
     return not reasons
 
 
