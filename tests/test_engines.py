@@ -25,6 +25,7 @@ from shardproof.manifest import ExpectedFile, Manifest
 from tests.formats.looking import sampled
 from tests.goldens import GOLDENS
 from tests.helpers import ROOT
+from tests.helpers.descriptors import needs_proc
 from tests.helpers.engine_faults import Deadly, context, recorded, shards
 from tests.helpers.waiting import until
 
@@ -378,6 +379,7 @@ class Elsewhere:
         return future
 
 
+@needs_proc  # by which a process of other namespaces is told from one of this host
 def test_a_host_that_sees_no_such_directory(tmp_path: Path) -> None:
     can = subprocess.run(["unshare", "-u", "-m", "-p", "-f", "true"], check=False).returncode == 0
     if not can and os.geteuid() == 0:
