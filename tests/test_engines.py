@@ -379,6 +379,13 @@ class Elsewhere:
         return future
 
 
+def test_what_lies_in_the_current_directory_is_not_imported(tmp_path: Path, monkeypatch) -> None:
+    manifest = shards(tmp_path / "x", n=3)
+    (tmp_path / "pickle.py").write_text("raise SystemExit(1)")
+    monkeypatch.chdir(tmp_path)
+    assert looked(manifest, Broken()).findings == ()
+
+
 @needs_proc  # by which a process of other namespaces is told from one of this host
 def test_a_host_that_sees_no_such_directory(tmp_path: Path) -> None:
     can = subprocess.run(["unshare", "-u", "-m", "-p", "-f", "true"], check=False).returncode == 0

@@ -65,8 +65,9 @@ class OwnProcesses:
         with self._lock:
             if self._is_closed:
                 raise ProcessLostError
-            # In a group of its own, since a terminal's Ctrl-C is its parent's affair.
-            command, pipe = [sys.executable, "-c", _SERVE], subprocess.PIPE
+            # In a group of its own, since a terminal's Ctrl-C is its parent's affair; and without
+            # the current directory, whose pickle.py would be imported.
+            command, pipe = [sys.executable, "-P", "-c", _SERVE], subprocess.PIPE
             child: Any = subprocess.Popen(command, stdin=pipe, stdout=pipe, process_group=0)  # noqa: S603
             self._begun.append(child)
         child.stdin.write(pickle.dumps(sys.path))
