@@ -198,6 +198,7 @@ def test_the_reason_is_told(tmp_path: Path, how: str, reason: str) -> None:
     assert finding.found == f"{ENDS} ({reason})"
 
 
+@needs_proc  # by which a killed worker is seen to be gone
 @pytest.mark.parametrize("when", ["before", "midway"])
 def test_killed_workers_are_replaced_by_processes_of_our_own(tmp_path: Path, when: str) -> None:
     manifest = shards(tmp_path / "x", n=2000)
