@@ -138,14 +138,34 @@ def test_a_slow_file_keeps_back_no_progress_but_the_order(tmp_path: Path) -> Non
     assert done == ["000001", "000099"]
 
 
-def test_batches_grow_and_few_are_sent_at_once(tmp_path: Path) -> None:
+def test_batches_grow(tmp_path: Path) -> None:
     duck = Duck()
     assert looked(shards(tmp_path / "x", n=5000), duck).ok
-    assert duck.most <= _engine._FIRST_WINDOW + len(duck.sizes)
     assert max(duck.sizes) > 30
     assert duck.sizes[-1] == 1  # so that all workers end at once
     assert duck.sizes[0] == 1
     assert duck.n_open == 0
+
+
+@pytest.mark.parametrize(("n_workers", "fewest", "most"), [(2, 4, 16), (50, 50, 200)])
+def test_as_many_are_sent_as_keep_all_workers_busy(
+    tmp_path: Path, monkeypatch, n_workers, fewest, most
+) -> None:
+    monkeypatch.setattr(_engine, "_SECONDS", 0.0)  # one file a batch
+    manifest, n_open, seen = shards(tmp_path / "x", n=12 * n_workers + 120), [0], []
+    object.__setattr__(manifest, "probe", lambda *_: time.sleep(0.0008 * n_workers))
+
+    class Counting(ThreadPoolExecutor):
+        def submit(self, work, /, *args, **kwargs):
+            n_open[0] += 1
+            seen.append(n_open[0])
+            future = super().submit(work, *args, **kwargs)
+            future.add_done_callback(lambda _: n_open.__setitem__(0, n_open[0] - 1))
+            return future
+
+    with Counting(n_workers) as executor:
+        assert looked(manifest, executor).ok
+    assert fewest <= max(seen[len(seen) // 2 :]) <= most
 
 
 def test_what_takes_long_is_given_back(tmp_path: Path, monkeypatch) -> None:

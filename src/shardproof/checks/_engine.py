@@ -1,8 +1,8 @@
 """Have the workers of an executor look at files, and do again what a lost worker had.
 
 A batch is to keep its worker for half a second, on a cached local disk as on a slow network, so its
-length follows the batches before. How many workers there are, no executor tells: the window of
-batches that are sent grows as long as they do not wait.
+length follows the batches before. How many workers there are, no executor tells: it is estimated
+from how long batches wait, and three times as many batches are sent at once.
 
 What killed a worker may kill the next one: a memory limit, or one file. So what a lost worker had
 is done again in processes of our own, never in the caller, and halved until the file is found.
@@ -10,6 +10,7 @@ is done again in processes of our own, never in the caller, and halved until the
 
 import dataclasses
 import errno
+import math
 import os
 import pickle
 import queue
@@ -32,7 +33,7 @@ from shardproof.report import FindingKind
 
 _SECONDS, _MOST_SECONDS = 0.5, 1.0  # that a batch is to take; after which the rest is given back
 _BRIEF = 0.05  # seconds between two looks of a worker at its clock
-_FIRST_WINDOW, _MOST_BATCHES, _MOST_FILES = 32, 4096, 2**15
+_FIRST_WINDOW, _LEAST_WINDOW, _MOST_BATCHES, _MOST_FILES = 32, 4, 4096, 2**15
 _PATIENCE = 600.0, 60.0  # seconds that an executor may say nothing: at first, and later
 _SLOWEST, _UNKNOWN_BYTES = 10e6, 2**36  # bytes a second that whoever lives reads; of a file
 _NOT_SENT = (*WRONG_USAGE, AttributeError, pickle.PickleError)
@@ -52,6 +53,7 @@ class _FileBatch(NamedTuple):
     n_lost: int = 0  # processes that ended at it
     is_own: bool = False  # whether it is sent to a process of our own
     at: float = 0.0  # when
+    n_sent: int = 0  # unanswered then, with it
 
 
 _Place = tuple[str, str, int, int]  # host and process of a caller, device and inode there
@@ -123,7 +125,8 @@ class Engine:
                 raise self._not_sent(error) from traced(error)
         is_own = future is None
         future = self._own.submit(task) if is_own else future
-        self._sent[future] = batch._replace(is_own=is_own, at=time.monotonic())
+        n_sent = len(self._sent) + 1
+        self._sent[future] = batch._replace(is_own=is_own, at=time.monotonic(), n_sent=n_sent)
         future.add_done_callback(self._answered.put)
 
     def _not_sent(self, error: BaseException) -> ValueError:
@@ -151,14 +154,16 @@ class Engine:
         self._length = max(1, min(int(n_done * _SECONDS / seconds), 4 * n_done, _MOST_FILES))
         if not batch.is_own:
             self._heard = time.monotonic()
-            did_wait = self._heard - batch.at > 2 * seconds
-            self._window = min(self._window + (not did_wait), _MOST_BATCHES)
+            # By Little's law, so many were not waiting; three times as many keep all workers busy.
+            n_at_work = math.ceil(batch.n_sent * seconds / max(self._heard - batch.at, seconds))
+            wanted = min(max(_LEAST_WINDOW, 3 * n_at_work), _MOST_BATCHES)
+            self._window = (self._window + wanted + 1) // 2
         self._put_back(start + n_done, stop, self._length)
         return int(n_done)
 
     def _lose(self, batch: _FileBatch, reason: str) -> int:
         """Have a batch done again at which a process ended; return how many files are done then."""
-        start, stop, n_lost, is_own, _ = batch
+        start, stop, n_lost, is_own, *_ = batch
         if n_lost and stop - start == 1:
             found = f"that it ends each process that reads it ({reason})"
             how = (FindingKind.UNREADABLE, "a readable file", found, errno.EOWNERDEAD)
