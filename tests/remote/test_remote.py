@@ -211,10 +211,6 @@ class TestValidate:
         with pytest.raises(ValueError, match=f"{next(iter(how))}: .* found an address"):
             validate(arrays, **how)
 
-    def test_the_web_lists_nothing(self) -> None:
-        with pytest.raises(ValueError, match="a web server lists no files"):
-            validate("https://user:secret@example.org/shards")
-
     def test_a_path_as_an_address(self, tmp_path) -> None:
         with pytest.raises(ValueError, match=f"give '{tmp_path}'"):
             validate(f"file://{tmp_path}")

@@ -46,7 +46,8 @@ class RemoteDirectory(NamedTuple):
 
     root: str  # its address, without credentials
     source: Any  # of its files: a `shardproof.fetching.Source`
-    status: Callable[[str], os.stat_result | None]  # of a file or a folder
+    mode: Callable[[str], int]  # of a file or a folder; 0 for nothing
+    status: Callable[[str], os.stat_result | None]  # may ask for the size
     names: Callable[[str], Sequence[str]]  # in a folder, sorted
     open: Callable[[str], OpenFile]  # raises as `os.open` does where there is none
     changed: Callable[[Iterable[str]], list[str]]  # which are others by now, or gone

@@ -88,8 +88,8 @@ def mode_of(
     path: str | os.PathLike[str], *, follow: bool = False, dir_fd: int | None = None
 ) -> int:
     """Return the ``st_mode`` of what is at a path; 0 where nothing is."""
-    if remote_at(path) is not None:
-        return getattr(status_of(os.fspath(path)), "st_mode", 0)
+    if (place := remote_at(path)) is not None:
+        return place.directory.mode(place.name)
     # With ``follow`` a link that leads nowhere, or round in a circle, is nothing, too.
     try:
         return os.stat(path, dir_fd=dir_fd, follow_symlinks=follow).st_mode

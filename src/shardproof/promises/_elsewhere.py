@@ -42,8 +42,8 @@ def expected_at(address: str, root: str, *, reads: bool) -> dict[str, Any]:
         entries = digest_lists.read(real_root(folder), name, remarks, at=root)
         fields = _fields_of(entries, remarks, name, root)
     if not fields["files"]:
-        problem = "expected a manifest, but it lists no files: is it the right one? A web "
-        problem += "server lists none: give a list of digests there, or hf://"
+        problem = "expected a manifest, but it lists no files: is it the right one? On a "
+        problem += "web server, give a list of digests that is there"
         raise ManifestError(problem, path=where)
     return fields
 

@@ -17,12 +17,13 @@ from shardproof._base.addresses import OpenFile, RemoteDirectory
 from shardproof._base.beneath import NotRegularError
 from shardproof._base.messages import quoted
 from shardproof._base.names import Refusal, refusals
-from shardproof._base.work import Deadline
+from shardproof._base.work import Deadline, Stop
 from shardproof.errors import FetchError
-from shardproof.fetching import HubSource, Limits, RemoteFile, Source
-from shardproof.fetching.transfer import Goal, ask, listed, read_listed
+from shardproof.fetching import FsspecSource, Limits, RemoteFile, Source
+from shardproof.fetching.transfer import Goal, ask, listed, read_listed, read_range
 
 _WINDOW, _MOST_WINDOW = 2**16, 2**21  # bytes that are read at once, at first and after some reads
+_FILE, _FOLDER = stat.S_IFREG | 0o444, stat.S_IFDIR | 0o444
 _BLOCK_BYTES = 512  # of st_blocks (inode(7))
 
 
@@ -33,6 +34,11 @@ def asking(where: str) -> Iterator[None]:
         yield
     except FetchError as error:
         raise OSError(errno.EIO, [error.problem, *error.causes][-1], where) from error
+
+
+def files_of(source: Source, stop: Stop | None = None) -> Sequence[RemoteFile]:
+    """Return what a source lists, a web server in its pages."""
+    return listed(source, Limits(), Deadline(None, stop), source.url, links=True)
 
 
 class ListedFiles:
@@ -64,20 +70,41 @@ class ListedFiles:
 
     def directory(self) -> RemoteDirectory:
         """Return what answers for the address."""
-        asked = self.status, self.names, self.open, self.changed, self.notes
+        asked = self.mode, self.status, self.names, self.open, self.changed, self.notes
         return RemoteDirectory(self._source.url, self._source, *asked)
 
+    def mode(self, name: str) -> int:
+        if name in self._files:
+            return _FILE
+        return _FOLDER if name in self._folders else 0
+
     def status(self, name: str) -> os.stat_result | None:
-        if (file := self._files.get(name)) is not None:
-            return _status(stat.S_IFREG, file)
-        return _status(stat.S_IFDIR, RemoteFile(name)) if name in self._folders else None
+        if name in self._files:
+            return _status(_FILE, self._sized(name))
+        return _status(_FOLDER, RemoteFile(name)) if name in self._folders else None
+
+    def _sized(self, name: str) -> RemoteFile:
+        """Return what is known of a file; web servers tell its size only if they are asked."""
+        file = self._files[name]
+        if file.size is None:
+            with asking(self._path(name)):
+                file = self._ask(name)
+                if file.size is None:  # they may say 0 of any file
+                    n_bytes = len(read_range(self._source, name))
+                    file = RemoteFile(name, n_bytes, file.identity)
+            self._files[name] = file
+        return file
+
+    def _ask(self, name: str) -> RemoteFile:
+        goal = Goal(quoted(name), self._path(name), "")
+        return ask(self._source, name, goal=goal, limits=Limits(), deadline=Deadline(None))
 
     def names(self, folder: str) -> Sequence[str]:
         return self._folders.get(folder, ())
 
     def open(self, name: str) -> OpenFile:
-        if (file := self._files.get(name)) is not None:
-            return _ListedFile(self, file)
+        if name in self._files:
+            return _ListedFile(self, self._sized(name))
         if name in self._folders:
             raise NotRegularError("directory")
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self._path(name))
@@ -92,11 +119,9 @@ class ListedFiles:
     def stated(
         self, file: RemoteFile, asked: Set[tuple[str, int]]
     ) -> Mapping[tuple[str, int], digest.Digest]:
-        name, where = file.name, self._path(file.name)
-        if asked and file.digest is None and not isinstance(self._source, HubSource):
-            with asking(where):
-                goal, deadline = Goal(quoted(name), where, ""), Deadline(None)
-                told = ask(self._source, name, goal=goal, limits=Limits(), deadline=deadline)
+        if asked and file.digest is None and isinstance(self._source, FsspecSource):
+            with asking(self._path(file.name)):
+                told = self._ask(file.name)
             file = told if told.size == file.size else file
         texts = digest.provable(filter(None, (file.digest, *file.checksums)))
         found = {(each.algorithm, 0): each for each in map(digest.parse, texts)}
@@ -108,8 +133,7 @@ class ListedFiles:
 
     def changed(self, names: Iterable[str]) -> list[str]:
         with asking(self._source.url):
-            files = listed(self._source, Limits(), Deadline(None), self._source.url)
-        now = ListedFiles(self._source, files)
+            now = ListedFiles(self._source, files_of(self._source))
         return [name for name in names if now.status(name) != self.status(name)]
 
     def notes(self) -> Sequence[str]:
@@ -122,11 +146,11 @@ class ListedFiles:
         return notes
 
 
-def _status(kind: int, file: RemoteFile) -> os.stat_result:
+def _status(mode: int, file: RemoteFile) -> os.stat_result:
     # The number of a file is another one once the file is, as far as its store tells.
     size, name = file.size or 0, f"{file.name}\0{file.identity}"
     told = hashlib.blake2b(name.encode(errors="backslashreplace"), digest_size=7)
-    fields = kind | 0o444, int.from_bytes(told.digest()), 0, 0, 0, 0, size, 0, 0, 0
+    fields = mode, int.from_bytes(told.digest()), 0, 0, 0, 0, size, 0, 0, 0
     more = {"st_blocks": -(-size // _BLOCK_BYTES), "st_mtime_ns": 0, "st_ctime_ns": 0}
     return os.stat_result(fields, more)
 
@@ -137,7 +161,7 @@ class _ListedFile:
     def __init__(self, listed: ListedFiles, file: RemoteFile) -> None:
         self.stated = functools.partial(listed.stated, file)
         self._read = functools.partial(listed.read, file)
-        self.status = _status(stat.S_IFREG, file)
+        self.status = _status(_FILE, file)
         self._windows: list[tuple[int, bytes]] = []  # two of what was read
         self._ahead = _WINDOW
         self._failure: OSError | None = None

@@ -4,15 +4,17 @@ import contextlib
 from collections.abc import Iterator
 
 from shardproof._base.addresses import RemoteDirectory, mounted, mounted_at, remote_at
-from shardproof._base.messages import shown
-from shardproof._base.work import Deadline, apart
+from shardproof._base.work import apart
 from shardproof.errors import ManifestError, ManifestNotFoundError, RevisionError
-from shardproof.fetching import HttpSource, Limits, Source, open_source, sources
-from shardproof.fetching.transfer import listed
-from shardproof.remote._directory import ListedFiles, asking
+from shardproof.fetching import HttpSource, Source, open_source, sources
+from shardproof.remote._directory import ListedFiles, asking, files_of
 
 _NOTHING = (
     "no object lies below this address. Are bucket and folder right? A store keeps no empty folders"
+)
+_NO_LINKS = (
+    "the page at this address links to no file below it. Does the server list its folders? If not, "
+    "give the address of a store, or fetch the files and check them here"
 )
 
 
@@ -34,12 +36,9 @@ def at_address(address: str) -> Iterator[str]:
 
 
 def _listed(source: Source) -> RemoteDirectory:
-    if isinstance(source, HttpSource):
-        problem = "a web server lists no files: give hf://, s3://, gs:// or another store, or fetch"
-        raise ValueError(f"{problem} the files and check them here; found '{shown(source.url)}'")
     try:
         with asking(source.url):
-            files = apart(lambda stop: listed(source, Limits(), Deadline(None, stop), source.url))
+            files = apart(lambda stop: files_of(source, stop))
     except OSError as error:
         cause = getattr(error.__cause__, "__cause__", None)  # of the fetch that failed
         is_gone = isinstance(getattr(cause, "__cause__", None), FileNotFoundError)
@@ -50,5 +49,6 @@ def _listed(source: Source) -> RemoteDirectory:
     if [file.name for file in files] == [""]:
         raise ManifestError("expected the address of a directory, found a file", path=source.url)
     if not files:
-        raise ManifestNotFoundError(_NOTHING, path=source.url)
+        what = _NO_LINKS if isinstance(source, HttpSource) else _NOTHING
+        raise ManifestNotFoundError(what, path=source.url)
     return ListedFiles(source, files).directory()

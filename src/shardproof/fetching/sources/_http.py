@@ -6,11 +6,12 @@ What one answers is believed only as far as it agrees with itself and the reques
 import contextlib
 import datetime
 import email.utils
+import functools
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from shardproof._base.arguments import checked
 from shardproof._base.messages import plain, quoted, shown
@@ -20,9 +21,11 @@ from shardproof.fetching.sources._source import (
     ReadRequest,
     RemoteFile,
     Response,
+    SendRequest,
     SourceContext,
 )
 from shardproof.fetching.sources._urls import bare, below, parted, resource_of
+from shardproof.fetching.sources._web_index import names_on
 
 if TYPE_CHECKING:
     import httpcore
@@ -35,6 +38,9 @@ _HEADER_VALUE = re.compile(r"([!-~]+([ \t]+[!-~]+)*)?")  # RFC 9110, 5.5, of whi
 _LATER = {408, 425, 429}  # of 4xx, those that say: not now (RFC 9110, RFC 8470, RFC 6585)
 _LARGE = 4 * 2**20
 _PIECE = 2**20
+_MAX_PAGE = 2**26  # of a folder with some 400 000 files
+_MAX_ENTRIES = 1_000_000  # of all folders
+_MAX_TEXT = 256 * 2**20  # characters in all of their paths
 _ENTITY_TAG = re.compile(r'"[ -~]{1,1000}"')  # one that can be sent back
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)", re.ASCII)
 _TYPES = {"text/html", "application/xhtml+xml", "application/vnd.wap.xhtml+xml"}
@@ -102,6 +108,31 @@ class HttpSource(SourceContext):
     def files(self) -> Sequence[RemoteFile]:
         """Return what was said to be there."""
         return tuple(self._files)
+
+    def linked(self, send: SendRequest) -> Sequence[RemoteFile]:
+        """Return the files to which pages of folders link, of a server that makes such pages."""
+        found, todo, n_text = set[str](), [""], 0
+        while todo:
+            folder = todo.pop()
+            page = send(functools.partial(self._page, below(self._address, folder)))
+            names = names_on(page.decode(errors="replace"), f"{self.url}/{quote(folder)}")
+            new = {folder + name for name in names} - found
+            todo += [name for name in new if name.endswith("/")]
+            found |= new
+            n_text += sum(map(len, new))
+            if len(found) > _MAX_ENTRIES or n_text > _MAX_TEXT:
+                problem = f"its pages list more than {_MAX_ENTRIES} entries, or names too long"
+                raise SourceError(f"{problem}: name a folder in it", kind="unusable")
+        return [*map(RemoteFile, sorted(found))]
+
+    def _page(self, address: str, timeout: float, cancellation: Cancellation | None) -> bytes:
+        try:
+            return self._web.text(address, _MAX_PAGE, timeout=timeout, cancellation=cancellation)[0]
+        except SourceError as error:
+            if error.kind != "refused":
+                raise
+            problem = f"{error.problem}; does the server list its folders?"
+            raise SourceError(problem, kind="refused") from error
 
     def stat(
         self, name: str, *, timeout: float, cancellation: Cancellation | None = None

@@ -3,8 +3,8 @@
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Literal, TypeVar
 from urllib.parse import quote, urlsplit
 
 import msgspec
@@ -20,6 +20,7 @@ from shardproof.fetching.sources._source import (
     ReadRequest,
     RemoteFile,
     Response,
+    SendRequest,
     SourceContext,
 )
 from shardproof.fetching.sources._urls import bare, shown
@@ -52,10 +53,6 @@ class _TreeEntry(msgspec.Struct):
     oid: _BlobId
     size: Annotated[int, msgspec.Meta(ge=0, lt=10**18)] = 0
     lfs: _Lfs | None = None
-
-
-SendRequest = Callable[[Callable[[float, Cancellation | None], Any]], Any]
-"""Makes a request, which is given seconds for one wait and what cancels it."""
 
 
 class HubSource(SourceContext):

@@ -5,7 +5,7 @@ import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -85,6 +85,10 @@ class Cancellation:
         """Raise SourceError if the work is cancelled: for what waits in short steps."""
         if self.is_cancelled:
             raise SourceError("it is no longer wanted", kind="unusable")
+
+
+SendRequest = Callable[[Callable[[float, Cancellation | None], Any]], Any]
+"""Makes a request, which is given seconds for one wait and what cancels it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -56,8 +56,10 @@ def with_parsed_digest(file: RemoteFile | None, digest: str | None) -> RemoteFil
     return msgspec.structs.replace(wanted, digest=parsed)
 
 
-def listed(source: Source, limits: Limits, deadline: Deadline, path: str) -> Sequence[RemoteFile]:
-    """Return what is there, as far as the source can list it: a web server can't."""
+def listed(
+    source: Source, limits: Limits, deadline: Deadline, path: str, *, links: bool = False
+) -> Sequence[RemoteFile]:
+    """Return what is there, as far as the source can list it; with ``links``, in pages, too."""
     goal = Goal("the listing", source.url, path)
     if not isinstance(source, HubSource):
         # Other sources don't tell how far they are, so that a stall can't be seen.
@@ -72,6 +74,8 @@ def listed(source: Source, limits: Limits, deadline: Deadline, path: str) -> Seq
 
     if isinstance(source, HubSource):
         return source.files(send)
+    if links and isinstance(source, HttpSource):
+        return source.linked(send)
     if isinstance(source, FsspecSource):
         return send(lambda _, cancellation: source.files(cancellation))
     return send(lambda *_: source.files())
