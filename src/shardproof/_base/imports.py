@@ -4,17 +4,22 @@ import sys
 
 TYPE_CHECKING = False  # that of typing takes longer to import than all else here
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from typing import Any
 
 _TESTING = {"hypothesis", "pyfakefs", "pytest"}
 
 
 def attached(
-    package: str, homes: "Mapping[str, str]"
-) -> "tuple[Callable[[str], Any], Callable[[], list[str]]]":
-    """Return ``__getattr__`` and ``__dir__`` for a package whose names are imported when used."""
-    # Of each name ``homes`` has the module of the package; no text where it is one itself.
+    package: str,
+) -> "tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]":
+    """Return ``__all__``, ``__getattr__`` and ``__dir__`` of a package that imports names late."""
+    # Which they are, and where each is, its stub says, which type checkers read: one name a line.
+    # Read by what this module was loaded by, also from a zip file, or while pyfakefs fakes `open`.
+    loader: Any = __spec__.loader
+    stub = loader.get_data(f"{sys.modules[package].__path__[0]}/__init__.pyi").decode()
+    words = (line.split() for line in stub.splitlines() if line.startswith("from "))
+    homes = {name: home for _, home, _, name, *_ in words}
 
     def get(name: str) -> "Any":
         if name not in homes:
@@ -23,13 +28,13 @@ def attached(
             raise AttributeError(f"module {quoted(package)} has no attribute {quoted(name)}")
         from importlib import import_module  # noqa: PLC0415 - only when a name is asked for
 
-        home = homes[name]
-        module = import_module(f"{package}.{home or name}")
-        value = getattr(module, name) if home else module
+        is_module = homes[name] == package
+        found = import_module(f"{package}.{name}" if is_module else homes[name])
+        value = found if is_module else getattr(found, name)
         setattr(sys.modules[package], name, value)
         return value
 
-    return get, lambda: sorted(homes)
+    return sorted(homes), get, lambda: sorted(homes)
 
 
 def import_all() -> None:

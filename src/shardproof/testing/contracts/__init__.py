@@ -8,20 +8,7 @@ from typing import Any
 
 from shardproof._base.imports import attached, extra
 
-_HOMES = {
-    "FormatContract": "_format",
-    "ResumableLoaderContract": "_order",
-    "SampleDir": "_contract",
-    "SeededLoaderContract": "_order",
-    "ShardLoaderContract": "_loader",
-    "ValidatorContract": "_validator",
-    "WriterContract": "_writer",
-    "fingerprint": "_child",
-}
-
-__all__ = sorted(_HOMES)  # noqa: PLE0605 - type checkers read __init__.pyi
-
-_get, __dir__ = attached(__name__, _HOMES)
+__all__, _get, __dir__ = attached(__name__)
 
 
 def __getattr__(name: str) -> Any:

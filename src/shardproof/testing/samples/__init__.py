@@ -5,6 +5,4 @@ What every format has is in ``shardproof.testing``; what only one has, in the mo
 
 from shardproof._base.imports import attached
 
-__all__ = ["checkpoint", "receipts", "saev"]
-
-__getattr__, __dir__ = attached(__name__, dict.fromkeys(__all__, ""))
+__all__, __getattr__, __dir__ = attached(__name__)
