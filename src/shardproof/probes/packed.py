@@ -74,7 +74,7 @@ class Forward:
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces, self._held, self._begin = pieces, b"", 0
 
-    def __call__(self, n_bytes: int, at: int) -> bytes:
+    def __call__(self, n_bytes: int, at: int = 0, /) -> bytes:
         """Return bytes from a position on."""
         while (n_held := len(self._held)) < at + n_bytes - self._begin:
             if (piece := next(self._pieces, None)) is None:

@@ -6,7 +6,7 @@ where things are and how many rows there are.
 """
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from shardproof._base.messages import quoted, told
@@ -41,9 +41,6 @@ class ParquetFooter(NamedTuple):
     rows_of_files: Mapping[str, int]  # by the file that row groups are in; in this one by no name
 
 
-_Read = Callable[[int, int], bytes]
-
-
 def probe(promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
     """Return what is wrong with the structure of a file, or with its number of rows."""
     footer = footer_of(read, size)
@@ -56,7 +53,7 @@ def probe(promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
 
 def footer_in(data: bytes) -> ParquetFooter | Mismatch | None:
     """Return what ``_metadata`` says, a footer of row groups in other files; as `footer_of`."""
-    return footer_of(lambda n_bytes, at: data[at : at + n_bytes], len(data), len(data))
+    return footer_of(lambda n_bytes, at=0: data[at : at + n_bytes], len(data), len(data))
 
 
 def rows_in(root: str, names: Iterable[str]) -> int | None:
@@ -75,7 +72,7 @@ def rows_in(root: str, names: Iterable[str]) -> int | None:
 
 
 def footer_of(
-    read: _Read, size: int, max_bytes: int = _MAX_PARSED_BYTES
+    read: Read, size: int, max_bytes: int = _MAX_PARSED_BYTES
 ) -> ParquetFooter | Mismatch | None:
     """Return what a file's footer says; None where it is encrypted, or too long to be read."""
     last = read(min(size, _LAST_BYTES), max(0, size - _LAST_BYTES))

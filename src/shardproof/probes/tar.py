@@ -10,7 +10,6 @@ What is in a file counts, and not how it is called, since readers go by that too
 
 import functools
 import zlib
-from collections.abc import Callable
 
 from shardproof._base.messages import quoted
 from shardproof._base.opening import Read
@@ -41,8 +40,6 @@ _WITHOUT_DATA = b"123456"  # links, devices, directories, FIFOs: whatever size t
 _SPARSE = b"S"
 _PAX_SIZE = b" size="
 
-_Read = Callable[[int, int], bytes]
-
 
 def probe(promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
     """Return what is wrong with an archive, as far as its first headers and its end tell."""
@@ -55,7 +52,7 @@ def probe(promised: ExpectedFile, read: Read, size: int) -> Mismatch | None:
         return wrong
     if size % BLOCK_BYTES or size < _END_BYTES:
         return Mismatch("blocks of 512 bytes, two or more", f"{size} bytes")
-    end = _end_of_members(lambda n_bytes, at: head[at : at + n_bytes], size)
+    end = _end_of_members(lambda n_bytes, at=0: head[at : at + n_bytes], size)
     if end == 0 and (promised.n_items or size > _RECORD_BYTES):
         return Mismatch("a header at byte 0", "zeros")
     if isinstance(end, Mismatch):
@@ -87,7 +84,7 @@ def is_header(block: bytes) -> bool:
     return (rest - 256 * n_high) % 65521 == 0
 
 
-def _end_of_members(read: _Read, size: int, at: int = 0) -> int | Mismatch | None:
+def _end_of_members(read: Read, size: int, at: int = 0) -> int | Mismatch | None:
     """Return where zeros stand for a header, or what is wrong before; None where nothing tells."""
     while at < size:
         header = read(BLOCK_BYTES, at)
@@ -109,7 +106,7 @@ def _end_of_members(read: _Read, size: int, at: int = 0) -> int | Mismatch | Non
     return at
 
 
-def _states_a_size(read: _Read, n_bytes: int, at: int) -> bool:
+def _states_a_size(read: Read, n_bytes: int, at: int) -> bool:
     """Whether an extended header may have the size of the member after it, as of one over 8 GiB."""
     if n_bytes > _MAX_PAX_BYTES:
         return True
@@ -128,7 +125,7 @@ def _number(field: bytes) -> int | None:
     return number if number >= 0 else None
 
 
-def _wrong_member(read: _Read, size: int) -> Mismatch | None:
+def _wrong_member(read: Read, size: int) -> Mismatch | None:
     """Return what is wrong with an archive, or with one that was put behind its end mark."""
     end: int | Mismatch | None = 0
     while isinstance(end, int) and end < size:
@@ -138,7 +135,7 @@ def _wrong_member(read: _Read, size: int) -> Mismatch | None:
     return None if isinstance(end, int) else end
 
 
-def _after_zeros(read: _Read, at: int, size: int) -> int:
+def _after_zeros(read: Read, at: int, size: int) -> int:
     """Return the first block from one on that is not all zeros; the size where there is none."""
     while at < size and (piece := read(min(_PIECE_BYTES, size - at), at)):
         n_zeros = len(piece) - len(piece.lstrip(b"\0"))
@@ -154,6 +151,6 @@ def _wrong_inside(n_items: int | None, whole: bool, read: packed.Forward) -> Mis
     if not head.strip(b"\0") and (n_items or len(head) > _RECORD_BYTES):
         return Mismatch("a header at byte 0", "zeros")
     if not whole:
-        end = _end_of_members(lambda n_bytes, at: head[at : at + n_bytes], _ENDLESS)
+        end = _end_of_members(lambda n_bytes, at=0: head[at : at + n_bytes], _ENDLESS)
         return end if isinstance(end, Mismatch) else None
     return _wrong_member(read, _ENDLESS) or (None if read.tail() == _END else _NO_END)

@@ -7,7 +7,6 @@ may pack the whole file by gzip or zlib; nothing but the bytes tells.
 
 import functools
 import struct
-from collections.abc import Callable
 
 from shardproof._base.messages import quoted
 from shardproof._base.opening import Read
@@ -23,8 +22,6 @@ _BLOCK_BYTES = 4096
 _MOST_RECORDS = 4096  # that a look follows: a file of many more is told by its begin alone
 _PIECE_BYTES = 2**16
 _ZLIB = tuple(bytes([n << 4 | 8]) for n in range(8))  # first bytes, by windows (RFC 1950)
-
-_Read = Callable[[int, int], bytes]
 
 
 def probe(_: ExpectedFile, read: Read, size: int) -> Mismatch | None:
@@ -69,7 +66,7 @@ def _packed_by(read: Read) -> str | None:
     return kind if kind in {"gzip", "zlib"} else None
 
 
-def _wrong_begin(read: _Read) -> Mismatch | None:
+def _wrong_begin(read: Read) -> Mismatch | None:
     head = read(_HEAD.size, 0)
     return _no_length(head, 0) if len(head) == _HEAD.size and _length_in(head) is None else None
 
@@ -89,7 +86,7 @@ def _of_length(data: bytes) -> int:
     return _masked(crc32c(data))
 
 
-def _wrong_record(read: _Read) -> Mismatch | None:
+def _wrong_record(read: Read) -> Mismatch | None:
     """Return which record has another checksum; a long one is never held as a whole."""
     at = 0
     while head := read(_HEAD.size, at):
