@@ -149,10 +149,8 @@ def _with_ids(root: str, name: str, read: Read, size: int) -> Iterator[TokensWit
         return
     series = "" if found["series"] == "train" else f"_{found['series']}"
     with opened(f"sample_ids{series}_{found['index']}.npy", root) as file:
-        tokens, ids = (
-            _whole(read, size),
-            None if file is None else _whole(file, file.status.st_size),
-        )
+        tokens = _whole(read, size)
+        ids = None if file is None else _whole(file, file.status.st_size)
         if file is not None and tokens is not None and ids is not None:
             is_one = ids.type in _ID_TYPES and ids.item_bytes == ID_BYTES and ids.n_items
             shard = TokensWithIds(read, tokens, file, ids) if is_one and tokens.item_bytes else None
