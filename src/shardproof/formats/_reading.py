@@ -25,9 +25,7 @@ from shardproof.formats._format import Format, SignerKey
 from shardproof.formats._weak import WEAK, agrees
 from shardproof.manifest import ExpectedFile, Manifest, RefusedEntry
 
-LISTS = "digests"
-"""Name of the format of a directory that has nothing but such lists."""
-
+LISTS = "digests"  # name of the format of a directory that has nothing but such lists
 _MAX_BYTES = 2**16
 _BEGIN = re.compile(rb"(?m)^-----BEGIN (?:CERTIFICATE|(?:[A-Z]+ )*(?:PUBLIC|PRIVATE) KEY)-----")
 

@@ -19,9 +19,7 @@ from shardproof.receipts._input_files import describe, input_files
 
 RepoType = Literal["model", "dataset"]
 
-Offline = Literal["error", "reuse"]
-"""What to do where the hub can't be asked."""
-
+Offline = Literal["error", "reuse"]  # what to do where the hub can't be asked
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 

@@ -12,11 +12,8 @@ from shardproof._base.messages import quoted, told
 from shardproof.checkpoint import _format
 from shardproof.checkpoint._format import ShardEntry, TensorEntry
 
-Out = Any
-"""An array of numpy, or a tensor of torch."""
-
-ShardOuts = Sequence[Mapping[str, Out]]
-"""Memory for all tensors of some shards."""
+Out = Any  # an array of numpy, or a tensor of torch
+ShardOuts = Sequence[Mapping[str, Out]]  # memory for all tensors of some shards
 
 
 def checked_outs(out: Mapping[str, Out], wanted: Mapping[str, TensorEntry]) -> dict[str, Out]:
@@ -66,8 +63,7 @@ def is_tensor(out: Out) -> bool:
     return torch is not None and isinstance(out, torch.Tensor)
 
 
-Span = tuple[str, int, int]
-"""Where memory is: on which device, from where on, and how many bytes."""
+Span = tuple[str, int, int]  # where memory is: on which device, from where on, and how many bytes
 
 
 def _span_of_array(said: str, array: Out, tensor: TensorEntry) -> Span:

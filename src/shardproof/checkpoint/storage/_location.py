@@ -17,9 +17,7 @@ from shardproof.checkpoint.storage._fsspec_storage import FsspecStorage
 from shardproof.checkpoint.storage._local_storage import LocalStorage
 from shardproof.checkpoint.storage._storage import CheckpointStorage
 
-clock = time.time
-"""The clock by which ages are told."""
-
+clock = time.time  # the clock by which ages are told
 _LONGEST_PATH = 4096
 _OF_A_SHARD = re.compile(r"(.*[^/])_shard_[0-9]+\.(?:shard|tensors\.json)", re.DOTALL)
 _UNITS = ((86400, "days"), (3600, "h"), (60, "min"), (1, "s"))

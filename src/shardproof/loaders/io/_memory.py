@@ -26,8 +26,7 @@ _preadv = getattr(_library, "preadv64", None) or _library.preadv  # musl knows t
 _preadv.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64]
 _preadv.restype = ctypes.c_ssize_t
 
-Vectors = npt.NDArray[np.void]
-"""Address and length of each of some pieces of memory."""
+Vectors = npt.NDArray[np.void]  # address and length of each of some pieces of memory
 
 
 Bytes = npt.NDArray[np.uint8]
@@ -121,8 +120,7 @@ class Scattered:
         return os.preadv(fd, views, offset + n_done)
 
 
-Destination = Contiguous | Scattered
-"""Takes bytes of a file that follow each other."""
+Destination = Contiguous | Scattered  # takes bytes of a file that follow each other
 
 
 def read_vectors(fd: int, address: int, n_vectors: int, offset: int) -> int:

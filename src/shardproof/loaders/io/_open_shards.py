@@ -27,9 +27,7 @@ _BYTES_AT_ONCE = 2**21
 _LONG = 2**16
 """Reads of so many bytes are made one by one: the kernel takes longer for many in one call."""
 
-_LONG_BYTES_AT_ONCE = 2**23
-"""What a thread reads of such before it takes more."""
-
+_LONG_BYTES_AT_ONCE = 2**23  # what a thread reads of such before it takes more
 _MANY = 64
 """Fewer pieces of memory take no longer one by one: Python makes an object for each of them."""
 

@@ -15,8 +15,7 @@ from shardproof.loaders.io._row_source import Batch, RowSource, batches_of
 from shardproof.loaders.order._epoch_plan import EpochPlan, RankShare, Window
 from shardproof.loaders.order._selection import Rows
 
-_MOST_THREADS = 1024
-"""More would take longer to start than they save."""
+_MOST_THREADS = 1024  # more would take longer to start than they save
 
 _FEW, _MANY = 2, 8
 """How many threads read unless a number is given: fewer than these leave a batch waiting, and each

@@ -17,12 +17,8 @@ from shardproof.loaders.io._open_shards import ShardReads
 from shardproof.loaders.order._epoch_plan import Window
 from shardproof.loaders.order._selection import Rows, Selection
 
-_MANY = 512
-"""Fewer places are sorted faster at once than by 16 bits at a time."""
-
-_MOST_GAP = 32
-"""What is read for nothing is at most one of so many rows."""
-
+_MANY = 512  # fewer places are sorted faster at once than by 16 bits at a time
+_MOST_GAP = 32  # what is read for nothing is at most one of so many rows
 _MOST_JOINED = 2**24
 """Runs are read together within blocks of so many bytes: no signal is seen within a call."""
 

@@ -14,8 +14,7 @@ from typing import Protocol
 from shardproof.loaders.io._crew import Crew
 from shardproof.loaders.io._row_source import Batch
 
-MOST_BEHIND = 2
-"""Deliveries that the device may not have come to when a further batch is sent."""
+MOST_BEHIND = 2  # deliveries that the device may not have come to when a further batch is sent
 
 
 class Event(Protocol):

@@ -9,8 +9,7 @@ from numpy.random import PCG64, SeedSequence  # numpy would import it later, in 
 
 from shardproof.loaders.order._selection import Rows, Selection
 
-Mask = npt.NDArray[np.bool_]
-"""Which rows of which example are wanted, ``[example, row]``."""
+Mask = npt.NDArray[np.bool_]  # which rows of which example are wanted, ``[example, row]``
 
 
 def permutation(n: int, *key: int) -> Rows:
@@ -80,8 +79,7 @@ class Listed:
         return np.concatenate((self.head[start:stop], tail))
 
 
-Stream = InOrder | ShuffledExamples | Listed
-"""All rows of an epoch, one after the other."""
+Stream = InOrder | ShuffledExamples | Listed  # all rows of an epoch, one after the other
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

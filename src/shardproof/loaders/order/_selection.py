@@ -11,9 +11,7 @@ import numpy.typing as npt
 from shardproof._base.messages import quoted
 from shardproof.saev import Metadata
 
-Framework = Literal["numpy", "torch"]
-"""Of which library the delivered arrays are."""
-
+Framework = Literal["numpy", "torch"]  # of which library the delivered arrays are
 LayerChoice = int | Literal["all"]
 TokenChoice = Literal["special", "content", "all"]
 Rows = npt.NDArray[np.int64]
