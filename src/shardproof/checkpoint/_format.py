@@ -23,11 +23,8 @@ MAX_NUMBER = 2**63 - 1
 MAX_RANK = 2**31 - 1
 _SHOWN = 20
 
-METADATA_END = ".metadata.json"
-"""How the metadata file's name ends; it is written last, and makes the checkpoint."""
-
-PRUNED_END = ".metadata.json.pruned"
-"""How the metadata's name ends while the checkpoint is being removed."""
+METADATA_END = ".metadata.json"  # of the file that is written last, and makes the checkpoint
+PRUNED_END = ".metadata.json.pruned"  # while the checkpoint is being removed
 
 NUMPY_TYPES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),

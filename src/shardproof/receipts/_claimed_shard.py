@@ -37,8 +37,7 @@ logger = logging.getLogger("shardproof.receipts")
 
 _MAX_TEXT = 50_000
 
-_MAX_RECORDED = 2**16
-"""Most bytes of further fields: with an error's text they fit into a receipt that is read again."""
+_MAX_RECORDED = 2**16  # bytes of further fields: with an error's text they fit into a receipt
 
 
 class ClaimedShard:

@@ -25,12 +25,9 @@ RESERVED = frozenset({PLAN_FILE, RECEIPTS, CLAIMS})
 """What no output is called, nor a folder of outputs, in whatever case."""
 
 MAX_SHARDS = 1_000_000  # as many as six digits can number
-MAX_KINDS = 1000
-"""Most kinds of outputs that a plan may owe: each receipt is looked at for each of them."""
-
+MAX_KINDS = 1000  # of outputs that a plan may owe: each receipt is looked at for each of them
 MAX_PLAN_BYTES = 256 * 2**20  # largest plan: two million source files
-MAX_RECEIPT_BYTES = 2**20
-"""Largest receipt; in use they have under a thousand bytes, a traceback some thousands."""
+MAX_RECEIPT_BYTES = 2**20  # in use they have under a thousand bytes, a traceback some thousands
 
 T = TypeVar("T")
 

@@ -21,8 +21,7 @@ from shardproof.receipts._canonical import canonical_path
 _ANYWHERE = "**"
 _HAS_PATTERN = re.compile(r"[*?\[]")
 
-Identity = Literal["mtime", "digest", "size"]
-"""By what a local file is known again, beside its path and size."""
+Identity = Literal["mtime", "digest", "size"]  # by what a file is known again, beside its path
 
 
 class InputFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -27,8 +27,7 @@ from shardproof.receipts._directories import (
 from shardproof.receipts._input_files import InputFile, identity_of
 from shardproof.receipts._pins import Pin
 
-_METHOD = "size-balanced-1"
-"""Stands in every plan's hash: another way to deal files out makes another plan."""
+_METHOD = "size-balanced-1"  # in every plan's hash: another way to deal files makes another plan
 
 
 class Assignment(msgspec.Struct, frozen=True):

@@ -23,12 +23,8 @@ from shardproof.errors import ManifestError, ManifestPermissionError, ReceiptErr
 from shardproof.receipts._canonical import plain
 from shardproof.receipts._directories import MAX_RECEIPT_BYTES, RECEIPTS, folder_in, receipt_name
 
-OUTPUT_FILE = "output_file"
-"""The field by which Nemotron finds the output of a shard of JSON lines."""
-
-_SCHEMA_VERSION = 1
-"""Of the fields below. A receipt that doesn't say, as Nemotron's, has these."""
-
+OUTPUT_FILE = "output_file"  # the field by which Nemotron finds the output of a shard of JSON lines
+_SCHEMA_VERSION = 1  # of the fields below; a receipt that has none, as Nemotron's, has these
 _COUNTS = ("num_sequences", "num_records", "num_samples")
 _PAIR = ("bin", "idx")
 _JSONL = "jsonl"

@@ -14,9 +14,7 @@ from shardproof.errors import ShardReadError
 if TYPE_CHECKING:
     import pyarrow
 
-MAX_LINE_BYTES = 64 * 2**20
-"""Longest line that is read: a file without line breaks is rather no text."""
-
+MAX_LINE_BYTES = 64 * 2**20  # longest line that is read: without line breaks it is rather no text
 _CHUNK_BYTES = 2**18
 _BATCH_BYTES = 4 * 2**20
 _ROWS = 1024

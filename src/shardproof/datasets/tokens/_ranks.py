@@ -31,8 +31,7 @@ logger = logging.getLogger("shardproof.fetching")
 
 BEAT = 2.0  # seconds between two signs of life of rank 0
 
-SILENCE = 150.0
-"""Seconds without one after which it is taken for dead: network file systems show changes late."""
+SILENCE = 150.0  # seconds until rank 0 is taken for dead: network file systems show changes late
 
 _HOME, _RECORD = os.path.join(STATE, "ranks"), "said.json"
 _MAX_BYTES = 2**16

@@ -23,8 +23,7 @@ logger = logging.getLogger("shardproof.fetching")
 _POLL = 0.05
 _VISIBLE_SECONDS = 60.0  # nfs(5): for so long may a directory look as it did before
 
-Load = Callable[..., SharedShardedDataset]
-"""Looks at a shard of some files and opens it, as `SharedShardedDataset.load` does."""
+Load = Callable[..., SharedShardedDataset]  # opens a shard, as `SharedShardedDataset.load` does
 
 
 @dataclasses.dataclass(eq=False)

@@ -22,9 +22,7 @@ from shardproof.report import Finding, FindingKind, Report, ShardValidationError
 
 logger = logging.getLogger("shardproof.fetching")
 
-ProofLevel = Literal["complete", "valid"]
-"""How thoroughly a shard of tokens is checked: none is opened that is only ``present``."""
-
+ProofLevel = Literal["complete", "valid"]  # none is opened that is only ``present``
 _FORMAT = "tokens"
 _CHUNK_BYTES = 2**22
 

@@ -21,15 +21,10 @@ from shardproof.loaders.io._memory import VECTOR, Destination, Scattered, Vector
 from shardproof.loaders.io._submissions import MOST_AT_ONCE, Requests, read_singly, requests_of
 from shardproof.loaders.order._selection import Rows
 
-_BYTES_AT_ONCE = 2**21
-"""What one call reads, about: no thread waits long for the other, nor a signal for the call."""
-
-_LONG = 2**16
-"""Reads of so many bytes are made one by one: the kernel takes longer for many in one call."""
-
+_BYTES_AT_ONCE = 2**21  # that one call reads: no thread waits long for another, nor a signal for it
+_LONG = 2**16  # reads of so many bytes are made singly: the kernel takes longer for many at once
 _LONG_BYTES_AT_ONCE = 2**23  # what a thread reads of such before it takes more
-_MANY = 64
-"""Fewer pieces of memory take no longer one by one: Python makes an object for each of them."""
+_MANY = 64  # fewer pieces take no longer one by one: Python makes an object for each of them
 
 _ATTEMPTS = 4
 _SECONDS = 10.0

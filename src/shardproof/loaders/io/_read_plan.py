@@ -19,8 +19,7 @@ from shardproof.loaders.order._selection import Rows, Selection
 
 _MANY = 512  # fewer places are sorted faster at once than by 16 bits at a time
 _MOST_GAP = 32  # what is read for nothing is at most one of so many rows
-_MOST_JOINED = 2**24
-"""Runs are read together within blocks of so many bytes: no signal is seen within a call."""
+_MOST_JOINED = 2**24  # runs are read together in blocks of so many bytes: a call sees no signal
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -19,12 +19,8 @@ import numpy.typing as npt
 from shardproof._base.work import apart
 from shardproof.loaders.io._memory import read_vectors
 
-MOST_AT_ONCE = 512
-"""Reads in one call: no signal is seen before all of them are done, on a slow disk too."""
-
-_MOST_QUEUES = 32
-"""Of 128 that a system has by default; further threads read by a call for each read."""
-
+MOST_AT_ONCE = 512  # reads in one call: no signal is seen before all are done, on a slow disk too
+_MOST_QUEUES = 32  # of 128 that a system has by default; more threads make a call for each read
 _READ = 7  # IOCB_CMD_PREADV of linux/aio_abi.h, as all that follows
 
 _CALLS = {  # io_setup, io_destroy, io_getevents, io_submit: the C library has no names for them
