@@ -200,12 +200,10 @@ def expected_problems(layout: Layout, *, level: str = "valid") -> tuple[Expected
     return tuple(problems)
 
 
-_METADATA = {
-    CheckpointMetadataState.MISSING: "missing",
-    CheckpointMetadataState.UNFINISHED: "missing",
-    CheckpointMetadataState.PRUNED: "missing",
-    CheckpointMetadataState.UNREADABLE: "unreadable",
-    CheckpointMetadataState.DIRECTORY: "not-regular",
+_METADATA: dict[str, str] = {
+    **dict.fromkeys(["missing", "unfinished", "pruned"], "missing"),
+    "unreadable": "unreadable",
+    "directory": "not-regular",
 }
 
 _ONLY_VALID: dict[str, str] = {

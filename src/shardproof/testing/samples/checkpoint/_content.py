@@ -110,18 +110,8 @@ def as_tensor(given: tuple[str, str, Iterable[int]]) -> CheckpointTensor:
 _Tensors = Sequence[CheckpointTensor]
 
 # Not in one set: a state of shards is equal to that of metadata of the same name.
-_OF_DATA: set[str] = {
-    CheckpointShardState.FLIPPED,
-    CheckpointShardState.FLIPPED_PADDING,
-    CheckpointShardState.ZERO_TAIL,
-    CheckpointShardState.STALE,
-}
-_LIES_ABOUT_DATA = {
-    CheckpointMetadataState.HOLES,
-    CheckpointMetadataState.UNKNOWN_DTYPE,
-    CheckpointMetadataState.OVERFLOWING,
-    CheckpointMetadataState.OVERLAPPING,
-}
+_OF_DATA = {"flipped", "flipped_padding", "zero_tail", "stale"}
+_LIES_ABOUT_DATA = {"holes", "unknown_dtype", "overflowing", "overlapping"}
 
 
 def can_be(state: str, tensors: _Tensors) -> bool:
