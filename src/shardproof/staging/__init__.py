@@ -113,8 +113,8 @@ def _staged(
         try:
             directory.prepare()
             StagedCopy(source, directory.place, level, threads).make()
-            if directory.finish():
-                return Path(source.at(directory.final))
+            directory.finish()
+            return Path(source.at(directory.final))
         except (OSError, ShardproofError):
             if not directory.is_finished_by_others():
                 raise
@@ -151,16 +151,10 @@ class CopyDirectory:
         """Whether another process finished the copy while this one was at it."""
         return self.place != self.final and is_there(self.final)
 
-    def finish(self) -> bool:
-        """Give a proven copy its name; False where another process was faster."""
-        try:
-            if self.place != self.final:
-                _files.move(self.place, self.final)
-        except OSError:
-            if not is_there(self.final):
-                raise
-            return False
-        return True
+    def finish(self) -> None:
+        """Give a proven copy its name; an `OSError` where another process was faster."""
+        if self.place != self.final:
+            _files.move(self.place, self.final)
 
 
 def _make_own(path: str) -> None:
