@@ -198,7 +198,7 @@ class StagedCopy:
         if (place := remote_at(path)) is not None:
             self._fetch(file.name, place, target)
             return
-        with self._opened(file.name) as fd:
+        with closing_fd(self._opened(file.name)) as fd:
             before = os.fstat(fd)
             with _files.being_written(target, sync=False) as copy:
                 try:
@@ -234,17 +234,14 @@ class StagedCopy:
                 self._proofs.add(name, listed, os.lstat(own.data), fetched.digest)
             _files.move(own.data, target)
 
-    @contextlib.contextmanager
-    def _opened(self, name: str) -> Iterator[int]:
+    def _opened(self, name: str) -> int:
         root, path = self._source.root, os.path.join(self._source.root, name)
         with closing_fd(open_root(root)) as dir_fd:
             try:
                 with telling_where(path):
-                    fd = open_inside(name, root=root, dir_fd=dir_fd)
+                    return open_inside(name, root=root, dir_fd=dir_fd)
             except (FileNotFoundError, NotRegularError) as error:  # since the source was checked
                 raise ShardReadError(_CHANGED, path=path) from error
-        with closing_fd(fd):
-            yield fd
 
     def _transfer(self, source: int, copy: int, size: int, file: ExpectedFile) -> str | None:
         """Copy so many bytes, and return their digest where one is wanted."""
