@@ -254,10 +254,9 @@ class StagedCopy:
         while at < size and (n := os.preadv(source, [buffer[: size - at]], at)):
             if digest is not None:
                 digest.update(buffer[max(0, file.digest_from - at) : n])
-            at, rest = at + n, buffer[:n]
-            while rest:
-                self._go_on()
-                rest = rest[os.write(copy, rest) :]
+            self._go_on()
+            _files.write_at(copy, buffer[:n], at)
+            at += n
         return None if digest is None else f"{algorithm}:{digest.hexdigest()}"
 
     def _refuse(self, kind: FindingKind, path: str, expected: str, found: str) -> None:
