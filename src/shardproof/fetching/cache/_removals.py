@@ -10,7 +10,6 @@ import logging
 import os
 import stat
 import threading
-from collections.abc import Callable
 
 from shardproof._base import files
 from shardproof._base.liveness import mark_of
@@ -39,12 +38,7 @@ class Removals:
         proof = self._proofs.read(place.name, status) if status else None
         if status is None or proof is None or not proof.placed:
             return False
-
-        def finish(taken: str) -> None:
-            files.remove(taken)
-            self._proofs.forget(proof)
-
-        return self._take_away(place, status, but, finish, readers=readers)
+        return self._take_away(place, status, proof, but, readers=readers)
 
     def discard(self, name: str) -> bool:
         """Remove a shard if no process holds it; what fails is logged."""
@@ -69,28 +63,15 @@ class Removals:
 
     def make_way(self, place: Slot, status: os.stat_result, but: Lease) -> bool:
         """Take away what is there, unless another process reads it; say whether it is gone."""
-        # What this package did not put there gets a name that no pattern for shards matches.
         proof = self._proofs.read(place.name, status)
-        if proof is not None and proof.placed:
-            return self.remove(place, but, readers=True)
-
-        def finish(taken: str) -> None:
-            aside = files.aside_name(place.base)
-            files.move(taken, aside, target_fd=place.fd)
-            if proof is not None:
-                self._proofs.forget(proof)
-            path = os.path.join(os.path.dirname(place.path), aside)
-            text = "'%s' was not the right one, and is '%s' now"
-            logger.warning(text, shown(place.path), shown(path))
-
-        return self._take_away(place, status, but, finish, readers=True)
+        return self._take_away(place, status, proof, but, readers=True)
 
     def _take_away(
         self,
         place: Slot,
         status: os.stat_result,
+        proof: CacheProof | None,
         but: Lease | None,
-        finish: Callable[[str], None],
         *,
         readers: bool,
     ) -> bool:
@@ -104,13 +85,26 @@ class Removals:
                 with contextlib.suppress(FileNotFoundError):
                     if place.has(mark) and _move(place, taken):
                         if mark_of(os.lstat(taken)) == mark:
-                            finish(taken)
+                            self._finish(place, taken, proof)
                             return True
                         if not files.move_new(taken, place.base, dir_fd=place.fd):
                             files.move(taken, files.aside_name(place.base), target_fd=place.fd)
             if not place.has(mark):
                 return False
         return False
+
+    def _finish(self, place: Slot, taken: str, proof: CacheProof | None) -> None:
+        # What this package did not put there gets a name that no pattern for shards matches.
+        if proof is not None and proof.placed:
+            files.remove(taken)
+        else:
+            aside = files.aside_name(place.base)
+            files.move(taken, aside, target_fd=place.fd)
+            path = os.path.join(os.path.dirname(place.path), aside)
+            text = "'%s' was not the right one, and is '%s' now"
+            logger.warning(text, shown(place.path), shown(path))
+        if proof is not None:
+            self._proofs.forget(proof)
 
     def finish_left(self) -> None:
         """Do what is left of removals whose process was killed."""
