@@ -90,12 +90,21 @@ def mode_of(
     """Return the ``st_mode`` of what is at a path; 0 where nothing is."""
     if (place := remote_at(path)) is not None:
         return place.directory.mode(place.name)
+    return getattr(found_at(path, follow=follow, dir_fd=dir_fd), "st_mode", 0)
+
+
+def found_at(
+    path: str | os.PathLike[str], *, follow: bool = False, dir_fd: int | None = None
+) -> os.stat_result | None:
+    """Return the status of what is at a path; None where nothing is."""
+    if (place := remote_at(path)) is not None:
+        return place.directory.status(place.name)
     # With ``follow`` a link that leads nowhere, or round in a circle, is nothing, too.
     try:
-        return os.stat(path, dir_fd=dir_fd, follow_symlinks=follow).st_mode
+        return os.stat(path, dir_fd=dir_fd, follow_symlinks=follow)
     except OSError as error:
         if error.errno in _NOT_THERE or (follow and error.errno == errno.ELOOP):
-            return 0
+            return None
         raise
 
 

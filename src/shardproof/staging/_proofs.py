@@ -15,6 +15,7 @@ from shardproof._base import digest as _digest
 from shardproof._base.files import telling_where
 from shardproof._base.liveness import Mark, Stamp, mark_of, stamp_of, this_process
 from shardproof._base.names import OPEN_FLAGS
+from shardproof._base.opening import found_at
 
 PROOFS = ".shardproof-stage.jsonl"
 _MAX_BYTES = 2**28
@@ -60,10 +61,7 @@ class Proofs:
 
     def n_bytes(self) -> int:
         """Return how much was written down, which tells others that copies are made."""
-        try:
-            return os.stat(self._path).st_size
-        except FileNotFoundError:
-            return 0
+        return getattr(found_at(self._path), "st_size", 0)
 
     def get(self, name: str) -> Proof | None:
         """Return what is known of a copy."""

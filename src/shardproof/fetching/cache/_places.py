@@ -16,6 +16,7 @@ from shardproof._base import files
 from shardproof._base.liveness import Mark, mark_of
 from shardproof._base.messages import quoted
 from shardproof._base.names import OPEN_FLAGS, file_type, refusals
+from shardproof._base.opening import found_at
 
 STATE = ".shardproof"  # the directory below a root where the cache keeps what it knows
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -31,10 +32,7 @@ class Slot(NamedTuple):
 
     def status(self) -> os.stat_result | None:
         """Return what is there, not what a link leads to; None if nothing is."""
-        with contextlib.suppress(FileNotFoundError):
-            if self.fd >= 0:
-                return os.stat(self.base, dir_fd=self.fd, follow_symlinks=False)
-        return None
+        return found_at(self.base, dir_fd=self.fd) if self.fd >= 0 else None
 
     def has(self, mark: Mark) -> bool:
         """Return whether a certain file is there."""

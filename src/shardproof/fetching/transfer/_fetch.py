@@ -17,7 +17,7 @@ from shardproof._base import files
 from shardproof._base.arguments import checked
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.names import OPEN_FLAGS, file_type, refusals
-from shardproof._base.opening import closing_fd, is_there, refuse_no_path
+from shardproof._base.opening import closing_fd, found_at, is_there, refuse_no_path
 from shardproof._base.progress import reporting
 from shardproof._base.work import Deadline, apart, telling_of_stops, to_waiter
 from shardproof.errors import FetchError, FetchTimeoutError, SourceError, UnsyncedError
@@ -300,9 +300,7 @@ def _digest_of_present(
     target: str, wanted: RemoteFile, goal: Goal, deadline: Deadline
 ) -> str | None:
     """Return the digest of what is there, if it is right; move it aside, if it is wrong."""
-    try:
-        status = os.stat(target, follow_symlinks=False)
-    except FileNotFoundError:
+    if (status := found_at(target)) is None:
         return None
     if not stat.S_ISREG(status.st_mode):
         problem = f"expected a regular file or nothing, found a {file_type(status.st_mode)}"

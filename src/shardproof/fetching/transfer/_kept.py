@@ -26,7 +26,7 @@ from shardproof._base import files as _files
 from shardproof._base.liveness import is_gone, is_here, this_process
 from shardproof._base.messages import shown, told
 from shardproof._base.names import OPEN_FLAGS
-from shardproof._base.opening import closing_fd, real_path
+from shardproof._base.opening import closing_fd, found_at, real_path
 from shardproof._base.work import Deadline
 from shardproof.errors import FetchError
 from shardproof.fetching.transfer._partial_file import (
@@ -111,10 +111,10 @@ def _what_fails_stays(path: str) -> Iterator[None]:
 
 def _looked_at(path: str, key: str, process: str) -> FoundPart | None:
     """Return what a part is; None if it is gone, another user's, or not made by this package."""
-    status = _status(path)
+    status = found_at(path)
     if status is None or not stat.S_ISDIR(status.st_mode) or not _is_ours(status, 0o700):
         return None
-    data, record, new = (_status(os.path.join(path, name)) for name in (_DATA, _RECORD, _NEW))
+    data, record, new = (found_at(os.path.join(path, name)) for name in (_DATA, _RECORD, _NEW))
     files = [each for each in (data, record, new) if each is not None]
     # None of them has another name, by which something else of this user would be read or lost.
     if not all(stat.S_ISREG(s.st_mode) and s.st_nlink == 1 and _is_ours(s, 0o600) for s in files):
@@ -127,13 +127,6 @@ def _looked_at(path: str, key: str, process: str) -> FoundPart | None:
 def _is_ours(status: os.stat_result, mode: int) -> bool:
     # Of this user, with the rights that it takes to go on.
     return status.st_uid == os.geteuid() and status.st_mode & mode == mode
-
-
-def _status(path: str) -> os.stat_result | None:
-    try:
-        return os.stat(path, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
 
 
 def sweep_parts(
@@ -309,7 +302,7 @@ def _make(path: str) -> None:
 
 def _is_foreign(directory: str) -> bool:
     """Whether something has the name of a directory for parts, and is none of this user's."""
-    status = _status(directory) if _is_beside(directory) else None
+    status = found_at(directory) if _is_beside(directory) else None
     return status is not None and not (stat.S_ISDIR(status.st_mode) and _is_ours(status, 0o700))
 
 
