@@ -100,11 +100,9 @@ class ObservedHold(msgspec.Struct, frozen=True):
         return self.record is not None and is_here(self.record.process)
 
     def remove(self) -> bool:
-        """Remove the file, if it is as it was found, and say whether it was.
-
-        Of several processes of one machine that are at it, one goes on. Else one that was held up
-        would take the name of the next hold away for a moment, in which a third could have it.
-        """
+        """Remove the file, if it is as it was found, and say whether it was."""
+        # Of several processes of one machine that are at it, one goes on. Else one that was held up
+        # would take the name of the next hold away for a moment, in which a third could have it.
         try:
             fd = os.open(self.path, OPEN_FLAGS)
         except FileNotFoundError:

@@ -47,14 +47,11 @@ Noter = Callable[[FileRead], None]
 
 
 class SealedProof(NamedTuple):
-    """What a file hashed to, and the stamp that it had while it was read, where that is to tell.
-
-    ``is_whole``: the checksums that it has in itself are proven, too.
-    """
+    """What a file hashed to, and the stamp that it had while it was read, where that is to tell."""
 
     found: _digest.Found
     stamp: Stamp | None
-    is_whole: bool = False
+    is_whole: bool = False  # whether the checksums that it has in itself are proven, too
 
     @classmethod
     def of(cls, digests: Iterable[tuple[str, int]]) -> "SealedProof":
