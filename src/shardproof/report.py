@@ -192,12 +192,6 @@ class MoreFindings:
         if finding.index is not None and finding.conclusive:
             self.broken[finding.index] = name
 
-    def add_all(self, others: "MoreFindings") -> None:
-        """Count findings that were counted elsewhere."""
-        self.counts += others.counts
-        self.n_unseen += others.n_unseen
-        self.broken |= others.broken
-
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Report:

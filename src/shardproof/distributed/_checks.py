@@ -207,15 +207,14 @@ def _merged(spread: Spread | None, said: Sequence[Message]) -> list[bytes]:
 
 
 def _of_hosts(reports: Mapping[str, Report]) -> Report:
-    own, more, kept = [*reports.values()], MoreFindings(), list[Finding]()
+    own, more, found = [*reports.values()], MoreFindings(), list[Finding]()
     for host, report in reports.items():
-        more.add_all(report.more)
-        for each in report.findings:
-            if len(kept) < MOST_KEPT:
-                kept.append(dataclasses.replace(each, host=host))
-            else:
-                more.add(each)
-        broken = report.broken()  # by names in its own directory
+        found += [dataclasses.replace(each, host=host) for each in report.findings]
+        more.counts += report.more.counts
+        more.n_unseen += report.more.n_unseen
+    for each in found[MOST_KEPT:]:
+        more.add(each)
+    for broken in (report.broken() for report in own):  # by names in its own directory
         more.broken |= zip(broken.indices, broken.names, strict=True)
     names = ("n_files", "n_proven", "n_unread", "n_agreed")
     changes: Any = {name: sum(getattr(report, name) for report in own) for name in names}
@@ -223,4 +222,4 @@ def _of_hosts(reports: Mapping[str, Report]) -> Report:
     notes = dict.fromkeys(note for report in own for note in report.notes)
     unproven = tuple(path for report in own for path in report.unproven)
     changes |= {"notes": (*notes, told), "unproven": unproven, "more": more}
-    return dataclasses.replace(own[0], findings=tuple(kept), **changes)
+    return dataclasses.replace(own[0], findings=tuple(found[:MOST_KEPT]), **changes)
