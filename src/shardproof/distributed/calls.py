@@ -12,7 +12,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import msgspec
 
@@ -200,7 +200,7 @@ class JointCall:
         verb = "have" if len(ranks) > 1 else "has"
         return CallEnded(f"{who(ranks, self.hosts)} {verb} {problem}")
 
-    def fail(self, error: SentError) -> None:
+    def fail(self, error: SentError) -> NoReturn:
         """Tell of an error that this rank met, and raise what all ranks raise."""
         if self.rank:
             self.exchange(b"", error)
@@ -247,11 +247,10 @@ def on_all_ranks(
         try:
             try:
                 found = work.watched(lambda: in_round(call, part(call), answers), call.watch)
-            except (CallEnded, Cancelled):
+            except CallEnded:
                 raise
             except Exception as error:
                 call.fail(SentError.of(error))
-                raise
             call.end()
             return found
         except CallEnded as end:
