@@ -11,7 +11,6 @@ import os
 import re
 import secrets
 import shutil
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -192,10 +191,7 @@ def remove_tree(path: str | os.PathLike[str]) -> None:
             raise error
 
     try:
-        if sys.version_info >= (3, 13):
-            shutil.rmtree(top)
-        else:
-            shutil.rmtree(top, onerror=pass_over)
+        shutil.rmtree(top, onerror=pass_over)
     except FileNotFoundError:
         if is_there(top):
             raise
