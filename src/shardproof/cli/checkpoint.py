@@ -106,13 +106,10 @@ def _outcomes_of(path: str, level: Level, *, quiet: bool) -> Iterator[_Outcome]:
 
 @checkpoint.command()
 @click.argument("path", metavar="PATH", type=options.given_text)
-@click.option(
-    "--tensors",
-    "all_tensors",
-    is_flag=True,
-    help=f"List all tensors, not only the first {output.SHOWN}.",
+@options.flag(
+    "--tensors", "all_tensors", help=f"List all tensors, not only the first {output.SHOWN}."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, with all tensors.")
+@options.flag("--json", "as_json", help="Print JSON, with all tensors.")
 def show(*, path: str, all_tensors: bool, as_json: bool) -> None:
     """Show the metadata of a checkpoint, without reading its shards.
 
@@ -168,7 +165,7 @@ def show(*, path: str, all_tensors: bool, as_json: bool) -> None:
     metavar="N",
     help="Step of the new checkpoint. By default 0.",
 )
-@click.option("--overwrite", is_flag=True, help="Replace existing files.")
+@options.flag("--overwrite", help="Replace existing files.")
 @options.json_option
 def convert(
     *, source: str, destination: str, step: int | None, overwrite: bool, as_json: bool

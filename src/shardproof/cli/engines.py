@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from shardproof._base.messages import shown, with_kind
-from shardproof.cli import exits, output
+from shardproof.cli import exits, options, output
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -31,7 +31,7 @@ def engine_options(command: F) -> F:
                 raise click.UsageError(problem) from error
             command(executor=executor, **how)
 
-    mpi = click.option("--mpi", is_flag=True, help="Check by the other ranks that mpiexec started.")
+    mpi = options.flag("--mpi", help="Check by the other ranks that mpiexec started.")
     text = "Check by the workers of the Dask scheduler that is there; by default by threads."
     return cast("F", click.option("--dask", metavar="ADDRESS", help=text)(mpi(run)))
 

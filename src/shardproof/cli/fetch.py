@@ -29,7 +29,7 @@ _number: dict[str, Any] = {"type": int, "metavar": "N", "show_default": True}
 )
 @click.option("--connections", default=4, help="Most connections for one large file.", **_number)
 @options.json_option
-@click.option("--verbose", "-v", is_flag=True, help="Print how each attempt ended.")
+@options.flag("--verbose", "-v", help="Print how each attempt ended.")
 @options.quiet_option("Print only the path of the file, and errors.")
 def fetch(
     *,
@@ -77,7 +77,7 @@ def fetch(
     show_default=True,
     help="Only files whose paths below DIR match.",
 )
-@click.option("--proven-only", is_flag=True, help="Take over verified files only.")
+@options.flag("--proven-only", help="Take over verified files only.")
 @options.workers_option("Files read at once. By default the number of processors.")
 @options.json_option
 @options.quiet_option("Print only errors, and files that are not taken over.")

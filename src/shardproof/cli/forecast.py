@@ -27,7 +27,7 @@ _WITHIN = "In which time no file may go, such as 7d; by default at once."
 @click.option("--policy", metavar="NAME", help=_POLICY)
 @click.option("--victims", metavar="FILE", type=options.given_path, help=_LIST)
 @click.option("--fail-within", metavar="TIME", default="0s", help=_WITHIN)
-@click.option("--recursive", "-r", is_flag=True, help="Every shards directory below the paths.")
+@options.flag("--recursive", "-r", help="Every shards directory below the paths.")
 @options.format_option
 @options.json_option
 def forecast(*, paths: Sequence[str], recursive: bool, as_json: bool, **how: Any) -> None:

@@ -1,5 +1,6 @@
 """What commands are given: paths and addresses, and the options that several of them have."""
 
+import functools
 import os
 import stat
 from collections.abc import Callable
@@ -71,15 +72,14 @@ def format_option(command: F) -> F:
     return form(click.option("--dtype", metavar="TYPE", help=text, **how)(command))
 
 
-every_option = click.option(
-    "--all", "every", is_flag=True, help="List each finding; more than 50 are folded by default."
-)
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+flag = functools.partial(click.option, is_flag=True)
+every_option = flag("--all", "every", help="List each finding; more than 50 are folded by default.")
+json_option = flag("--json", "as_json", help="Print JSON.")
 
 
 def quiet_option(text: str = "Print only errors.") -> Callable[[F], F]:
     """Return the option by which a command says less."""
-    return click.option("--quiet", "-q", is_flag=True, help=text)
+    return flag("--quiet", "-q", help=text)
 
 
 def level_option(text: str, *, default: Level) -> Callable[[F], F]:

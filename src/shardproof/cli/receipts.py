@@ -44,12 +44,8 @@ _Outcome: TypeAlias = exits.PathOutcome[_Progress]
 
 @click.command()
 @click.argument("directory", metavar="DIR", type=options.given_path)
-@click.option("--pending", is_flag=True, help="Print only the numbers of shards that are not done.")
-@click.option(
-    "--ranges",
-    is_flag=True,
-    help="With --pending: on one line, such as 3,7,12-40 for sbatch --array.",
-)
+@options.flag("--pending", help="Print only the numbers of shards that are not done.")
+@options.flag("--ranges", help="With --pending: on one line, such as 3,7,12-40 for sbatch --array.")
 @options.level_option(
     "present: outputs exist; complete: also have the recorded sizes; "
     "valid: also the recorded digests.",

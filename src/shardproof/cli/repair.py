@@ -21,7 +21,7 @@ from shardproof.sealing import SealAlgorithm
     show_default=True,
     help="blake3 is the fastest cryptographic one; xxh3-128 detects accidents only.",
 )
-@click.option("--update", is_flag=True, help="Add files that are not in the list yet.")
+@options.flag("--update", help="Add files that are not in the list yet.")
 @options.format_option
 @options.workers_option("Files read at once. By default the number of processors.")
 @options.json_option
@@ -76,10 +76,10 @@ def seal(*, path: str, update: bool, as_json: bool, quiet: bool, **how: Any) -> 
 @options.level_option("Level of the check that finds damaged files.", default="valid")
 @options.against_option
 @options.format_option
-@click.option("--dry-run", is_flag=True, help="Only print what would be fetched.")
+@options.flag("--dry-run", help="Only print what would be fetched.")
 @options.workers_option("Files fetched at once. By default 4.", most=64)
 @options.json_option
-@click.option("--verbose", "-v", is_flag=True, help="Print how each attempt ended.")
+@options.flag("--verbose", "-v", help="Print how each attempt ended.")
 @options.quiet_option()
 @engines.engine_options
 def repair(

@@ -31,7 +31,7 @@ def _file_option(name: str, text: str) -> Callable[[options.F], options.F]:
 @_file_option("--html", "Write a page: a map, the age of the files, a list to search.")
 @_file_option("--junit", "Write JUnit's XML: a test for each file.")
 @_file_option("--prometheus", "Write a text file for the node exporter of Prometheus.")
-@click.option("--github", is_flag=True, help="Print annotations for a workflow of GitHub.")
+@options.flag("--github", help="Print annotations for a workflow of GitHub.")
 @options.json_option
 @options.quiet_option()
 def report(

@@ -20,18 +20,12 @@ from shardproof.report import BrokenFiles
 @click.argument("paths", metavar="PATH...", type=options.given_path, nargs=-1, required=True)
 @options.check_level_option
 @options.format_option
-@click.option(
-    "--recursive", "-r", is_flag=True, help="Check every shards directory below the paths."
-)
+@options.flag("--recursive", "-r", help="Check every shards directory below the paths.")
 @options.against_option
-@click.option("--strict", is_flag=True, help="Report files that are not expected.")
-@click.option(
-    "--require-digests", is_flag=True, help="Fail for files without a digest; needs --level valid."
-)
-@click.option(
-    "--quick", is_flag=True, help="Skip files that have not changed since they were sealed."
-)
-@click.option("--follow-links", is_flag=True, help="Follow links that lead out of a directory.")
+@options.flag("--strict", help="Report files that are not expected.")
+@options.flag("--require-digests", help="Fail for files without a digest; needs --level valid.")
+@options.flag("--quick", help="Skip files that have not changed since they were sealed.")
+@options.flag("--follow-links", help="Follow links that lead out of a directory.")
 @options.workers_option("Threads. By default chosen by the speed of the file system.")
 @options.json_option
 @click.option(
@@ -40,7 +34,7 @@ from shardproof.report import BrokenFiles
     help="Print the damaged files, by default the report: names, or numbers such as 3,7,12-40.",
 )
 @options.every_option
-@click.option("--verbose", "-v", is_flag=True, help="Add to each finding its errno and what to do.")
+@options.flag("--verbose", "-v", help="Add to each finding its errno and what to do.")
 @options.quiet_option()
 @engines.engine_options
 def validate(
