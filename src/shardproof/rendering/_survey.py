@@ -85,8 +85,7 @@ def survey(
             default = "as-expected"
             return [_look(root, n, findings.get(n), states.get(n, default)) for n in some]
 
-        with contextlib.closing(fanout.over_threads(look, names)) as runs:
-            files = [each for _, found in runs for each in found]
+        files = fanout.collected(look, names)
         change = since and _change(report, root, files, since)
         return Survey(report, files, seconds, time.time(), change or None)
 
