@@ -211,15 +211,12 @@ class TreeDigest:
             view = view[n:]
         n_whole = len(view) // LEAF_BYTES * LEAF_BYTES
         leaves = [view[at : at + LEAF_BYTES] for at in range(0, n_whole, LEAF_BYTES)]
-        n_threads = min(len(leaves), self._threads)
         if self._submit is not None:
             self._behind += [self._submit(leaf_of, leaf) for leaf in leaves]
-            digests: Iterable[bytes] = ()
-        elif n_threads < 2:
-            digests = map(leaf_of, leaves)
         else:
+            n_threads = min(len(leaves), self._threads)
             digests = in_threads(leaf_of, leaves, n_threads=n_threads, name="shardproof-digest")
-        self._root.update(b"".join(digests))
+            self._root.update(b"".join(digests))
         self._fill(view[n_whole:])
 
     def _fill(self, part: memoryview) -> None:
