@@ -135,8 +135,7 @@ def _refuse_duplicate_keys(data: bytes, path: str, usual: type | None) -> None:
         for key, _ in pairs:
             if key in seen:
                 problem = f"the key {quoted(key)} stands twice in one object"
-                line = _line_of_second(key, data)
-                raise ManifestError(problem, path=path, line=line, field=key)
+                raise ManifestError(problem, path=path, line=_line_of_second(key, data), field=key)
             seen.add(key)
 
     json.loads(data, object_pairs_hook=refuse, parse_int=_int)

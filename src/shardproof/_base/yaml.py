@@ -45,8 +45,7 @@ class YamlReader:
         try:
             import yaml  # type: ignore[import-untyped] # noqa: PLC0415 - huggingface_hub has it
         except ImportError as error:
-            problem = "YAML is read by PyYAML: pip install 'shardproof[hf]'"
-            raise ImportError(problem) from error
+            raise ImportError("YAML is read by PyYAML: pip install 'shardproof[hf]'") from error
         self._yaml = yaml
         if len(text.encode()) > MAX_YAML_BYTES:
             self._refuse(f"expected at most {MAX_YAML_BYTES} bytes of YAML")

@@ -114,8 +114,7 @@ class Engine:
 
     def _send(self, batch: _FileBatch) -> None:
         files, future = self._files[batch.start : batch.stop], cast("Any", None)
-        question = _narrowed(self._question, {file.name for file in files})
-        task = _Task(question, self._place, files)
+        task = _Task(_narrowed(self._question, {file.name for file in files}), self._place, files)
         if not (batch.n_lost or self._is_dead):
             try:
                 future = self._executor.submit(task)

@@ -74,8 +74,7 @@ def report(
             columns, lines = shutil.get_terminal_size()
             text = rendering.terminal_map(survey, max(10, columns - 1), max(5, lines // 2))
             Console(file=sys.stdout, highlight=False, width=80).print(text, soft_wrap=True)
-        outcome = exits.PathOutcome(path, found, "", found.exit_code, survey.seconds)
-        reports.show([outcome])
+        reports.show([exits.PathOutcome(path, found, "", found.exit_code, survey.seconds)])
         if change := survey.change:
             since = f"Since '{shown(str(since))}'"
             output.print_lines(["", *(f"{since}: {note}" for note in change.notes)])

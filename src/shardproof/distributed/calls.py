@@ -191,8 +191,7 @@ class JointCall:
         except TimeoutError:
             raise self._without([self._at], f"not answered for {self.timeout:g} s") from None
         except Exception as error:  # whatever an engine raises
-            lost = self._without([self._at], f"been lost: {with_kind(error)}")
-            raise lost from traced(error)
+            raise self._without([self._at], f"been lost: {with_kind(error)}") from traced(error)
 
     def _without(self, ranks: Sequence[int], problem: str) -> CallEnded:
         for rank in ranks:

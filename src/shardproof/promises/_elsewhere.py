@@ -78,8 +78,7 @@ def _stated_at(address: str, root: str) -> dict[str, Any]:
             return _fields_of(entries, remarks, name, root)
     with contextlib.closing(open_source(address)) as source:
         files = listed(source, limits, Deadline(None), source.url)
-    expected = (ExpectedFile(name=f.name, size=f.size, digest=f.digest) for f in files)
-    return {"files": [*expected]}
+    return {"files": [ExpectedFile(name=f.name, size=f.size, digest=f.digest) for f in files]}
 
 
 def _in_directory(root: str, *, reads: bool) -> list[ExpectedFile]:

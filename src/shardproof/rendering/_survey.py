@@ -82,8 +82,7 @@ def survey(
         names += sorted(findings.keys() - {*names})
 
         def look(some: Sequence[str]) -> list[FileState]:
-            default = "as-expected"
-            return [_look(root, n, findings.get(n), states.get(n, default)) for n in some]
+            return [_look(root, n, findings.get(n), states.get(n, "as-expected")) for n in some]
 
         files = fanout.collected(look, names)
         change = since and _change(report, root, files, since)

@@ -191,8 +191,7 @@ def _put(
 
     directory, name = place.directory, os.path.join(place.name, os.path.basename(list_path))
     if changed := directory.changed(os.path.join(place.name, each) for each in names):
-        path = os.path.join(directory.root, changed[0])
-        raise SealError(_CHANGED, path=path, has_changed=True)
+        raise SealError(_CHANGED, path=os.path.join(directory.root, changed[0]), has_changed=True)
     try:
         transfer.put(directory.source, name, data, replace=replace)
     except SourceError as error:
@@ -225,6 +224,5 @@ def _digests_of(
     is_here = remote_at(root) is None
     with journal(root, list_name, dir_fd=dir_fd) if is_here else noted as note_down:
         how |= {"proofs": proofs_of(root, list_name), "algorithm": algorithm, "note": note}
-        report = check(manifest, level="valid", most=MOST_KEPT, is_told=True, **how)
-        report.raise_for_findings()
+        check(manifest, level="valid", most=MOST_KEPT, is_told=True, **how).raise_for_findings()
     return digests, len(resumed)

@@ -64,8 +64,7 @@ class FileFetch:
                 self._asked = wanted  # what the caller said stays
             elif self._asked is None:  # what the source said has turned out to be wrong
                 asked = stat_once(self.source, self.name, self.limits, deadline)
-                digest = wanted.digest or asked.digest
-                self._asked = msgspec.structs.replace(asked, digest=digest)
+                self._asked = msgspec.structs.replace(asked, digest=wanted.digest or asked.digest)
             self._transfer(part, self._asked, deadline)
             return self._fetched(part, self._asked), part.prove(self._asked, deadline)
         except SourceError as error:

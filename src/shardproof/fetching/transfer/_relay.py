@@ -163,8 +163,7 @@ class Pace(Cancellation):
         seconds = time.monotonic() - self._since
         if seconds >= self._limits.stall_timeout:
             if self._came < max(1.0, self._limits.min_speed * seconds):
-                problem = f"stalled: {self._came} bytes in {seconds:.3g}s"
-                raise SourceError(problem, kind="late")
+                raise SourceError(f"stalled: {self._came} bytes in {seconds:.3g}s", kind="late")
             self._since, self._came = time.monotonic(), 0
             self._first = None
 

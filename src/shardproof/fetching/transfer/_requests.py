@@ -44,8 +44,7 @@ def stat_once(source: Source, name: str, limits: Limits, deadline: Deadline) -> 
         return with_parsed_digest(file, None)
     except ValueError as error:  # a source's word, and no argument
         what = f"what '{shown(source.url)}' states of {quoted(name)}"
-        problem = f"{what} can't be read: {told(error)}"
-        raise SourceError(problem, kind="refused") from None
+        raise SourceError(f"{what} can't be read: {told(error)}", kind="refused") from None
 
 
 def with_parsed_digest(file: RemoteFile | None, digest: str | None) -> RemoteFile:
