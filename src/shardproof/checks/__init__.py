@@ -198,7 +198,8 @@ def _list(dir_fd: int, workers: int | None) -> Regular | None:
         with os.scandir(dir_fd) as iterator:
             entries = list(iterator)
         # Threads, because a file system without d_type has to be asked about each entry.
-        others = {*fanout.collected(other_names, entries, workers)}
+        runs = fanout.over_threads(other_names, entries, workers)
+        others = {name for _, names in runs for name in names}
     except OSError:
         return frozenset()
     return frozenset(entry.name for entry in entries) - others if others else None
