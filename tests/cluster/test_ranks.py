@@ -23,7 +23,7 @@ HOST = socket.gethostname()
 
 
 @contextlib.contextmanager
-def torch_job(*args: str) -> Iterator[None]:
+def torch_job(*args: str) -> Iterator[subprocess.Popen[bytes]]:
     """Ranks whose store rank 0 has, as without torchrun, whose agent ends all where one dies."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -33,7 +33,7 @@ def torch_job(*args: str) -> Iterator[None]:
     environments = [{**os.environ, **where, "RANK": f"{rank}"} for rank in range(N_RANKS)]
     ranks = [subprocess.Popen(command, cwd=ROOT, env=each) for each in environments]
     try:
-        yield
+        yield ranks[1]
     finally:
         for rank in ranks:
             rank.kill()
@@ -41,13 +41,13 @@ def torch_job(*args: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def mpi_job(*args: str) -> Iterator[None]:
+def mpi_job(*args: str) -> Iterator[subprocess.Popen[bytes]]:
     mpiexec = Path(sys.executable).with_name("mpiexec")
     options = ["--allow-run-as-root", "--oversubscribe", "-n", f"{N_RANKS}"]
     command = [sys.executable, "-m", "tests.cluster.rank", "mpi", *args]
     job = subprocess.Popen([mpiexec, *options, *command], cwd=ROOT, stderr=subprocess.DEVNULL)
     try:
-        yield
+        yield job
     finally:
         job.terminate()
         job.wait()
@@ -84,10 +84,13 @@ def job(request, shards_dir_factory, tmp_path_factory):
     path = shards_dir_factory(30, missing=[4, 28])
     records = tmp_path_factory.mktemp("records")
     found: dict[str, list[dict[str, Any]]] = {}
-    with JOBS[request.param](str(path), str(records)):
+    with JOBS[request.param](str(path), str(records)) as process:
         for fault in FAULTS:
             hurt = 0 if fault.startswith("rank 0") else 1
             if fault == "killed":
+                begin = time.monotonic()
+                status = process.wait(60)  # of the rank that is killed, or of mpiexec
+                ended = status, round(time.monotonic() - begin, 1)
                 found[fault] = all_told(records, fault, SURVIVORS[request.param])
                 break
             if fault.endswith("stopped"):
@@ -96,7 +99,7 @@ def job(request, shards_dir_factory, tmp_path_factory):
                 os.kill(said(records, hurt)[0]["pid"], signal.SIGCONT)
             found[fault] = all_told(records, fault, (0, 1, 2))
         pids = [said(records, rank)[0]["pid"] for rank in range(N_RANKS)]
-    return request.param, path, found, pids
+    return request.param, path, found, pids, ended
 
 
 def expected(fault: str, path: Path) -> tuple[str, float]:
@@ -116,7 +119,7 @@ def expected(fault: str, path: Path) -> tuple[str, float]:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_rank_sees_the_same_in_time(job, fault: str, row) -> None:
-    engine, path, found, _ = job
+    engine, path, found, _, (status, seconds_to_end) = job
     text, seconds = expected(fault, path)
     names = {"stopped": 1, "rank 0 stopped": 0, "interrupted": 1}
     for each in found[fault]:
@@ -128,11 +131,12 @@ def test_every_rank_sees_the_same_in_time(job, fault: str, row) -> None:
             assert each["saw"].startswith(text), each
             assert is_hurt or each["seconds"] >= seconds
     if engine == "mpi4py" and fault == "killed":
-        row(engine, fault, "ranks 0 and 2", "ended by mpiexec", 0.0)
+        assert status == 128 + signal.SIGKILL
+        row(engine, fault, "rank 0, rank 2", f"ended by mpiexec ({status})", seconds_to_end)
 
 
 def test_nothing_is_left_of_any_rank(job) -> None:
-    *_, pids = job
+    *_, pids, _ = job
     end = time.monotonic() + 20
     while any(Path(f"/proc/{pid}").exists() for pid in pids):
         assert time.monotonic() < end

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import typing
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -711,6 +712,14 @@ class TestForecast:
         assert run(*args, "--shards-policy=purdue", "--shards-clock=ctime").ret == 0
         late = ("--shards-policy=purdue", "--shards-clock=ctime", "--shards-fail-within=61d")
         assert run(*args, *late).ret == 1
+
+    def test_a_check_does_not_make_a_manifest_look_as_read(self, run: Run, outside: Make) -> None:
+        path = outside()
+        old = time.time() - 59 * 86400
+        os.utime(path / "shards.json", (old, old))
+        result = run("--validate-shards", f"--shards-dir={path}", "--shards-purge-after=60d")
+        assert result.ret == 1
+        result.stdout.fnmatch_lines(["*- shards.json: *"])
 
     def test_wrong_usage_is_said_in_a_line(self, run: Run, outside: Make) -> None:
         args = ("--validate-shards", f"--shards-dir={outside()}")

@@ -12,7 +12,7 @@ from shardproof._base.messages import shown, told
 from shardproof.formats import signs
 
 if TYPE_CHECKING:
-    from shardproof import Level
+    from shardproof import Forecast, Level
 
 _NOTHING_FOUND = """\
 No shards directory was found, and --validate-shards was given.
@@ -119,6 +119,8 @@ class ShardsItem(_Node, pytest.Item):
         ]
         asked = self.config.stash[VALIDATION]
         try:
+            # First, since a check reads the manifest, which may renew its atime.
+            soon = self._forecast(asked.form, asked.purge) if asked.purge else None
             report = validate(
                 self.root, level=asked.level, format=asked.form, against=asked.against
             )
@@ -133,13 +135,15 @@ class ShardsItem(_Node, pytest.Item):
             ("shards_summary", report.summary),
         ]
         report.raise_for_findings()
-        if asked.purge:
-            from shardproof import forecast  # noqa: PLC0415 - as above
-
-            soon = forecast(self.root, **{"format": asked.form, "fail_within": "7d", **asked.purge})
+        if soon is not None:
             self.user_properties.append(("shards_purge", str(soon).partition("\n")[0]))
             if not soon.ok:
                 pytest.fail(str(soon), pytrace=False)
+
+    def _forecast(self, form: Any, purge: dict[str, Any]) -> Forecast:
+        from shardproof import forecast  # noqa: PLC0415 - as above
+
+        return forecast(self.root, **{"format": form, "fail_within": "7d", **purge})
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Return the report's text, or the manifest's error: a traceback would say nothing."""
