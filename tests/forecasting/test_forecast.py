@@ -355,7 +355,7 @@ class TestVictims:
         text = "\n".join(line.replace("{root}", str(shards)) for line in lines)
         name.write_bytes(os.fsencode(text.replace("{name}", shards.name)))
         found = forecast(path or shards, victims=name, now=NOW)
-        assert found.notes[-1].startswith(f"the site's list has {text.count(chr(10)) + 1} lines")
+        assert found.notes[-1].startswith(f"lines of the site's list: {text.count(chr(10)) + 1},")
         return {each.name for each in found.files if each.why == "listed"}
 
     @pytest.mark.parametrize("line", HOSTILE[1:], ids=range(1, len(HOSTILE)))
@@ -407,9 +407,7 @@ class TestVictims:
             file.writelines(f"{shards}/acts{n:06d}.bin\n" for n in range(1_000_000))
         found = forecast(shards, victims=victims, now=NOW)
         assert found.within(0) == 3
-        assert (
-            found.notes[-1] == "the site's list has 1000000 lines; files of this directory in it: 3"
-        )
+        assert found.notes[-1] == "lines of the site's list: 1000000, of this directory: 3"
 
     @pytest.mark.parametrize("what", ["missing", "directory", "fifo", "/dev/zero"])
     def test_what_is_no_list_is_refused(self, shards, what: str) -> None:

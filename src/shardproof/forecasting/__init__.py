@@ -189,8 +189,7 @@ def forecast(
         if victims is not None:
             alias = os.path.abspath(path).removesuffix(located.path.removeprefix(root))
             gone, n_lines = victims_among(names, {root, alias}, os.fspath(victims))
-            lines = f"the site's list has {n_lines} lines"
-            notes.append(f"{lines}; files of this directory in it: {len(gone)}")
+            notes.append(f"lines of the site's list: {n_lines}, of this directory: {len(gone)}")
             listed_now = {name: Expiry(name, made_at, "listed") for name in gone}
             files = [file if file.why else listed_now.get(file.name, file) for file in files]
         files.sort(key=lambda file: (file.at is None, file.at or 0.0, file.name))
