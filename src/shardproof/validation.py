@@ -11,7 +11,7 @@ from shardproof._base.addresses import NOT_ELSEWHERE, is_address, path_of, remot
 from shardproof._base.arguments import checked, count
 from shardproof._base.messages import shown
 from shardproof._base.names import open_root, replaced
-from shardproof._base.opening import closing_fd, refuse_empty
+from shardproof._base.opening import closing_fd, found_at, refuse_empty
 from shardproof._base.progress import reporting
 from shardproof._base.work import apart
 from shardproof.checks import Executor, Links, check, proofs_of
@@ -137,18 +137,10 @@ def _held(root: str) -> Iterator[None]:
         before = os.fstat(fd)
         try:
             yield
-        finally:  # an error may be about the other one
-            _refuse_another(root, before)
-
-
-def _refuse_another(root: str, before: os.stat_result) -> None:
-    """Raise if another directory has the name of a checked one in the end, or had meanwhile."""
-    try:
-        after = os.stat(root, follow_symlinks=False)
-    except FileNotFoundError as error:
-        raise replaced(root) from error
-    if not os.path.samestat(after, before) or _has_moved(before, after):
-        raise replaced(root)
+        finally:  # an error may be about the other one, which has its name, or had meanwhile
+            after = found_at(root)
+            if not after or not os.path.samestat(after, before) or _has_moved(before, after):
+                raise replaced(root)
 
 
 def _has_moved(before: os.stat_result, after: os.stat_result) -> bool:
