@@ -19,6 +19,7 @@ import pytest
 import shardproof
 from shardproof import FindingKind, ManifestError, SealError, ShardValidationError
 from shardproof._base.digest import Digest
+from shardproof._base.mounts import LOCAL, mount_of
 from shardproof._base.work import apart
 from shardproof.checks import FileRead, _engine, check, journal
 from shardproof.manifest import ExpectedFile, Manifest
@@ -381,16 +382,16 @@ pickle.dump(pickle.load(sys.stdin.buffer)(), sys.stdout.buffer)
 
 
 class Elsewhere:
-    """Does the work on what takes itself for another host, where a directory is hidden."""
+    """Does the work on what takes itself for another host, after a command there."""
 
-    def __init__(self, hidden: Path) -> None:
+    def __init__(self, command: str) -> None:
         import pickle
 
-        self.hidden, self.dumps, self.loads = hidden, pickle.dumps, pickle.loads
+        self.command, self.dumps, self.loads = command, pickle.dumps, pickle.loads
 
     def submit(self, work):
         future: Future[object] = Future()
-        script = f"mount -t tmpfs none {self.hidden} && exec {sys.executable} -c '{ELSEWHERE}'"
+        script = f"{self.command} && exec {sys.executable} -c '{ELSEWHERE}'"
         command = ["unshare", "--uts", "--mount", "--pid", "--fork", "sh", "-c", script]
         if os.geteuid():
             command[1:1] = ["--user", "--map-root-user"]
@@ -407,21 +408,50 @@ def test_what_lies_in_the_current_directory_is_not_imported(tmp_path: Path, monk
     assert looked(manifest, Broken()).findings == ()
 
 
-@needs_proc  # by which a process of other namespaces is told from one of this host
-def test_a_host_that_sees_no_such_directory(tmp_path: Path) -> None:
+@pytest.fixture
+def elsewhere() -> type[Elsewhere]:
     can = subprocess.run(["unshare", "-u", "-m", "-p", "-f", "true"], check=False).returncode == 0
     if not can and os.geteuid() == 0:
         pytest.skip("unshare(1) is not permitted here")
+    return Elsewhere
+
+
+@needs_proc  # by which a process of other namespaces is told from one of this host
+def test_a_host_that_sees_no_such_directory(tmp_path: Path, elsewhere) -> None:
     (tmp_path / "mnt").mkdir()
     manifest = shards(tmp_path / "mnt/x", n=3)
     with recorded("another host", "it sees no such directory") as saw:
         with pytest.raises(ManifestError) as caught:
-            looked(manifest, Elsewhere(tmp_path / "mnt"))
+            looked(manifest, elsewhere(f"mount -t tmpfs none {tmp_path}/mnt"))
         saw.append(caught.value)
     here = os.uname().nodename
     expected = f"on 'node17': there is no such directory; on '{here}' (this one) there is: "
     assert expected in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+@needs_proc
+@pytest.mark.parametrize("of_own", ["directory", "disk"])
+def test_a_host_that_sees_a_copy_of_its_own(tmp_path: Path, elsewhere, of_own: str) -> None:
+    """Whose files would be taken for those of the caller; on a new disk of the same inode, too."""
+    manifest, copy = shards(tmp_path / "x", n=3), tmp_path / "copy"
+    shutil.copytree(tmp_path / "x", copy)
+    (tmp_path / "x/000000").unlink()
+    command, (kind, *_) = f"mount --bind {copy} {tmp_path}/x", mount_of(os.fspath(tmp_path))
+    if of_own == "disk":
+        if kind not in LOCAL - {"unknown"}:
+            pytest.skip(f"other machines may see {kind}")
+        (tmp_path / "boot_id").write_text("that of another machine\n")
+        command = f"mount --bind {tmp_path}/boot_id /proc/sys/kernel/random/boot_id"
+    expected = f"on 'node17': another directory than on '{os.uname().nodename}' (this one): "
+    with pytest.raises(ManifestError) as caught:
+        looked(manifest, elsewhere(command))
+    assert expected in str(caught.value)
+
+
+@needs_proc
+def test_a_host_that_sees_the_same_directory(tmp_path: Path, elsewhere) -> None:
+    assert looked(shards(tmp_path / "x", n=3), elsewhere("true")).findings == ()
 
 
 def test_a_directory_that_is_replaced_in_the_middle(tmp_path: Path) -> None:

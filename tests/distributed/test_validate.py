@@ -12,6 +12,7 @@ import pytest
 
 import shardproof
 from shardproof import checks, distributed, formats
+from shardproof.distributed import _checks
 from shardproof.errors import FetchError, ManifestError, ManifestNotFoundError, RankError
 from shardproof.report import MOST_KEPT, BrokenFiles
 from tests.helpers.in_memory import in_memory
@@ -196,6 +197,18 @@ def test_ranks_that_see_different_directories_are_named(make_shards_dir, tmp_pat
     assert "ranks 0-1 on node1: " in str(error)
     assert f"rank 2 on node2: '{paths[1]}' (device " in str(error)
     assert 'spread="node"' in str(error)
+
+
+def test_copies_of_one_inode_on_disks_of_two_machines_are_different(
+    make_shards_dir, monkeypatch
+) -> None:
+    """As those are that each node makes by the same steps on a new file system."""
+    path, machines = make_shards_dir(3), iter(["one", "two"])
+    monkeypatch.setattr(_checks, "machine_of", lambda _: next(machines))
+    error = the_one(on_ranks(validate(path), "n1", "n2"))
+    assert type(error) is RankError
+    assert "rank 1 on n2" in str(error)
+    assert "on the disk of machine two" in str(error)
 
 
 class TestNodes:

@@ -19,3 +19,11 @@ def mount_of(path: str) -> tuple[str, str, str]:
             if len(place) >= longest and real.startswith(f"{place.rstrip('/')}/"):
                 found, longest = (after[0], place, before[5] + lazy), len(place)
     return found
+
+
+def machine_of(path: str) -> str:
+    """Return the boot of this machine if no other one sees a path; no text if that is unknown."""
+    if mount_of(path)[0] in LOCAL - {"unknown"}:
+        with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as boot:
+            return boot.read().strip()
+    return ""

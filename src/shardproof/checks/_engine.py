@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 from shardproof._base.fanout import Done
 from shardproof._base.liveness import is_here, this_process
 from shardproof._base.messages import WRONG_USAGE, quoted, told, traced, with_kind
+from shardproof._base.mounts import machine_of
 from shardproof._base.names import open_root, replaced
 from shardproof._base.opening import closing_fd
 from shardproof._base.own_processes import OwnProcesses, ProcessLostError
@@ -56,7 +57,7 @@ class _FileBatch(NamedTuple):
     n_sent: int = 0  # unanswered then, with it
 
 
-_Place = tuple[str, str, int, int]  # host and process of a caller, device and inode there
+_Place = tuple[str, str, int, int, str]  # host and process of a caller; device, inode, machine
 
 
 class Engine:
@@ -66,7 +67,7 @@ class Engine:
         self, executor: Executor, question: Question, dir_fd: int, files: Sequence[ExpectedFile]
     ) -> None:
         self._executor, self._own, self._is_dead = executor, OwnProcesses(), False
-        self._question, self._place, self._files = question, _place_of(dir_fd), files
+        self._question, self._place, self._files = question, _place_of(question.root, dir_fd), files
         self._length, self._window, self._n_begun, self._n_taken = 1, _FIRST_WINDOW, 0, 0
         self._again, self._sent = list[_FileBatch](), dict[Any, _FileBatch]()
         self._said, self._answered = dict[int, tuple[int, list[Said]]](), queue.SimpleQueue[Any]()
@@ -202,9 +203,9 @@ def _narrowed(question: Question, names: set[str]) -> Question:
     return question._replace(proofs=some(question.proofs), prove=prove)
 
 
-def _place_of(dir_fd: int) -> _Place:
+def _place_of(root: str, dir_fd: int) -> _Place:
     status = os.fstat(dir_fd)
-    return os.uname().nodename, this_process(), status.st_dev, status.st_ino
+    return os.uname().nodename, this_process(), status.st_dev, status.st_ino, machine_of(root)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -239,19 +240,22 @@ class _Task:
             return n_done, said, 0.0, error if is_ours else RuntimeError(with_kind(error))
 
 
-def _opened(root: str, host: str, process: str, *identity: int) -> int:
-    """Open the directory of a caller, perhaps on another host."""
-    is_same_host = is_here(process)
+def _opened(root: str, host: str, process: str, *identity: int | str) -> int:
+    """Open the directory of a caller, perhaps on another host, where devices have other numbers."""
+    is_same_host, there = is_here(process), f"on {quoted(host)} (this one)"
     try:
         fd = open_root(root)
     except OSError as error:
         if is_same_host:
             raise
-        found = getattr(error, "problem", told(error)).partition(".")[0]
-        hosts = f"on {quoted(os.uname().nodename)}: {found}; on {quoted(host)} (this one) there is"
-        problem = f"{hosts}: run workers where the directory has the same path"
-        raise ManifestError(problem, path=root) from None
-    if is_same_host and [*_place_of(fd)[2:]] != [*identity]:
+        found = f"{getattr(error, 'problem', told(error)).partition('.')[0]}; {there} there is"
+    else:
+        pairs = [*zip(_place_of(root, fd)[2:], identity, strict=True)][not is_same_host :]
+        if all(one == other or "" in {one, other} for one, other in pairs):
+            return fd
         os.close(fd)
-        raise replaced(root)
-    return fd
+        if is_same_host:
+            raise replaced(root)
+        found = f"another directory than {there}"
+    problem = f"on {quoted(os.uname().nodename)}: {found}: run workers where the path is the same"
+    raise ManifestError(problem, path=root)

@@ -17,6 +17,7 @@ from shardproof._base.addresses import is_address
 from shardproof._base.arguments import checked, number
 from shardproof._base.fanout import Done
 from shardproof._base.messages import joined, quoted, shown
+from shardproof._base.mounts import machine_of
 from shardproof._base.names import open_root
 from shardproof._base.opening import closing_fd
 from shardproof._base.work import to_waiter
@@ -125,6 +126,7 @@ class SeenRoot(msgspec.Struct, frozen=True):
     inode: int
     path: str
     manifest: str  # its digest
+    machine: str  # of its disk, if that is no other's
 
     @classmethod
     def of(cls, manifest: Manifest) -> "SeenRoot":
@@ -134,10 +136,13 @@ class SeenRoot(msgspec.Struct, frozen=True):
         hashed = hashlib.blake2b(manifest.format.encode(), digest_size=8)
         for start in range(0, len(manifest.files), _BATCH):
             hashed.update(msgspec.msgpack.encode([*manifest.files[start : start + _BATCH]]))
-        return cls(status.st_dev, status.st_ino, shown(manifest.root), hashed.hexdigest())
+        path = os.fspath(manifest.root)
+        about = shown(path), hashed.hexdigest(), machine_of(path)
+        return cls(status.st_dev, status.st_ino, *about)
 
     def __str__(self) -> str:
         about = f"device {self.device}, inode {self.inode}, manifest {self.manifest}"
+        about += f", on the disk of machine {self.machine[:8]}" * bool(self.machine)
         return f"'{shown(self.path)}' ({about})"
 
 
@@ -159,6 +164,7 @@ def _is_one_directory(said: Sequence[Message], *, may_differ: bool) -> bool:
     is_right = n_seen == n_hosts and len({each.manifest for each in seen}) == 1
     # By one path, too: a report has one.
     is_one = len({(each.inode, each.path) for each in seen}) == 1
+    is_one = is_one and len({each.machine for each in seen} - {""}) < 2
     if is_right and (is_one or may_differ):
         return is_one
     told = joined(by_ranks(enumerate(map(str, seen)), dict(enumerate(hosts))))
