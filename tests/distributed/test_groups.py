@@ -74,13 +74,6 @@ class TestTorch:
         assert (other.receive(0, 0.01), one.receive(1, 0.0)) == (None, None)
         assert store == {}
 
-    def test_the_next_group_of_the_same_store_goes_on(self, store) -> None:
-        """As after `destroy_process_group` below torchrun, whose agent keeps the store."""
-        for message in (b"one", b"two"):
-            one, other = (distributed.group_of(ProcessGroup(store, rank)) for rank in range(2))
-            one.send(message, 1)
-            assert other.receive(0, 0.0) == message
-
     def test_a_check_by_two_ranks_twice(self, process_groups, make_shards_dir, store) -> None:
         path = make_shards_dir(6)
 

@@ -51,7 +51,7 @@ class TorchGroup:
     def __init__(self, group: Any) -> None:
         self.rank, self.size, self.host = group.rank(), group.size(), os.uname().nodename
         self._store = group.get_group_store()
-        self._n_read, self._pieces = dict[int, int](), defaultdict[int, bytes](bytes)
+        self._n_read, self._pieces = defaultdict[int, int](int), defaultdict[int, bytes](bytes)
 
     def send(self, data: bytes, to: int) -> None:
         """Put down each piece; its first byte says whether it is the last."""
@@ -63,12 +63,10 @@ class TorchGroup:
     def receive(self, source: int, timeout: float) -> bytes | None:
         """Take pieces away until one is the last."""
         way = f"shardproof/{source}>{self.rank}"
-        if source not in self._n_read:  # torchrun's store outlives a group, and serves the next one
-            self._n_read[source] = self._store.add(f"{way}/read", 0)
         while _polled(lambda: self._store.check([f"{way}/{self._n_read[source] + 1}"]), timeout):
             go_on()  # what was stuck so long that it was given up takes nothing
             piece = self._store.get(key := f"{way}/{self._n_read[source] + 1}")
-            self._n_read[source] = self._store.add(f"{way}/read", 1)
+            self._n_read[source] += 1
             self._pieces[source] += piece[1:]
             self._store.delete_key(key)
             if piece[0]:
