@@ -2,11 +2,11 @@
 
 ::
 
-    python benchmarks/together.py [--milliseconds N] [--rounds N]
+    python benchmarks/together.py [--milliseconds N] [--rounds N] [--workers N]
 
 A shim makes each metadata call under the directory take longer, and counts it (`slow.c`). Ranks are
-processes with a pipe between each two. "herd": 16 of them open one loader. "speed": 3 of them check
-100 000 shards, and one alone.
+processes with a pipe between each two. "loader": 16 of them open one loader of 2000 shards.
+"check": 3 of them check 100 000 shards, and one alone, each by so many threads (`--workers`).
 """
 
 import argparse
@@ -47,7 +47,7 @@ class PipeGroup:
         return pipe.recv_bytes() if pipe.poll(timeout) else None
 
 
-def play(what: str, path: str, n_ranks: str) -> None:
+def play(what: str, path: str, n_ranks: str, n_workers: str) -> None:
     """Be all ranks, forked processes: each opens a loader, or checks; print the seconds."""
     size = int(n_ranks)
     _ = shardproof.validate, shardproof.OrderedDataLoader, distributed.validate  # imported here
@@ -60,7 +60,8 @@ def play(what: str, path: str, n_ranks: str) -> None:
         pid = os.fork()
         if not pid:
             os.environ["SLOW_COUNTS"] += f".{rank}"
-            take_part(what, path, PipeGroup(rank, pipes[rank]) if size > 1 else None)
+            group = PipeGroup(rank, pipes[rank]) if size > 1 else None
+            take_part(what, path, group, int(n_workers) or None)
             sys.exit(0)
         pids.append(pid)
     if any(os.waitpid(pid, 0)[1] for pid in pids):
@@ -68,19 +69,22 @@ def play(what: str, path: str, n_ranks: str) -> None:
     print(time.perf_counter() - begin)
 
 
-def take_part(what: str, path: str, group: Any) -> None:
+def take_part(what: str, path: str, group: Any, workers: int | None) -> None:
     if what == "loader":
         shardproof.OrderedDataLoader(path, layer=1, group=group)
     elif group is None:
-        shardproof.validate(path).raise_for_findings()
+        shardproof.validate(path, workers=workers).raise_for_findings()
     else:
-        distributed.validate(path, group=group).raise_for_findings()
+        distributed.validate(path, group=group, workers=workers).raise_for_findings()
 
 
-def measured(what: str, path: Path, n_ranks: int, base: dict[str, str]) -> tuple[float, int]:
+def measured(
+    what: str, path: Path, n_ranks: int, n_workers: int, base: dict[str, str]
+) -> tuple[float, int]:
     """Return the seconds, and the metadata calls of all ranks together."""
     counts = Path(base["SLOW_COUNTS"])
-    command = [sys.executable, os.path.abspath(__file__), "--play", what, str(path), str(n_ranks)]
+    asked = [what, str(path), str(n_ranks), str(n_workers)]
+    command = [sys.executable, os.path.abspath(__file__), "--play", *asked]
     env = {**os.environ, **base}
     done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
     n_calls = 0
@@ -94,6 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--milliseconds", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--workers", type=int, default=0, help="as many as a check takes by default"
+    )
     options = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
@@ -107,8 +114,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             parent.mkdir()
             path = make_shards_dir(parent, n_shards).resolve()
             here = {**base, "SLOW_ROOT": str(path)}
+            n = options.workers
             rounds = [
-                (measured(what, path, 1, here), measured(what, path, n_ranks, here))
+                (measured(what, path, 1, n, here), measured(what, path, n_ranks, n, here))
                 for _ in range(options.rounds)
             ]
             calls = statistics.median(many[1] / one[1] for one, many in rounds)
