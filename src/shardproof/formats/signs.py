@@ -61,8 +61,7 @@ def _recognizes_receipts(path: str) -> bool:
     mode = mode_of(receipts)
     plan = os.path.join(path, RECEIPTS.manifest_file)
     if mode_of(plan):  # a link is refused, and that is said; without receipts the plan has to tell
-        is_folder = stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
-        return is_folder or begins_with(plan, b'"plan_hash"')
+        return stat.S_ISDIR(mode) or stat.S_ISLNK(mode) or begins_with(plan, b'"plan_hash"')
     return stat.S_ISDIR(mode) and any(n.startswith("shard_") for n in listed_in(receipts))
 
 
@@ -146,8 +145,7 @@ def is_manifest(path: str | os.PathLike[str]) -> bool:
         return True
     if is_plan:
         return bool(matching(receipts, os.path.basename(RECEIPTS.further_parts[0])))
-    shards = f"{glob.escape(name.removesuffix(METADATA))}_shard_[0-9]*.shard"
-    return bool(matching(folder, shards))
+    return bool(matching(folder, f"{glob.escape(name.removesuffix(METADATA))}_shard_[0-9]*.shard"))
 
 
 def manifest_name(root: str | os.PathLike[str]) -> str:

@@ -122,8 +122,7 @@ class IndexedDataset(DirectoryReader):
         with self._lock:  # memory for batches of one size, since the next one is often as large
             if self._pool is None or self._pool.n_rows != n_rows:
                 n_kept = min(3, _KEPT_BYTES // max(1, n_rows * selection.row_bytes))
-                memory = self._delivery.memory
-                self._pool = BufferPool(n_rows, selection.row_bytes, n_kept, memory)
+                self._pool = BufferPool(n_rows, selection.row_bytes, n_kept, self._delivery.memory)
             pool = self._pool
         buffer = pool.take()
         if n_rows:
@@ -159,8 +158,7 @@ class IndexedDataset(DirectoryReader):
         batch = Batch(act=act, example_idx=np.int64(example), token_idx=np.int64(token))
         labels = self._source.labels
         if labels is not None:
-            label = labels[example, token] if token >= 0 else UNLABELLED
-            batch["token_label"] = np.uint8(label)
+            batch["token_label"] = np.uint8(labels[example, token] if token >= 0 else UNLABELLED)
         if selection.layer == "all":
             batch["layer"] = np.int64(self.metadata.layers[layer])
         return batch

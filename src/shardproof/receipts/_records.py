@@ -121,8 +121,7 @@ def read_receipt(root: str, index: int) -> Receipt:
     """Return a shard's receipt; raise `ManifestNotFoundError` where there is none."""
     path = os.path.join(folder_in(root, RECEIPTS), receipt_name(index))
     name = f"{RECEIPTS}/{receipt_name(index)}"
-    data = json.read_bytes(root, name, max_bytes=MAX_RECEIPT_BYTES)
-    return decode_receipt(data, path)
+    return decode_receipt(json.read_bytes(root, name, max_bytes=MAX_RECEIPT_BYTES), path)
 
 
 @contextlib.contextmanager

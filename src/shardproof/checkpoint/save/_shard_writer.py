@@ -141,8 +141,7 @@ class ShardWriter:
             entries = tuple(map(write, tensors))
             checksum = self._checksum()
             self._write(self._held)
-        header = ShardHeader(rank, checksum, len(entries), self._at - begin)
-        self._pwrite(header.packed(), 0)
+        self._pwrite(ShardHeader(rank, checksum, len(entries), self._at - begin).packed(), 0)
         return ShardEntry(rank, name, self._at, checksum, entries)
 
     def _checksum(self) -> str:

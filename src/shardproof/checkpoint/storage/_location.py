@@ -205,8 +205,7 @@ def unfinished_steps(
 def unfinished_at(location: Location) -> list[UnfinishedStep]:
     """Return the step of one prefix, if it is unfinished; raises as `unfinished_steps`."""
     entries = [*_listed(location.storage, location.directory, depth=0)]
-    all_there = _prefixes_among(location.storage, entries)
-    return list(unfinished_of(all_there, location.path))
+    return list(unfinished_of(_prefixes_among(location.storage, entries), location.path))
 
 
 def unfinished_of(prefixes: Prefixes, only: str | None = None) -> Iterator[UnfinishedStep]:

@@ -136,8 +136,7 @@ def row_count(source: Source, file: RemoteFile, limits: Limits) -> int:
     where = f"{source.url.rstrip('/')}/{file.name}"
     if file.size is None:
         goal = Goal(quoted(file.name), where, "memory")
-        deadline = Deadline(limits.deadline)
-        file = ask(source, file.name, goal=goal, limits=limits, deadline=deadline)
+        file = ask(source, file.name, goal=goal, limits=limits, deadline=Deadline(limits.deadline))
     size = file.size
     if size is None:
         raise ShardReadError("its size is not known, so neither is its end", path=where)

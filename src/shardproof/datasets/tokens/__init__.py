@@ -257,8 +257,7 @@ class ShardedDatasetManager:
         await asyncio.wait([task])  # which goes on if this wait is cancelled
         if task.cancelled() or task.exception() is not None or not task.result():
             logger.warning("Shard %d could not be prepared; trying once more", following)
-        dataset = await self._opened(following, began, is_prepared=is_prepared)
-        self._activate(dataset, following)
+        self._activate(await self._opened(following, began, is_prepared=is_prepared), following)
         return self.shard_index
 
     def _after(self, shard_index: int) -> int:

@@ -107,8 +107,7 @@ class Leader:
         return min(calls.values())
 
     def _write(self) -> None:
-        data = msgspec.json.encode(self._record)
-        files.write_whole(os.path.join(self._directory, _RECORD), data)
+        files.write_whole(os.path.join(self._directory, _RECORD), msgspec.json.encode(self._record))
 
     def _beat(self) -> bool:
         with self._lock:

@@ -66,8 +66,7 @@ def _missing(read: Read, size: int, tensors: Sequence[str]) -> Sequence[str] | M
 
     def look(info: zipfile.ZipInfo, member: IO[bytes]) -> None:
         if tensors and info.filename.endswith("/data.pkl"):
-            text = member.read(_MAX_PICKLE_BYTES)
-            missing.extend(_unnamed(text, tensors))
+            missing.extend(_unnamed(member.read(_MAX_PICKLE_BYTES), tensors))
 
     return zipped.wrong_end(read, size) or zipped.wrong_member(read, size, look) or missing
 

@@ -174,10 +174,9 @@ class OpenShards(FilePool):
         except OSError as error:
             if not _may_pass(error):
                 raise
-        attempts = tenacity.stop_after_attempt(_ATTEMPTS - 1)
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception(_may_pass),
-            stop=attempts | tenacity.stop_after_delay(_SECONDS),
+            stop=tenacity.stop_after_attempt(_ATTEMPTS - 1) | tenacity.stop_after_delay(_SECONDS),
             wait=tenacity.wait_random(0.05, 1.0),
             before=lambda _: self.forget(piece.shard),  # so that the shard is opened anew
             reraise=True,

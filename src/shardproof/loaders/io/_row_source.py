@@ -140,6 +140,5 @@ def batches_of(
         own = found
         if len(buffers) > 1:  # copied: who keeps one batch keeps no other
             own = {name: column[start:stop].copy() for name, column in found.items()}
-        act = buffer.array(stop - start, selection.dtype)
-        batches.append(cast("Batch", {"act": act, **own}))
+        batches.append(cast("Batch", {"act": buffer.array(stop - start, selection.dtype), **own}))
     return batches

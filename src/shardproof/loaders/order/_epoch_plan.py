@@ -120,8 +120,7 @@ class EpochPlan:
 
     def after(self, n_batches: int) -> Stream:
         """Return what is left when each rank has delivered so many batches."""
-        done = n_batches * self.batch_size
-        number, within = divmod(done, self.window_rows)
+        number, within = divmod(n_batches * self.batch_size, self.window_rows)
         if number >= self.n_windows:
             return InOrder(0)
         ranks = range(self.world_size)

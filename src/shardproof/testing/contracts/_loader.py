@@ -239,8 +239,7 @@ class ShardLoaderContract(Contract):
         """A shard that nobody may read, or EIO from it: it may be whole; don't make it anew."""
         whole = self.delivered(self.new_dir(_between_whole(ShardState.OK)).path)
         is_state = cause in {*ShardState}
-        state = ShardState(cause if is_state else "ok")
-        path, shards = self.new_dir(_between_whole(state))
+        path, shards = self.new_dir(_between_whole(ShardState(cause if is_state else "ok")))
         self._about, name = shards[1], shards[1].name
         within = None if is_state else _failing(path, cause, name)
         tried = _DELIVERY if is_state else f"{_DELIVERY}; {cause} fails for a shard with EIO"
@@ -261,8 +260,7 @@ class ShardLoaderContract(Contract):
                 _DURING[fault](shard)
 
         tried = f"take a sample; all shards are {fault}; take the others"
-        error = self.refused_or_right(path, whole, tried, after_first=damage)
-        self._demand_name(error, *shards)
+        self._demand_name(self.refused_or_right(path, whole, tried, after_first=damage), *shards)
 
     @pytest.mark.parametrize("fault", ["eio", "short"])
     def test_reads_that_fail(self, fault: str) -> None:
@@ -303,8 +301,7 @@ class ShardLoaderContract(Contract):
         """Look where there are none: an error, and at strength ``strict`` on opening."""
         outcome = self.look(lambda: self.deliver(path), _DELIVERY)
         if outcome.error is None:
-            n_samples = len(self.returned(outcome))
-            self.fail(Harm.UNSAFE, f"{path}: {n_samples} samples, and no error")
+            self.fail(Harm.UNSAFE, f"{path}: {len(self.returned(outcome))} samples, and no error")
         self.raised(outcome)
         if self.strength == "strict":
             self._demand_name(self.refused_at_opening(path), path)

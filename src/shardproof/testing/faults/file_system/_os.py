@@ -75,8 +75,7 @@ def _moving(operation: str, real: _Function) -> _Function:
             for buffer in buffers:
                 views.append(memoryview(buffer).cast("B")[:limit])
                 limit -= len(views[-1])
-            cut = views if buffers is amount else views[0]
-            return real(descriptor, cut, *args[2:])
+            return real(descriptor, views if buffers is amount else views[0], *args[2:])
 
         return through([(operation, (absolute(descriptor),))], run, size=size)
 

@@ -175,8 +175,7 @@ class _ParquetOptions(ForeignOptions):
 def _parquet_bytes(layout: Layout, name: str) -> bytes:
     first = index_of(layout, name) * _N_ROWS + layout.seed
     rows = struct.pack(f"<{_N_ROWS}q", *range(first, first + _N_ROWS))
-    end = struct.pack("<I", len(_FOOTER)) + _MAGIC
-    return _MAGIC + _PAGE_HEADER + rows + _FOOTER + end
+    return _MAGIC + _PAGE_HEADER + rows + _FOOTER + struct.pack("<I", len(_FOOTER)) + _MAGIC
 
 
 _PARQUET_SIGHT = Sight(complete=OTHER_ENDS, unproven=["valid"])
