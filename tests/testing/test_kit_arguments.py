@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -27,9 +28,9 @@ def makers(tmp_path: Path) -> Iterator[Makers]:
         return tmp_path / str(next(numbers))
 
     with (
-        shards_dir_maker(new_base) as of_shards,
-        receipts_dir_maker(new_base) as of_receipts,
-        checkpoint_dir_maker(new_base) as of_checkpoints,
+        contextmanager(shards_dir_maker)(new_base) as of_shards,
+        contextmanager(receipts_dir_maker)(new_base) as of_receipts,
+        contextmanager(checkpoint_dir_maker)(new_base) as of_checkpoints,
         fake_shards_dir_maker() as of_fakes,
     ):
         yield {

@@ -61,8 +61,7 @@ def make_shards_dir(tmp_path: Path) -> Iterator[MakeShardsDir]:
     """
     from shardproof.testing.samples._directories import shards_dir_maker  # noqa: PLC0415 - as above
 
-    with shards_dir_maker(_numbered(tmp_path / "shards-dir")) as make:
-        yield make
+    yield from shards_dir_maker(_numbered(tmp_path / "shards-dir"))
 
 
 @pytest.fixture(scope="session")
@@ -75,8 +74,7 @@ def shards_dir_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mak
     from shardproof.testing.samples._directories import shards_dir_maker  # noqa: PLC0415 - as above
 
     new_base = functools.partial(tmp_path_factory.mktemp, "shards-dir")
-    with shards_dir_maker(new_base, drop_root_override=False) as make:
-        yield make
+    yield from shards_dir_maker(new_base, drop_root_override=False)
 
 
 @pytest.fixture
@@ -87,8 +85,7 @@ def make_receipts_dir(tmp_path: Path) -> Iterator[MakeShardsDir]:
     """
     from shardproof.testing.samples.receipts import receipts_dir_maker  # noqa: PLC0415 - as above
 
-    with receipts_dir_maker(_numbered(tmp_path / "receipts-dir")) as make:
-        yield make
+    yield from receipts_dir_maker(_numbered(tmp_path / "receipts-dir"))
 
 
 @pytest.fixture
@@ -101,8 +98,7 @@ def make_checkpoint(tmp_path: Path) -> Iterator[MakeCheckpoint]:
     """
     from shardproof.testing.samples.checkpoint import checkpoint_dir_maker  # noqa: PLC0415 - as above
 
-    with checkpoint_dir_maker(_numbered(tmp_path / "checkpoint")) as make:
-        yield make
+    yield from checkpoint_dir_maker(_numbered(tmp_path / "checkpoint"))
 
 
 _OF_PYFAKEFS = {"fs", "fs_class", "fs_module", "fs_session"}

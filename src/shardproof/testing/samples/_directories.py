@@ -124,7 +124,6 @@ def writer(
         yield write
 
 
-@contextlib.contextmanager
 def shards_dir_maker(
     new_base: Callable[[], Path], *, drop_root_override: bool = True
 ) -> Iterator[MakeShardsDir]:

@@ -1,6 +1,5 @@
 """Plan directories of data-prep runs: described, written, damaged, judged."""
 
-import contextlib
 import dataclasses
 import enum
 import functools
@@ -355,7 +354,6 @@ FORMAT = SampleFormat(
 )
 
 
-@contextlib.contextmanager
 def receipts_dir_maker(new_base: Callable[[], Path]) -> Iterator[MakeShardsDir]:
     """Yield what the fixture ``make_receipts_dir`` gives; restore the modes of all that it made."""
     make = functools.partial(layout_of, "make_receipts_dir", FORMAT, also=())

@@ -1,6 +1,5 @@
 """Checkpoints in one file a rank: described, written, damaged, judged."""
 
-import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -242,7 +241,6 @@ FORMAT = SampleFormat(
 )
 
 
-@contextlib.contextmanager
 def checkpoint_dir_maker(new_base: Callable[[], Path]) -> Iterator[MakeCheckpoint]:
     """Yield what the fixture ``make_checkpoint`` gives; restore the modes of all that it made."""
     _, *harmed = CheckpointShardState
