@@ -21,18 +21,6 @@ OURS = {".shardproof-stage.jsonl", ".shardproof-stage.lock"}
 
 
 @pytest.fixture
-def to(tmp_path) -> Path:
-    path = tmp_path / "local"
-    path.mkdir()
-    return path
-
-
-@pytest.fixture
-def shards_dir(make_shards_dir) -> Path:
-    return make_shards_dir(3)
-
-
-@pytest.fixture
 def stored() -> Iterator[Callable[[Path], str]]:
     """Copy directories into a store, and return their addresses."""
     with contextlib.ExitStack() as stack:

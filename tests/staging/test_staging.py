@@ -35,18 +35,6 @@ OURS = {".shardproof-stage.jsonl", ".shardproof-stage.lock"}
 
 
 @pytest.fixture
-def to(tmp_path) -> Path:
-    path = tmp_path / "local"
-    path.mkdir()
-    return path
-
-
-@pytest.fixture
-def shards_dir(make_shards_dir) -> Path:
-    return make_shards_dir(3)
-
-
-@pytest.fixture
 def copy(shards_dir, to) -> Path:
     """As `stage` made it, which is to find it there."""
     return stage(shards_dir, to)
