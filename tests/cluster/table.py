@@ -1,6 +1,7 @@
-"""Writes the table of docs/distributed.md from what tests took down.
+"""Writes the tables of docs/distributed.md and docs/engines.md from what tests took down.
 
-``SHARDPROOF_FAULTS=rows.jsonl pytest tests/cluster && python -m tests.cluster.table rows.jsonl``
+``SHARDPROOF_FAULTS=rows.jsonl pytest -m "" tests/test_engines.py``, the same for ``tests/cluster``,
+then ``python -m tests.cluster.table rows.jsonl``.
 """
 
 import itertools
@@ -11,18 +12,21 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[2] / "docs" / "distributed.md"
+DOCS = Path(__file__).parents[2] / "docs"
 BEGIN, END = "<!-- rows of tests/cluster -->\n", "<!-- end of rows -->\n"
-_WIDEST = 150
+_WIDEST = 170
 
 
-def table(lines: Iterable[str]) -> Iterator[str]:
+def table(lines: Iterable[str], *, of_ranks: bool) -> Iterator[str]:
     """The last line of each participant; those that saw the same share a row."""
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}
     for each in map(json.loads, lines):
-        rows[each["engine"], each["fault"], each["who"]] = each
+        if each["who"].startswith("rank") == of_ranks:
+            rows[each["engine"], each["fault"], each["who"]] = each
+    engines = [engine for engine, *_ in rows]
+    by_engine = sorted(rows.values(), key=lambda row: engines.index(row["engine"]))
     yield "| Engine | Fault | Who | Saw | After |\n|---|---|---|---|--:|\n"
-    for (engine, fault, saw), some in itertools.groupby(rows.values(), _shown):
+    for (engine, fault, saw), some in itertools.groupby(by_engine, _shown):
         found = [*some]
         who = ", ".join(each["who"] for each in found)
         seconds = max(each["seconds"] for each in found)
@@ -36,10 +40,12 @@ def _shown(row: dict[str, Any]) -> tuple[str, str, str]:
 
 
 def main(name: str) -> None:
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    rows = "".join(table(Path(name).read_text().splitlines()))
-    PAGE.write_text(f"{before}{BEGIN}{rows}{END}{after}")
+    lines = Path(name).read_text().splitlines()
+    for page in (DOCS / "distributed.md", DOCS / "engines.md"):
+        before, _, rest = page.read_text().partition(BEGIN)
+        _, _, after = rest.partition(END)
+        rows = "".join(table(lines, of_ranks=page.stem == "distributed"))
+        page.write_text(f"{before}{BEGIN}{rows}{END}{after}")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,12 +22,16 @@ SIZE = 64
 
 @contextlib.contextmanager
 def recorded(engine: str, fault: str, who: str = "caller") -> Iterator[list[object]]:
-    """Take what somebody saw of a fault; note it with how long that took, if anybody wants it."""
+    """Take what somebody saw of a fault; note it with how long that took, if anybody wants it.
+
+    A number at the end is the seconds.
+    """
     begin, saw = time.monotonic(), list[object]()
     yield saw
     if path := os.environ.get(RECORD):
-        seconds = round(time.monotonic() - begin, 2)
-        told = ", ".join(map(str, saw))
+        elapsed = time.monotonic() - begin
+        seconds = round(saw.pop() if isinstance(saw[-1], float) else elapsed, 2)
+        told = ", ".join(map(str, saw)).replace(f"'{socket.gethostname()}'", "'node1'")
         line = {"engine": engine, "fault": fault, "who": who, "saw": told, "seconds": seconds}
         with Path(path).open("a") as file:
             file.write(json.dumps(line) + "\n")
