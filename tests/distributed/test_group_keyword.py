@@ -12,7 +12,8 @@ import pytest
 
 import shardproof
 from shardproof import distributed
-from shardproof.errors import ManifestNotFoundError
+from shardproof.checkpoint.read import _directories
+from shardproof.errors import ManifestNotFoundError, RankError
 from tests.helpers.ranks import PipeGroup, groups_of, on_ranks
 
 LOADERS = [shardproof.OrderedDataLoader, shardproof.ShuffledDataLoader, shardproof.IndexedDataset]
@@ -126,14 +127,43 @@ class TestOneAnswer:
             shardproof.MultiShardSaver().save_metadata(prefix, world_size=1, step=step)
         return tmp_path
 
-    def test_of_the_latest_checkpoint(self, steps) -> None:
+    def test_of_the_latest_checkpoint(self, steps, monkeypatch) -> None:
         """The other ranks may see an older listing: they get what rank 0 has found."""
+        looks, real = [], _directories.prefixes_in
 
-        def call(group: PipeGroup) -> str | None:
-            path = steps if group.rank == 0 else steps / "elsewhere"
-            return shardproof.latest_checkpoint(path, group=group)
+        def prefixes_in(*where: Any) -> Any:
+            looks.append(where)
+            return real(*where)
 
+        monkeypatch.setattr(_directories, "prefixes_in", prefixes_in)
+        call = lambda group: shardproof.latest_checkpoint(steps, group=group)  # noqa: E731
         assert on_ranks(call, *SHARED) == [f"{steps}/step_20/model"] * 3
+        assert len(looks) == 1
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            lambda path, group: shardproof.latest_checkpoint(path, group=group),
+            lambda path, group: shardproof.stage(path, group=group),
+        ],
+    )
+    @pytest.mark.parametrize("other", ["val", "s3://key:word@bucket/val"])
+    def test_ranks_that_ask_about_different_paths_are_named(
+        self, make_receipts_dir, call, other: str
+    ) -> None:
+        """Else each got the answer that is about the first one's."""
+        one = make_receipts_dir(2)
+        paths = [one, other if "://" in other else one.parent]
+        found = on_ranks(lambda group: call(paths[group.rank % 2], group), *SHARED)
+        assert {type(each) for each in found} == {RankError}
+        [text] = {str(each) for each in found}
+        assert f"('{paths[0]}', " in text
+        assert "word" not in text
+
+    def test_ranks_that_ask_about_different_plans_are_named(self, make_receipts_dir) -> None:
+        stores = [shardproof.ReceiptStore(make_receipts_dir(n)) for n in (2, 3)]
+        found = on_ranks(lambda group: stores[group.rank].pending(group=group), "a", "b")
+        assert {type(each) for each in found} == {RankError}
 
     def test_its_path_may_be_no_text(self, tmp_path) -> None:
         prefix = os.fsencode(tmp_path) + b"/\xff/model"

@@ -16,14 +16,21 @@ from shardproof import validation
 from shardproof._base.addresses import is_address
 from shardproof._base.arguments import checked, number
 from shardproof._base.fanout import Done
-from shardproof._base.messages import joined, quoted, shown
+from shardproof._base.messages import joined, shown
 from shardproof._base.mounts import machine_of
 from shardproof._base.names import open_root
 from shardproof._base.opening import closing_fd
 from shardproof._base.work import to_waiter
 from shardproof.checks import Said, Unproven, check
 from shardproof.distributed._messages import CallEnded, Message, by_ranks, packed, unpacked
-from shardproof.distributed.calls import TIMEOUT, JointCall, firsts, in_round, on_all_ranks
+from shardproof.distributed.calls import (
+    TIMEOUT,
+    JointCall,
+    called,
+    firsts,
+    in_round,
+    on_all_ranks,
+)
 from shardproof.manifest import ExpectedFile, Manifest
 from shardproof.report import MOST_KEPT, Finding, MoreFindings, Report
 
@@ -82,15 +89,14 @@ def validate(
     if "executor" in as_validate:
         raise ValueError("executor: the ranks themselves check; leave it out")
     # Others may differ; what `against` expects is compared as the manifest.
-    named = {"spread": spread, **as_validate}
-    asked = [f"{name}={quoted(named[name])}" for name in sorted(named.keys() - _OWN)]
+    named = {name: value for name, value in as_validate.items() if name not in _OWN}
 
     def run(check: Check) -> Report:
         if is_address(path) and spread != "one":
             raise ValueError('spread: expected "one" for an address')
         return validation.validate(path, **as_validate, _check=check)
 
-    call = f"validate({', '.join(asked)})"
+    call = called("validate", spread=spread, **named)
     return check_together(group, call, run, spread=spread, timeout=timeout)
 
 

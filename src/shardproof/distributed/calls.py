@@ -6,9 +6,11 @@ that was stopped or killed, and not how long a check takes.
 """
 
 import contextlib
+import hashlib
 import itertools
 import json
 import math
+import os
 import secrets
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +20,8 @@ import msgspec
 
 import shardproof
 from shardproof._base import work
-from shardproof._base.messages import joined, shown, traced, with_kind
+from shardproof._base.addresses import is_address
+from shardproof._base.messages import joined, quoted, shown, traced, with_kind
 from shardproof._base.work import TICK, Cancelled, to_waiter
 from shardproof.distributed._groups import Group, group_of
 from shardproof.distributed._messages import (
@@ -31,7 +34,7 @@ from shardproof.distributed._messages import (
     who,
 )
 
-__all__ = ["TIMEOUT", "Answers", "JointCall", "firsts", "in_round", "on_all_ranks", "one_answer"]
+__all__ = ["TIMEOUT", "JointCall", "called", "firsts", "in_round", "on_all_ranks", "one_answer"]
 
 TIMEOUT = 300.0
 """Seconds of silence after which a rank is given up, where the caller does not say."""
@@ -268,6 +271,16 @@ def firsts(said: Sequence[Message]) -> list[bool]:
     """Return for each rank whether it is the first on its host."""
     hosts = [each.host for each in said]
     return [hosts.index(host) == rank for rank, host in enumerate(hosts)]
+
+
+def called(verb: str, path: str | os.PathLike[str] = "", **how: object) -> str:
+    """Return what ranks must call alike; of an address, in which a password may be, a digest."""
+    where, given = os.fspath(path), [f"{key}={quoted(how[key])}" for key in sorted(how)]
+    if is_address(where):
+        given.insert(0, f"address {hashlib.blake2b(os.fsencode(where), digest_size=8).hexdigest()}")
+    elif where:
+        given.insert(0, quoted(os.path.abspath(where), 4096))
+    return f"{verb}({', '.join(given)})"
 
 
 def one_answer(

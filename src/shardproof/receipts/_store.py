@@ -177,10 +177,10 @@ class ReceiptStore:
             OSError: One could not be checked (EIO, ESTALE, ...): that is neither done nor not.
         """
         if group is not None:
-            from shardproof.distributed.calls import one_answer  # noqa: PLC0415 - rarely used
+            from shardproof.distributed.calls import called, one_answer  # noqa: PLC0415 - rarely used
 
             find = functools.partial(self.pending, level=level, workers=workers)
-            return one_answer(group, "pending", find)
+            return one_answer(group, called("pending", self.path, level=level), find)
         verdicts = self.verdicts(pending=True, level=level, workers=workers)
         _log_disbelieved(verdicts)
         pending = [found.index for found in verdicts]

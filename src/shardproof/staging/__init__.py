@@ -89,10 +89,11 @@ def stage(
     refuse_empty(path=path, to=to)
     n_threads = _THREADS if workers is None else count("workers", workers, 1)
     if group is not None:
-        from shardproof.distributed.calls import one_answer  # noqa: PLC0415 - rarely used
+        from shardproof.distributed.calls import called, one_answer  # noqa: PLC0415 - rarely used
 
         find = functools.partial(stage, path, to, level=level, workers=workers, progress=progress)
-        return Path(one_answer(group, "stage", lambda: os.fspath(find()), each_host=True))
+        asked = called("stage", path, level=level)
+        return Path(one_answer(group, asked, lambda: os.fspath(find()), each_host=True))
 
     def work(_: object) -> Path:
         with mounted(path) as place:

@@ -70,10 +70,10 @@ def latest_checkpoint(
         '/steps/step_20/model'
     """
     if group is not None:
-        from shardproof.distributed.calls import one_answer  # noqa: PLC0415 - rarely used
+        from shardproof.distributed.calls import called, one_answer  # noqa: PLC0415 - rarely used
 
         find = functools.partial(latest_checkpoint, path, name=name, storage=storage, level=level)
-        return one_answer(group, "latest_checkpoint", find)
+        return one_answer(group, called("latest_checkpoint", path, name=name, level=level), find)
     prefixes = prefixes_in(path, storage)
     for step in unfinished_of(prefixes):
         if name is None or os.path.basename(step.prefix) == name:
