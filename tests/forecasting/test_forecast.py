@@ -1,7 +1,9 @@
 """A forecast agrees with a plain loop over the files, touches no time, and believes no list."""
 
+import codecs
 import datetime
 import errno
+import gzip
 import json
 import os
 import re
@@ -333,7 +335,6 @@ HOSTILE = [
     "{root}/",
     "{root}/../{name}/acts000001.bin",
     "{root}/acts000001.bin/",
-    "{root}/acts000001.bin\0",
     "{root}/acts00000\\61.bin",
     "{root}\\/acts000001.bin",
     "{root}/sub/acts000001.bin",
@@ -341,7 +342,7 @@ HOSTILE = [
     "x{root}/acts000001.bin",
     "\x1b[2J{root}/acts000001.bin\x1b[0m",
     "/proc/self/mem",
-    "{root}/acts000001.bin trailing",
+    "{root}/acts000001.bin.trailing",
     "/" + "a" * 200_000,
     "/" + "a" * 65_535 + "{root}/acts000001.bin",
     "\udcff\udcfe",
@@ -371,10 +372,26 @@ class TestVictims:
             "2026-12-01 1024 me {root}/acts000001.bin",
             "path={root}/acts000001.bin",
             "1024\t{root}/acts000001.bin",
+            "{root}/acts000001.bin\t1024\t2026-12-01",
+            "{root}/acts000001.bin \r",
+            '"{root}/acts000001.bin",1024',
+            '["{root}/acts000001.bin", 1024]',
         ],
     )
     def test_columns_and_quotes_are_passed_over(self, shards, line: str) -> None:
         assert self.listed(shards, *HOSTILE, line) == {"acts000001.bin"}
+
+    def test_a_mark_of_utf_8_is_passed_over(self, shards) -> None:
+        mark = codecs.BOM_UTF8.decode()
+        assert self.listed(shards, mark + "{root}/acts000001.bin") == {"acts000001.bin"}
+
+    @pytest.mark.parametrize("packed", [gzip.compress, lambda data: data.decode().encode("utf-16")])
+    def test_a_list_that_is_packed_or_no_utf_8_is_refused(self, shards, packed) -> None:
+        """It would name nothing, and all would seem well."""
+        victims = shards.parent / "victims.txt"
+        victims.write_bytes(packed(f"{shards}/acts000001.bin\n".encode()))
+        with pytest.raises(ValueError, match="expected text with a path a line, found NUL"):
+            forecast(shards, victims=victims)
 
     def test_a_path_through_a_link_is_one_of_the_directory(self, shards, tmp_path) -> None:
         (tmp_path / "scratch").symlink_to(shards.parent)

@@ -24,7 +24,8 @@ _BIRTH, _LAYOUT = 0x800, struct.Struct("=I76xqI")  # STATX_BTIME; stx_mask and s
 _statx = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)
 
 _LONGEST_LINE = 2**16
-_PATH = re.compile(rb"(?:^|[\s=:,]|([\"']))(?=/)")  # what is before it: columns, and a quote
+_PATH = re.compile(rb"(?:^(?:\xef\xbb\xbf)?|[\s=:,]|([\"']))(?=/)")  # a mark, columns, a quote
+_NEXT = re.compile(rb"[\s,]")
 
 _NFS = {"nfs": "NFS clients answer stat from a cache that is up to a minute old"}
 _WORTH: Mapping[Clock, Mapping[str, str]] = {
@@ -91,10 +92,15 @@ def victims_among(names: Sequence[str], roots: set[str], path: str) -> tuple[set
         while line := file.readline(_LONGEST_LINE):
             go_on()
             n_lines += 1
+            if b"\0" in line:
+                problem = "text with a path a line, found NUL bytes: unpack it, or convert it"
+                raise ValueError(f"victims: expected {problem}: '{shown(path)}'")
             # Only text is compared: nothing is looked at where a line leads.
             if match := _PATH.search(line):
-                rest = line[match.end() :].rstrip(b"\r\n")
-                found |= {os.fsdecode(rest.removesuffix(match[1] or b""))} & wanted
+                rest = line[match.end() :].strip()
+                # Unless it is quoted, a path may have spaces in it, or columns behind it.
+                end = rest.partition(match[1])[0] if match[1] else _NEXT.split(rest, 1)[0]
+                found |= {*map(os.fsdecode, (rest, end))} & wanted
             while not line.endswith(b"\n") and (line := file.readline(_LONGEST_LINE)):
                 go_on()  # longer than any path
     return {name for name, paths in zip(names, known, strict=True) if paths & found}, n_lines
