@@ -87,10 +87,8 @@ class PrefetchTally:
         if n_bytes and seconds > 0:
             with self._lock:
                 speed = n_bytes / seconds
-                old = self._speed
-                self._speed = speed if old is None else (1 - _WEIGHT) * old + _WEIGHT * speed
-                before = seconds if self._seconds is None else self._seconds
-                self._seconds = (1 - _WEIGHT) * before + _WEIGHT * seconds
+                self._speed = (1 - _WEIGHT) * (self._speed or speed) + _WEIGHT * speed
+                self._seconds = (1 - _WEIGHT) * (self._seconds or seconds) + _WEIGHT * seconds
 
     def at_once(self, most: int) -> int:
         """Return how many downloads are of use at once: one, where there is hardly a wait."""
