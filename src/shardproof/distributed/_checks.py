@@ -108,11 +108,9 @@ def check_together(
     spread: Spread | None = None,
     timeout: float = TIMEOUT,
 ) -> Report:
-    """Return the one report of all ranks; ``run`` checks a directory by a function like `check`.
-
-    Where no spread is given the files are dealt out if all see one directory; else one rank of each
-    host checks what its host has.
-    """
+    """Return the one report of all ranks; ``run`` checks a directory by a function like `check`."""
+    # Where no spread is given the files are dealt out if all see one directory; else one rank of
+    # each host checks what its host has.
 
     def part(call: JointCall) -> bytes:
         if spread == "one":
