@@ -36,7 +36,7 @@ from shardproof._base.opening import Read, names_in, tree
 from shardproof.fetching import HubSource
 from shardproof.fetching.sources import _fsspec
 from shardproof.manifest import Mismatch
-from shardproof.remote import _mounted
+from shardproof.remote import _directory
 from shardproof.testing import Layout, write_layout
 from shardproof.testing.faults import Hub, serve_hub
 from tests.helpers.commands import run, started
@@ -346,7 +346,7 @@ class TestHub:
     def hub(self, monkeypatch) -> Iterator[Hub]:
         with serve_hub() as hub:
             source = functools.partial(HubSource, "org/name", endpoint=hub.url, subfolder="data")
-            monkeypatch.setattr(_mounted, "open_source", lambda _: source())
+            monkeypatch.setattr(_directory, "open_source", lambda _: source())
             yield hub
 
     def put(self, hub: Hub, there: Mapping[str, bytes], sealed: Mapping[str, bytes]) -> set[str]:

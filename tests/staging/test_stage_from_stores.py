@@ -126,7 +126,7 @@ def test_a_store_that_fails_is_continued(address, to, monkeypatch, opened) -> No
 def test_a_repository_of_the_hub_is_a_store(shards_dir, to, shard_hub, monkeypatch) -> None:
     pytest.importorskip("huggingface_hub")
     source = functools.partial(HubSource, "org/name", endpoint=shard_hub.url, subfolder="dir")
-    monkeypatch.setattr("shardproof.remote._mounted.open_source", lambda _: source())
+    monkeypatch.setattr("shardproof.remote._directory.open_source", lambda _: source())
     for file in shards_dir.iterdir():
         shard_hub.put(f"dir/{file.name}", file.read_bytes(), repo="org/name")
 

@@ -16,6 +16,6 @@ def mounted(path: str | os.PathLike[str]) -> contextlib.AbstractContextManager[s
     """
     if not is_address(path):
         return contextlib.nullcontext(os.fspath(path))
-    from shardproof.remote._mounted import at_address  # noqa: PLC0415 - takes long
+    from shardproof.remote._directory import at_address  # noqa: PLC0415 - takes long
 
     return at_address(os.fspath(path))

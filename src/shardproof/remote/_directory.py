@@ -1,4 +1,4 @@
-"""A directory as a store lists it, and its files, of which bytes are asked for where they are.
+"""List what is at an address, and let the listing answer; bytes are asked for where they are.
 
 Names come from outside: those by which no file could lie in a directory are passed over, and noted.
 """
@@ -13,22 +13,29 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from shardproof._base import digest
-from shardproof._base.addresses import OpenFile, RemoteDirectory
+from shardproof._base.addresses import OpenFile, RemoteDirectory, mounted, mounted_at, remote_at
 from shardproof._base.beneath import NotRegularError
 from shardproof._base.messages import quoted
 from shardproof._base.names import Refusal, refusals
-from shardproof._base.work import Deadline, Stop
-from shardproof.errors import FetchError
-from shardproof.fetching import FsspecSource, Limits, RemoteFile, Source
+from shardproof._base.work import Deadline, Stop, apart
+from shardproof.errors import FetchError, ManifestError, ManifestNotFoundError, RevisionError
+from shardproof.fetching import HttpSource, Limits, RemoteFile, Source, open_source, sources
 from shardproof.fetching.transfer import Goal, ask, listed, read_listed, read_range
 
 _WINDOW, _MOST_WINDOW = 2**16, 2**21  # bytes that are read at once, at first and after some reads
 _FILE, _FOLDER = stat.S_IFREG | 0o444, stat.S_IFDIR | 0o444
 _BLOCK_BYTES = 512  # of st_blocks (inode(7))
+_NOTHING = (
+    "no object lies below this address. Are bucket and folder right? A store keeps no empty folders"
+)
+_NO_LINKS = (
+    "the page at this address links to no file below it. Does the server list its folders? If not, "
+    "give the address of a store, or fetch the files and check them here"
+)
 
 
 @contextlib.contextmanager
-def asking(where: str) -> Iterator[None]:
+def _asking(where: str) -> Iterator[None]:
     """Raise that a store could not be asked as what it is: nobody could look."""
     try:
         yield
@@ -36,7 +43,43 @@ def asking(where: str) -> Iterator[None]:
         raise OSError(errno.EIO, [error.problem, *error.causes][-1], where) from error
 
 
-def files_of(source: Source, stop: Stop | None = None) -> Sequence[RemoteFile]:
+@contextlib.contextmanager
+def at_address(address: str) -> Iterator[str]:
+    """List an address, and yield the path that it then is; see `mounted`."""
+    if mounted_at(known := sources.bare(address)):
+        yield known
+        return
+    if sources.is_on_disk(address):
+        remote_at(address)  # which says what to give instead
+    with contextlib.closing(open_source(address)) as source:
+        before, directory = mounted.directories, _listed(source)
+        mounted.directories = (*before, directory)
+        try:
+            yield directory.root
+        finally:
+            mounted.directories = before
+
+
+def _listed(source: Source) -> RemoteDirectory:
+    try:
+        with _asking(source.url):
+            files = apart(lambda stop: _files_of(source, stop))
+    except OSError as error:
+        cause = getattr(error.__cause__, "__cause__", None)  # of the fetch that failed
+        is_gone = isinstance(getattr(cause, "__cause__", None), FileNotFoundError)
+        if is_gone or isinstance(cause, RevisionError):
+            said = f"the store says that it is not there: {error.strerror}"
+            raise ManifestNotFoundError(said, path=source.url) from error
+        raise
+    if [file.name for file in files] == [""]:
+        raise ManifestError("expected the address of a directory, found a file", path=source.url)
+    if not files:
+        what = _NO_LINKS if isinstance(source, HttpSource) else _NOTHING
+        raise ManifestNotFoundError(what, path=source.url)
+    return ListedFiles(source, files).directory()
+
+
+def _files_of(source: Source, stop: Stop | None = None) -> Sequence[RemoteFile]:
     """Return what a source lists, a web server in its pages."""
     return listed(source, Limits(), Deadline(None, stop), source.url, links=True)
 
@@ -87,7 +130,7 @@ class ListedFiles:
         """Return what is known of a file; web servers tell its size only if they are asked."""
         file = self._files[name]
         if file.size is None:
-            with asking(self._path(name)):
+            with _asking(self._path(name)):
                 file = self._ask(name)
                 if file.size is None:  # they may say 0 of any file
                     n_bytes = len(read_range(self._source, name))
@@ -113,14 +156,14 @@ class ListedFiles:
         return f"{self._source.url}/{name}"
 
     def read(self, file: RemoteFile, start: int, stop: int) -> bytes:
-        with asking(self._path(file.name)):
+        with _asking(self._path(file.name)):
             return read_listed(self._source, file, start, stop, limits=Limits())
 
     def stated(
         self, file: RemoteFile, asked: Set[tuple[str, int]]
     ) -> Mapping[tuple[str, int], digest.Digest]:
-        if asked and file.digest is None and isinstance(self._source, FsspecSource):
-            with asking(self._path(file.name)):
+        if asked and file.digest is None and isinstance(self._source, sources.FsspecSource):
+            with _asking(self._path(file.name)):
                 told = self._ask(file.name)
             file = told if told.size == file.size else file
         texts = digest.provable(filter(None, (file.digest, *file.checksums)))
@@ -132,8 +175,8 @@ class ListedFiles:
         return {each: found[each] for each in asked} if is_all else {}
 
     def changed(self, names: Iterable[str]) -> list[str]:
-        with asking(self._source.url):
-            now = ListedFiles(self._source, files_of(self._source))
+        with _asking(self._source.url):
+            now = ListedFiles(self._source, _files_of(self._source))
         return [name for name in names if now.status(name) != self.status(name)]
 
     def notes(self) -> Sequence[str]:
