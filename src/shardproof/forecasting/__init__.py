@@ -129,8 +129,8 @@ def forecast(
     """Forecast from when on a purge may take the files of a shards directory.
 
     Without any of the files that the manifest lists, and of its own, the directory is broken. Only
-    the manifest is opened, and no time is changed; but on macOS, and of a manifest of another
-    user's, its atime may be.
+    the manifest is opened, and no time of a file is changed; but on macOS, and of a manifest of
+    another user's, its atime may be.
 
     Args:
         path: The shards directory, or the prefix of a checkpoint.
