@@ -28,6 +28,7 @@ def test_a_package_that_is_not_there(
     [
         (["--dask", "tcp://x:1", "--mpi"], "expected --dask or --mpi, found both"),
         (["--dask"], "requires an argument"),
+        (["--dask", ""], "--dask: expected an address: is a variable not set?"),
     ],
 )
 def test_wrong_usage(make_shards_dir, options: list[str], problem: str) -> None:

@@ -22,6 +22,8 @@ def engine_options(command: F) -> F:
     def run(*, dask: str | None, mpi: bool, **how: Any) -> None:
         if mpi and dask:
             raise click.UsageError("expected --dask or --mpi, found both")
+        if dask == "":
+            raise click.UsageError("--dask: expected an address: is a variable not set?")
         with contextlib.ExitStack() as stack:
             try:
                 executor = _of_dask(stack, dask) if dask else _of_mpi(stack) if mpi else None
