@@ -42,9 +42,10 @@ def import_all() -> None:
     from importlib import import_module  # noqa: PLC0415 - as above
     from pkgutil import walk_packages  # noqa: PLC0415 - as above
 
-    package = import_module("shardproof")
-    for name in package.__all__:
-        getattr(package, name)
+    for door in ("", ".checkpoint", ".datasets", ".fetching", ".receipts"):
+        package = import_module(f"shardproof{door}")
+        for name in package.__all__:
+            getattr(package, name)
     import_module("beartype.door")
     for name in ("formats", "testing.samples", "testing.faults.file_damage"):
         room = import_module(f"shardproof.{name}")

@@ -1,0 +1,12 @@
+from shardproof.datasets.rows import HubSpec as HubSpec
+from shardproof.datasets.rows import ResumePlan as ResumePlan
+from shardproof.datasets.rows import ShardedRows as ShardedRows
+from shardproof.datasets.rows import TextSpec as TextSpec
+from shardproof.datasets.rows import hf_load_dataset_sharded as hf_load_dataset_sharded
+from shardproof.datasets.rows import load_dataset_from_spec as load_dataset_from_spec
+from shardproof.datasets.rows import parse_dataset_specs as parse_dataset_specs
+from shardproof.datasets.rows import resolve_resume_plan as resolve_resume_plan
+from shardproof.datasets.tokens import ShardedDatasetManager as ShardedDatasetManager
+from shardproof.datasets.tokens import SharedShardedDataset as SharedShardedDataset
+from shardproof.datasets.tokens import TokenFiles as TokenFiles
+from shardproof.datasets.tokens import sequence_id as sequence_id
