@@ -97,14 +97,28 @@ class ShuffledDataLoader(BatchLoader[Framework_co]):
     Examples are permuted over the whole directory, and the rows of half the buffer are permuted
     among each other while the other half is read. The order depends on seed and epoch alone: not on
     threads, time or machine. ``buffer_size=None`` permutes all rows, each of which then is a read
-    of its own. Other arguments than these are as for `OrderedDataLoader`.
+    of its own.
 
     Args:
+        shards_dir: The directory.
+        layer: A recorded layer, or ``"all"``.
+        tokens: ``"content"``, ``"special"`` or ``"all"``.
+        batch_size: Rows of a batch.
         seed: Of the order, 0 or more.
         ignore_labels: Rows whose ``token_label`` is one of these are left out, unread. (That of
             a special token is 255.)
         buffer_size: Rows in memory; at least two batches are. None for a true permutation.
         workers: How many threads read; 1024 at most do. None as for `OrderedDataLoader`.
+        drop_last: Leave out a last batch that is not full.
+        rank: Which of the ranks this is; by default that of the group, or 0.
+        world_size: Among how many ranks the rows are dealt; by default those of the group, or 1.
+        even_batches: Leave out last batches that not every rank has.
+        framework: ``"numpy"`` for arrays, ``"torch"`` for tensors over the same memory.
+        device: Where the tensors are: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or a ``torch.device``.
+        dtype: Of ``act``, as for `OrderedDataLoader`.
+        n_ahead: How many batches are on the device before they are asked for.
+        pin_memory: Whether tensors on the host are in pinned memory.
+        group: As for `OrderedDataLoader`.
 
     Raises:
         ValueError: Labels to ignore where there are none; else it raises as `OrderedDataLoader`.

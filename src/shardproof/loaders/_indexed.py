@@ -32,7 +32,24 @@ class IndexedDataset(DirectoryReader):
 
     A map-style dataset: ``torch.utils.data.DataLoader(dataset, batch_size=...)`` asks it for whole
     batches (``__getitems__``), which need no collating. It may be sent to other processes, each of
-    which opens the shards for itself. Arguments and errors are as for `OrderedDataLoader`.
+    which opens the shards for itself.
+
+    Args:
+        shards_dir: The directory.
+        layer: A recorded layer, or ``"all"``.
+        tokens: ``"content"``, ``"special"`` or ``"all"``.
+        framework: ``"numpy"`` for arrays, ``"torch"`` for tensors over the same memory.
+        device: Where the tensors are: ``"cpu"``, ``"cuda"``, ``"cuda:1"`` or a ``torch.device``.
+        dtype: Of ``act``, as for `OrderedDataLoader`.
+        group: As for `OrderedDataLoader`.
+
+    Raises:
+        ShardValidationError: Something in the directory is not as expected.
+        ManifestError: Its manifest can't be read.
+        ValueError: A layer that was not recorded, special tokens where there are none, a device
+            that is not there.
+        TypeError: An argument of another type.
+        ModuleNotFoundError: ``framework="torch"``, and there is no torch.
 
     Example:
         >>> dataset = IndexedDataset(shards_dir, layer=6)
