@@ -103,6 +103,21 @@ def test_a_file_that_is_refused_may_be_whole(arrays: Path, monkeypatch) -> None:
     assert "403" in finding.found
 
 
+def test_the_length_of_encoded_bytes_is_not_that_of_the_file(arrays: Path, monkeypatch) -> None:
+    """Servers that compress on their way say so, and then how many bytes they send."""
+
+    def end(self: WebFolder) -> None:
+        if self.path.endswith(".npy"):
+            self.send_header("Content-Encoding", "gzip")
+        super(WebFolder, self).end_headers()
+
+    monkeypatch.setattr(WebFolder, "end_headers", end, raising=False)
+    with web_folder(arrays) as address:
+        report = validate(address)
+    assert {each.kind for each in report.findings} == {FindingKind.UNREADABLE}
+    assert "encoded" in report.findings[0].found
+
+
 def test_a_server_that_lists_nothing(arrays: Path, monkeypatch) -> None:
     with web_folder(arrays) as address:
         (arrays / "index.html").write_text("<a href='https://example.org/x'>Welcome</a>")

@@ -176,8 +176,8 @@ class Web:
                 if is_passing or answer.status in _LATER:
                     _refuse_status(answer, address)
                 return RemoteFile(name)
-            # Some answer HEAD with a length of 0, whatever the file is.
-            size = _length_of(answer) or None
+            # Some answer HEAD with a length of 0, whatever the file is, or of other bytes.
+            size = None if "content-encoding" in answer.headers else _length_of(answer) or None
             has_ranges = _ranges_of(answer) == "bytes"
             return RemoteFile(name, size, identity_of(answer), has_ranges=has_ranges)
 
