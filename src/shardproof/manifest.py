@@ -90,10 +90,10 @@ class RefusedEntry(Contradiction):
     @classmethod
     def of(cls, error: ManifestError, root: str | Path) -> "RefusedEntry":
         """Return what an error says of an entry as a finding about the file that has it."""
-        is_address, line = "://" in error.path, error.line
-        where = f"{quoted(error.path)}: " * is_address + ("" if line is None else f"line {line}: ")
-        name = "" if is_address else error.path.removeprefix(f"{root}/")
-        return cls(name, "an entry that names a file", where + error.problem)
+        name, line = error.path.removeprefix(f"{root}/"), error.line
+        is_other = "://" in name  # a list at an address of its own
+        where = f"{quoted(name)}: " * is_other + ("" if line is None else f"line {line}: ")
+        return cls("" if is_other else name, "an entry that names a file", where + error.problem)
 
 
 def disagreements(files: Iterable[ExpectedFile]) -> Iterator[Contradiction]:

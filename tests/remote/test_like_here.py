@@ -76,3 +76,11 @@ def test_what_can_not_be_read_there_is_refused_by_name(name: str, tmp_path: Path
         pytest.raises(ManifestError, match=f"format {form} can't be checked in a bucket: ."),
     ):
         validate(address, format=form)
+
+
+def test_a_wrong_line_of_a_list_is_told_of_that_list(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"a")
+    (tmp_path / "SHA256SUMS").write_text(f"{'0' * 64}  a.bin\nextra\n")
+    here = said(lambda: validate(tmp_path), str(tmp_path))
+    with in_memory(tmp_path) as address:
+        assert said(lambda: validate(address), address) == here
