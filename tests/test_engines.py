@@ -425,7 +425,7 @@ def test_a_host_that_sees_no_such_directory(tmp_path: Path, elsewhere) -> None:
             looked(manifest, elsewhere(f"mount -t tmpfs none {tmp_path}/mnt"))
         saw.append(caught.value)
     here = os.uname().nodename
-    expected = f"on 'node17': there is no such directory; on '{here}' (this one) there is: "
+    expected = f"on 'node17', unlike on '{here}' (this one): there is no such directory: "
     assert expected in str(caught.value)
     assert caught.value.exit_code == 2
 
@@ -443,10 +443,10 @@ def test_a_host_that_sees_a_copy_of_its_own(tmp_path: Path, elsewhere, of_own: s
             pytest.skip(f"other machines may see {kind}")
         (tmp_path / "boot_id").write_text("that of another machine\n")
         command = f"mount --bind {tmp_path}/boot_id /proc/sys/kernel/random/boot_id"
-    expected = f"on 'node17': another directory than on '{os.uname().nodename}' (this one): "
+    where = f"on 'node17', unlike on '{os.uname().nodename}' (this one)"
     with pytest.raises(ManifestError) as caught:
         looked(manifest, elsewhere(command))
-    assert expected in str(caught.value)
+    assert f"{where}: there is another directory: " in str(caught.value)
 
 
 @needs_proc

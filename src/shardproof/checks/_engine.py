@@ -242,20 +242,19 @@ class _Task:
 
 def _opened(root: str, host: str, process: str, *identity: int | str) -> int:
     """Open the directory of a caller, perhaps on another host, where devices have other numbers."""
-    is_same_host, there = is_here(process), f"on {quoted(host)} (this one)"
+    is_same_host = is_here(process)
     try:
         fd = open_root(root)
-    except OSError as error:
-        if is_same_host:
-            raise
-        found = f"{getattr(error, 'problem', told(error)).partition('.')[0]}; {there} there is"
-    else:
         pairs = [*zip(_place_of(root, fd)[2:], identity, strict=True)][not is_same_host :]
         if all(one == other or "" in {one, other} for one, other in pairs):
             return fd
         os.close(fd)
+        raise replaced(root)
+    except OSError as error:
         if is_same_host:
-            raise replaced(root)
-        found = f"another directory than {there}"
-    problem = f"on {quoted(os.uname().nodename)}: {found}: run workers where the path is the same"
+            raise
+        found = getattr(error, "problem", told(error)).partition(".")[0]
+        found = "there is another directory" if error.errno == errno.ESTALE else found
+    hosts = f"on {quoted(os.uname().nodename)}, unlike on {quoted(host)} (this one)"
+    problem = f"{hosts}: {found}: run workers where the path is the same"
     raise ManifestError(problem, path=root)

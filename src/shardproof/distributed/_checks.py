@@ -23,14 +23,7 @@ from shardproof._base.opening import closing_fd
 from shardproof._base.work import to_waiter
 from shardproof.checks import Said, Unproven, check
 from shardproof.distributed._messages import CallEnded, Message, by_ranks, packed, unpacked
-from shardproof.distributed.calls import (
-    TIMEOUT,
-    JointCall,
-    called,
-    firsts,
-    in_round,
-    on_all_ranks,
-)
+from shardproof.distributed.calls import TIMEOUT, JointCall, called, firsts, in_round, on_all_ranks
 from shardproof.manifest import ExpectedFile, Manifest
 from shardproof.report import MOST_KEPT, Finding, MoreFindings, Report
 
@@ -88,14 +81,14 @@ def validate(
     number("timeout", timeout, 0.5)
     if "executor" in as_validate:
         raise ValueError("executor: the ranks themselves check; leave it out")
-    # Others may differ; what `against` expects is compared as the manifest.
-    named = {name: value for name, value in as_validate.items() if name not in _OWN}
 
     def run(check: Check) -> Report:
         if is_address(path) and spread != "one":
             raise ValueError('spread: expected "one" for an address')
         return validation.validate(path, **as_validate, _check=check)
 
+    # Others may differ; what `against` expects is compared as the manifest.
+    named = {name: value for name, value in as_validate.items() if name not in _OWN}
     call = called("validate", spread=spread, **named)
     return check_together(group, call, run, spread=spread, timeout=timeout)
 

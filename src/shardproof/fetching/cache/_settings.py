@@ -1,9 +1,4 @@
-"""What a user says of a cache: where it is, and what becomes of shards that are not in use.
-
-Each source has a directory of its own, four below the user's cache:
-``<kind>_shards/<owner>/<name>/<split>``. Since none is in another, no shard of one source has the
-path of another's.
-"""
+"""What a user says of a cache: where it is, and what becomes of shards that are not in use."""
 
 import hashlib
 import os

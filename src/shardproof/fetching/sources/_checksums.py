@@ -1,9 +1,4 @@
-"""What an object store states of an object's bytes: checksums of all of them, and no others.
-
-An entity tag is none, even where it looks like an MD5: those of encrypted objects and of those
-that came in parts are digests of something else. Nor is the MD5 that Azure keeps, since whoever
-writes there may set any. `docs/stores.md` has the sources.
-"""
+"""What a store states of all of an object's bytes: never an entity tag (see docs/stores.md)."""
 
 import base64
 import contextlib

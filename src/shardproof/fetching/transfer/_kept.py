@@ -1,12 +1,9 @@
 """Keep the part of a file that a fetch leaves, so that the next fetch goes on from there.
 
-A part is a directory, in one for parts that is beside the file, or that a cache has for them
-(docs/prefetch.md shows it). Its name has the key of the file, and the process that writes: no other
-does. A process that ends with an error renames its part to ``.left.``; one that was killed can be
-told to be gone. The next process that wants the file renames such a part to a name of its own,
-which only one can do, and goes on. What a process of another machine or container has left is
-copied instead, since from here it can't be seen whether that process still writes. The directory
-goes with the last part.
+A part is a directory (docs/prefetch.md shows it), whose name has the key of the file and the
+process that writes: no other does. The next process renames one that was left, or whose process is
+gone, to a name of its own, which only one can do. What one of another machine or container has left
+is copied, since from here it can't be seen whether that one still writes.
 """
 
 import contextlib
