@@ -1,9 +1,7 @@
 """Receipts: what became of one shard, as a small JSON file that outlives the job.
 
-The fields are those of NVIDIA-NeMo/Nemotron's data_prep, whose receipts are read as they are. Of
-outputs it writes ``files: {kind: {path, bytes, checksum}}``, as we do; of JSON lines
-``output_file`` with ``checksum`` beside each other and no ``files``; of WebDataset
-``files: {shard_path, shard_name}``.
+Nemotron's are read as they are: its JSON lines have ``output_file`` with ``checksum`` beside each
+other and no ``files``, and its WebDataset ``files: {shard_path, shard_name}``.
 """
 
 import contextlib

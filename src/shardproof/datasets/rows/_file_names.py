@@ -1,9 +1,4 @@
-"""What names of files mean to the library datasets: by patterns, and by the words in them.
-
-In a pattern ``*``, ``?`` and ``[...]`` stay within one part of a path, ``**`` stands for parts.
-What begins with a dot, and directories that begin with ``__``, are meant only by patterns that say
-so. Without a card, words in names decide on splits, and the suffix of most files on the format.
-"""
+"""What names of files mean to the library datasets: by patterns, and by the words in them."""
 
 import bisect
 import fnmatch

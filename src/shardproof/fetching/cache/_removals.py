@@ -1,8 +1,7 @@
 """Take a shard away from where it is, if no process wants it: to remove it, or to move it aside.
 
-It is renamed into the directory of a removal, so that its holder can break that off; see `_leases`.
-There it is looked at once more: what came in its place a moment before goes back. Only then it is
-removed.
+It is renamed into the directory of a removal, which its holder can break off (`_leases`), and
+looked at there once more: what came in its place a moment before goes back.
 """
 
 import contextlib
