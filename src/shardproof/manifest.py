@@ -90,7 +90,7 @@ class RefusedEntry(Contradiction):
     @classmethod
     def of(cls, error: ManifestError, root: str | Path) -> "RefusedEntry":
         """Return what an error says of an entry as a finding about the file that has it."""
-        name, line = error.path.removeprefix(f"{root}/"), error.line
+        name, line = f"{error.path}/".removeprefix(f"{root}/").rstrip("/"), error.line
         is_other = "://" in name  # a list at an address of its own
         where = f"{quoted(name)}: " * is_other + ("" if line is None else f"line {line}: ")
         return cls("" if is_other else name, "an entry that names a file", where + error.problem)

@@ -727,6 +727,7 @@ class TestForecast:
         result = run(*args, "--shards-purge-after=soon")
         assert result.ret == 1
         result.stdout.fnmatch_lines(["purge_after: expected a time such as '60d', found 'soon'"])
+        assert run(*args, "--shards-purge-after=").ret == 1, "a variable that is not set"
         result = run("--shards-purge-after=60d")
         assert result.ret == 4
         result.stderr.fnmatch_lines(["*--shards-purge-after does nothing without*"])

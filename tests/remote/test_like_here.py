@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from shardproof import Level, ManifestError, formats, validate
@@ -76,6 +77,14 @@ def test_what_can_not_be_read_there_is_refused_by_name(name: str, tmp_path: Path
         pytest.raises(ManifestError, match=f"format {form} can't be checked in a bucket: ."),
     ):
         validate(address, format=form)
+
+
+def test_twins_are_told_of_the_directory(tmp_path: Path) -> None:
+    for name in ("\u00e9.npy", "e\u0301.npy"):
+        np.save(tmp_path / name, np.arange(3))
+    here = said(lambda: validate(tmp_path), str(tmp_path))
+    with in_memory(tmp_path) as address:
+        assert said(lambda: validate(address), address) == here
 
 
 def test_a_wrong_line_of_a_list_is_told_of_that_list(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ class _ShardsValidation:
         self.form = _known_format(config)
         self.against = _expectation(config)
         found = {name: config.getoption(f"shards_{name}") for name in _PURGE}
-        self.purge: dict[str, Any] = {name: value for name, value in found.items() if value}
+        self.purge: dict[str, Any] = {k: v for k, v in found.items() if v not in (None, [])}
         self.is_recursive = config.getoption("shards_recursive") or config.getini(
             "shards_recursive"
         )
