@@ -79,7 +79,7 @@ def test_what_can_not_be_read_there_is_refused_by_name(name: str, tmp_path: Path
 
 
 def test_twins_are_told_of_the_directory(tmp_path: Path) -> None:
-    for name in ("\u00e9.bin", "e\u0301.bin"):
+    for name in ("\u00e9.bin", "e\u0301.bin", "x.bin", "y.bin"):
         (tmp_path / name).write_bytes(b"a")
 
     def refused(path: str) -> Report:
