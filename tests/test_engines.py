@@ -408,6 +408,20 @@ def test_what_lies_in_the_current_directory_is_not_imported(tmp_path: Path, monk
     assert looked(manifest, Broken()).findings == ()
 
 
+@pytest.mark.parametrize("how", ["print('welcome')", "import os; os._exit(5)"])
+def test_what_a_site_does_as_python_begins_accuses_no_file(tmp_path, monkeypatch, how) -> None:
+    manifest = shards(tmp_path / "x", n=3)
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/sitecustomize.py").write_text(how)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}/site")
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+    if "exit" in how:
+        with pytest.raises(ChildProcessError, match="own did not begin: exit status 5"):
+            looked(manifest, Broken())
+    else:
+        assert looked(manifest, Broken()).findings == ()
+
+
 @pytest.fixture
 def elsewhere() -> type[Elsewhere]:
     can = subprocess.run(["unshare", "-u", "-m", "-p", "-f", "true"], check=False).returncode == 0

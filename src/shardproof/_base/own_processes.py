@@ -19,6 +19,9 @@ _SERVE = """import os, pickle, sys
 tasks, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
 os.dup2(2, 1)
 sys.path[:] = pickle.load(tasks)
+import shardproof.checks
+answers.write(b"\\nready\\n")
+answers.flush()
 while tasks.peek(1):
     try:
         answer = pickle.load(tasks)()
@@ -70,8 +73,14 @@ class OwnProcesses:
             command, pipe = [sys.executable, "-P", "-c", _SERVE], subprocess.PIPE
             child: Any = subprocess.Popen(command, stdin=pipe, stdout=pipe, process_group=0)  # noqa: S603
             self._begun.append(child)
-        child.stdin.write(pickle.dumps(sys.path))
-        return child
+        with contextlib.suppress(BrokenPipeError):
+            child.stdin.write(pickle.dumps(sys.path))
+            child.stdin.flush()
+        while line := child.stdout.readline():  # what a site prints as Python begins comes first
+            if line == b"ready\n":
+                return child
+        # Of a file this says nothing.
+        raise ChildProcessError(f"a process of shardproof's own did not begin: {_ending_of(child)}")
 
     def close(self) -> None:
         """End them all, whatever they are at."""
