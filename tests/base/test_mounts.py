@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -37,3 +38,18 @@ def test_of_two_mounts_of_one_device_the_nearer_one_counts(tmp_path) -> None:
 def test_where_no_mounts_are_told(monkeypatch) -> None:
     monkeypatch.setattr(mounts, "open", lambda *_, **__: os.stat("/nowhere"), raising=False)
     assert mounts.mount_of("/") == ("unknown", "unknown", "unknown")
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "is_own"),
+    [
+        ("xfs", "rw,relatime", True),
+        ("xfs", "ro,relatime", False),  # many machines read one disk of a cloud so
+        ("nfs4", "rw", False),
+        ("unknown", "unknown", False),
+    ],
+)
+def test_a_disk_of_the_machine_s_own(monkeypatch, kind: str, options: str, is_own: bool) -> None:
+    monkeypatch.setattr(mounts, "mount_of", lambda _: (kind, "/data", options))
+    has_boot = Path("/proc/sys/kernel/random/boot_id").exists()
+    assert bool(mounts.machine_of("/data/shards")) == (is_own and has_boot)

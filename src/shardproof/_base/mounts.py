@@ -22,8 +22,9 @@ def mount_of(path: str) -> tuple[str, str, str]:
 
 
 def machine_of(path: str) -> str:
-    """Return the boot of this machine if no other one sees a path; no text if that is unknown."""
-    if mount_of(path)[0] in LOCAL - {"unknown"}:
+    """Return the boot of this machine if no other one sees a path; no text if another one may."""
+    kind, _, options = mount_of(path)
+    if kind in LOCAL - {"unknown"} and "ro" not in options.split(","):  # as of a cloud's disks
         with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as boot:
             return boot.read().strip()
     return ""
