@@ -95,6 +95,11 @@ class TestPaths:
         assert path.relative_to("s3://bucket/dir").parts == ("a", "b.bin")
         assert str(path_of("zip://in::s3://b/a.zip")) == "zip://in::s3://b/a.zip"
 
+    @pytest.mark.parametrize("text", ["s3://", "zip::memory://"])
+    def test_nothing_but_a_scheme_is_an_address_too(self, text: str) -> None:
+        """As of `s3://$BUCKET` where the variable is not set."""
+        assert str(path_of(text)) == text
+
     def test_they_are_pickled_compared_and_sorted(self) -> None:
         path = path_of("s3://bucket/dir")
         again = pickle.loads(pickle.dumps(path))

@@ -17,7 +17,7 @@ NOT_ELSEWHERE = "expected a path on this machine, found an address: leave it out
 """What is said of an argument that is of no use for an address."""
 
 _ADDRESS = re.compile(r"(?a)([A-Za-z][\w+.-]*)(?:::[\w+.-]+)*://((?s:.*))")
-_CUT_SHORT = re.compile(r"(?a)((?:^|::)[A-Za-z][\w+.-]*:)/(?!/)")
+_CUT_SHORT = re.compile(r"(?a)((?:^|::)[A-Za-z][\w+.-]*:)(?:/(?!/)|\Z)")
 
 
 class Read(Protocol):
