@@ -12,6 +12,7 @@ import subprocess
 import typing
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -348,6 +349,14 @@ HOSTILE = [
     "\udcff\udcfe",
     ' "/' * 20_000,
 ]
+
+
+def test_files_of_folders_below_belong_to_no_flat_directory(tmp_path) -> None:
+    """Else an old archive below said that the directory breaks."""
+    (tmp_path / "archive").mkdir()
+    for name in ("a.npy", "archive/b.npy"):
+        np.save(tmp_path / name, np.arange(3))
+    assert [each.name for each in forecast(tmp_path, purge_after="60d").files] == ["a.npy"]
 
 
 class TestVictims:

@@ -18,7 +18,7 @@ from shardproof._base import digest_lists, fanout
 from shardproof._base.arguments import checked, duration
 from shardproof._base.messages import listed, quoted, shown, told
 from shardproof._base.names import open_root
-from shardproof._base.opening import closing_fd, files_below, is_there, refuse_empty
+from shardproof._base.opening import closing_fd, files_below, is_there, refuse_empty, tree
 from shardproof._base.work import apart, keeping_atime
 from shardproof.forecasting._sites import Clock, policies, time_of, victims_among, worth_of
 from shardproof.report import MOST_KEPT
@@ -202,12 +202,16 @@ def forecast(
 def _own(form: formats.Format, located: formats.Located) -> Iterator[str]:
     """Yield the names of the files that a manifest consists of, and of seals."""
     patterns = {form.manifest_file, *form.further_parts, *digest_lists.NAMES.values()}
-    is_own = re.compile("|".join(map(fnmatch.translate, patterns))).match
+    below = [each for each in patterns if "/" in each or each in form.further_parts]
     begin = "" if located.path == located.root else f"{os.path.basename(located.path)}."
-    is_plain = not any(map(glob.has_magic, patterns))  # as mostly: nothing has to be listed
-    plain = (name for name in sorted(patterns) if is_there(os.path.join(located.root, name)))
-    names = plain if is_plain else files_below(located.root, hidden=True)
-    return (name for name in names if name.startswith(begin) and is_own(name))
+    names = [name for name in sorted(patterns) if is_there(os.path.join(located.root, name))]
+    if any(map(glob.has_magic, below)):
+        names = files_below(located.root, hidden=True)
+    elif any(map(glob.has_magic, patterns)):  # else, as mostly, nothing has to be listed
+        names += next(tree(located.root))[2]
+    # Of a pattern of the directory itself none below counts.
+    ways = [re.compile("|".join(map(fnmatch.translate, p)) or "(?!)") for p in (patterns, below)]
+    return (name for name in names if name.startswith(begin) and ways["/" in name].match(name))
 
 
 def _looks(
