@@ -169,6 +169,25 @@ def test_as_many_are_sent_as_keep_all_workers_busy(
     assert fewest <= max(seen[len(seen) // 2 :]) <= most
 
 
+def test_an_engine_far_away_gets_as_many_as_are_on_their_way(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(_engine, "_SECONDS", 0.0)  # one file a batch
+    n_open, seen = [0], []
+
+    class Far:
+        def submit(self, work, /):
+            n_open[0] += 1
+            seen.append(n_open[0])
+            future: Future[object] = Future()
+            future.add_done_callback(lambda _: n_open.__setitem__(0, n_open[0] - 1))
+            threading.Timer(0.1, lambda: future.set_result(work())).start()
+            return future
+
+    manifest = shards(tmp_path / "x", n=250)
+    object.__setattr__(manifest, "probe", lambda *_: time.sleep(0.02))
+    assert looked(manifest, Far()).ok
+    assert max(seen[len(seen) // 2 :]) >= 32
+
+
 def test_what_takes_long_is_given_back(tmp_path: Path, monkeypatch) -> None:
     """A batch that was sized by quick files, and has slow ones, goes on elsewhere."""
     monkeypatch.setattr(_engine, "_MOST_SECONDS", 0.01)

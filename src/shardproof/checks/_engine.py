@@ -71,7 +71,7 @@ class Engine:
         self._length, self._window, self._n_begun, self._n_taken = 1, _FIRST_WINDOW, 0, 0
         self._again, self._sent = list[_FileBatch](), dict[Any, _FileBatch]()
         self._said, self._answered = dict[int, tuple[int, list[Said]]](), queue.SimpleQueue[Any]()
-        self._heard, self._n_again, self._reason = 0.0, 0, ""
+        self._heard, self._delay, self._n_again, self._reason = 0.0, math.inf, 0, ""
 
     def run(self, notes: list[str]) -> Done[Said]:
         """Yield how many files are done as they are, and what is said of them in their order."""
@@ -155,7 +155,9 @@ class Engine:
         if not batch.is_own:
             self._heard = time.monotonic()
             # By Little's law, so many were not waiting; three times as many keep all workers busy.
-            n_at_work = math.ceil(batch.n_sent * seconds / max(self._heard - batch.at, seconds))
+            waited = self._heard - batch.at
+            self._delay = min(self._delay, waited - seconds)  # of the engine, when none is queued
+            n_at_work = math.ceil(batch.n_sent * seconds / max(waited - self._delay, seconds))
             wanted = min(max(_LEAST_WINDOW, 3 * n_at_work), _MOST_BATCHES)
             self._window = (self._window + wanted + 1) // 2
         self._put_back(start + n_done, stop, self._length)
