@@ -36,7 +36,7 @@ def arrays(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["whole", "missing", "empty", "cut", "changed"])
+@pytest.mark.parametrize("fault", ["whole", "empty", "changed"])
 @pytest.mark.parametrize("golden", sampled(THERE))
 def test_it_is_judged_as_here(golden, fault: str, tmp_path: Path) -> None:
     path = golden.copy(tmp_path)
