@@ -713,6 +713,7 @@ class TestForecast:
         late = ("--shards-policy=purdue", "--shards-clock=ctime", "--shards-fail-within=61d")
         assert run(*args, *late).ret == 1
 
+    @pytest.mark.skipif(not hasattr(os, "O_NOATIME"), reason="no O_NOATIME here")
     def test_a_check_does_not_make_a_manifest_look_as_read(self, run: Run, outside: Make) -> None:
         path = outside()
         old = time.time() - 59 * 86400

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -49,6 +50,8 @@ def _of_dask(stack: contextlib.ExitStack, address: str) -> Any:
     except (OSError, ValueError) as error:
         problem = f"no scheduler answers at '{shown(address)}'"
         exits.end_with(f"--dask: {problem}: {with_kind(error)}", exits.COULD_NOT_CHECK)
+    # It would show a traceback of each answer that is on its way when the client closes.
+    stack.callback(logging.getLogger("tornado.application").setLevel, logging.CRITICAL)
     if not client.scheduler_info()["workers"]:
         output.warn("--dask: the scheduler has no workers yet; waiting for them")
     return client.get_executor()
