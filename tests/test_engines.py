@@ -356,6 +356,17 @@ apart(lambda _: check(manifest, level="complete", executor=Broken()))
 """
 
 
+def test_a_pool_that_breaks_as_it_is_asked_is_lost(tmp_path: Path) -> None:
+    """Of CPython's, `submit` may then find a pipe closed that it would give to a new worker."""
+
+    class Breaking:
+        def submit(self, work, /):
+            raise OSError("handle is closed")
+
+    notes = looked(shards(tmp_path / "x", n=5), Breaking()).notes
+    assert notes[-1].startswith("the executor lost workers (OSError: handle is closed); checked by")
+
+
 def test_a_probe_of_the_callers_script_is_named_too(tmp_path: Path) -> None:
     """Fresh processes know nothing of the script, and don't run it anew."""
     command = [sys.executable, "-c", OF_A_SCRIPT, tmp_path / "x"]

@@ -119,7 +119,7 @@ class Engine:
         if not (batch.n_lost or self._is_dead):
             try:
                 future = self._executor.submit(task)
-            except BrokenExecutor as error:
+            except (BrokenExecutor, OSError) as error:  # "handle is closed" while a pool breaks
                 self._is_dead, self._reason = True, self._reason or with_kind(error)
             except _NOT_SENT as error:
                 raise self._not_sent(error) from traced(error)
