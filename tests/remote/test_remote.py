@@ -220,6 +220,15 @@ class TestValidate:
         with pytest.raises(ValueError, match=f"give '{tmp_path}'"):
             validate(f"file://{tmp_path}")
 
+    @pytest.mark.parametrize("scheme", ["s3", "gs", "abfs", "simplecache::s3", "S3"])
+    @pytest.mark.parametrize("verb", ["validate", "seal", "stage", "fetch"])
+    def test_an_empty_variable_leads_to_no_other_bucket(self, tmp_path, verb, scheme) -> None:
+        """``s3://$BUCKET/shards``: to s3fs and gcsfs, that would be the bucket ``shards``."""
+        where = {"stage": [f"--to={tmp_path}"], "fetch": [str(tmp_path)]}.get(verb, [])
+        ended = run(verb, f"{scheme}:///shards/0.bin", *where)
+        assert ended.exit_code == 2, ended.output
+        assert "expected a bucket, is a variable not set?" in ended.output + ended.stderr
+
     def test_no_credentials_are_shown(self, monkeypatch) -> None:
         monkeypatch.setattr(_fsspec.FsspecSource, "files", lambda *_: ())
         with pytest.raises(ManifestNotFoundError) as caught:

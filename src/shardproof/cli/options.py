@@ -2,6 +2,7 @@
 
 import functools
 import os
+import pathlib
 import stat
 from collections.abc import Callable
 from typing import Any, TypeVar, get_args
@@ -9,7 +10,7 @@ from typing import Any, TypeVar, get_args
 import click
 from click.shell_completion import CompletionItem
 
-from shardproof._base.addresses import path_of
+from shardproof._base.addresses import is_address
 from shardproof._base.messages import quoted, shown, told
 from shardproof._base.opening import EMPTY, mode_of
 from shardproof.cli.exits import COULD_NOT_CHECK, end_with, errors_end_it
@@ -102,8 +103,9 @@ def workers_option(text: str, most: int | None = None) -> Callable[[F], F]:
 
 @_PathType
 def given_path(text: str) -> str:
-    """Return a path as `Path` writes it, or an address, unless it is empty."""
-    return str(path_of(given_text(text)))
+    """Return a path as `Path` writes it, or an address as it is, unless it is empty."""
+    # Of an address, the slash behind an empty variable counts.
+    return str(given_text(text)) if is_address(text) else str(pathlib.Path(given_text(text)))
 
 
 @_PathType

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import logging
 import os
+import re
 import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -34,6 +35,7 @@ _MAX_TEXT = 256 * 2**20  # characters in all of their paths
 _USED = ("fsspec.archive", "fsspec.asyn", "fsspec.core", "fsspec.implementations.chained")
 """What is imported while the caller waits: a fork in an import of a thread breaks the child."""
 
+_NO_BUCKET = re.compile(r"(?i)(?:^|::)(?:s3a?|gcs|gs|abfss?|az):///")
 _VERSIONS = ("VersionId", "version_id", "generation", "ETag", "etag", "md5Hash", "content_md5")
 _MOMENTS = ("mtime", "LastModified", "last_modified", "updated", "created")
 _NO_VERSION = {"", "None", "null"}  # what a bucket says that keeps no versions (any more)
@@ -71,6 +73,9 @@ class FsspecSource(SourceContext):
         if has_no_host(url):
             problem = "a host and its port; in a password, write / as %2F, ? as %3F, # as %23"
             raise ValueError(f"url: expected {problem}; found {quoted(self.url, 1000)}")
+        if _NO_BUCKET.search(url):  # whose packages take a folder for one
+            found = quoted(self.url, 1000)
+            raise ValueError(f"url: expected a bucket, is a variable not set? Found {found}")
         for name in _USED:
             with contextlib.suppress(ImportError):  # what an older version has not
                 importlib.import_module(name)
